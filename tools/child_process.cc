@@ -1,16 +1,19 @@
 #include "tools/child_process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
 #include "glog/logging.h"
@@ -20,10 +23,8 @@ extern char** environ;
 namespace weir {
 namespace {
 
-constexpr size_t kLongestLine = size_t{64} << 10;
-
 // Returns this process's environment with the changes.
-std::vector<std::string> EnvironmentWith(const std::map<std::string, std::optional<std::string>>& changes) {
+std::vector<std::string> EnvironmentWith(const Variables& changes) {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -62,6 +63,7 @@ class Pipe {
   int write_end() const { return fds_[1]; }
   void CloseWriteEnd() { CloseEnd(1); }
   int TakeReadEnd() { return std::exchange(fds_[0], -1); }
+  int TakeWriteEnd() { return std::exchange(fds_[1], -1); }
 
  private:
   void CloseEnd(int i) {
@@ -71,38 +73,57 @@ class Pipe {
   int fds_[2];
 };
 
+// Set of processors of any number, in the form that the kernel reads.
+std::vector<cpu_set_t> CpuSet(const std::vector<int>& cpus) {
+  if (cpus.empty()) return {};
+  const size_t each = 8 * sizeof(cpu_set_t);
+  const auto largest = static_cast<size_t>(*std::max_element(cpus.begin(), cpus.end()));
+  std::vector<cpu_set_t> sets(largest / each + 1);
+  for (cpu_set_t& set : sets) CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), sets.size() * sizeof(cpu_set_t), sets.data());
+  return sets;
+}
+
+// What the child needs between fork and exec.
+struct Birth {
+  pid_t parent;
+  int in;  // -1: /dev/null
+  int out;
+  int err;
+  int failure;
+  const std::vector<cpu_set_t>& cpus;
+  char* const* argv;
+  char* const* envp;
+};
+
+[[noreturn]] void Fail(int failure, int error) {
+  const ssize_t told = write(failure, &error, sizeof error);
+  _exit(told == sizeof error ? 127 : 126);
+}
+
 // Runs in the child between fork and exec, where only async-signal-safe functions may be called: no allocation.
-[[noreturn]] void BecomeProgram(pid_t parent, int out, int err, int failure, const char* program, char* const* argv,
-                                char* const* envp) {
+[[noreturn]] void BecomeProgram(const Birth& birth) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have died before prctl.
-  if (getppid() != parent) _exit(127);
-  const int null = open("/dev/null", O_RDONLY);
-  dup2(null, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  dup2(err, STDERR_FILENO);
+  if (getppid() != birth.parent) _exit(127);
+  if (!birth.cpus.empty() && sched_setaffinity(0, birth.cpus.size() * sizeof(cpu_set_t), birth.cpus.data()) != 0) {
+    Fail(birth.failure, errno);
+  }
+  const int in = birth.in >= 0 ? birth.in : open("/dev/null", O_RDONLY);
+  dup2(in, STDIN_FILENO);
+  dup2(birth.out, STDOUT_FILENO);
+  dup2(birth.err, STDERR_FILENO);
   // The program would inherit ignored and blocked signals. Signals that ask for an end stay blocked until the program
   // waits for them (framework/base/stop_signals.h), since they would kill it while it is loaded.
   signal(SIGPIPE, SIG_DFL);
   const sigset_t held = StopSignalSet();
   sigprocmask(SIG_SETMASK, &held, nullptr);
-  execve(program, argv, envp);
-  const int error = errno;
-  const ssize_t told = write(failure, &error, sizeof error);
-  _exit(told == sizeof error ? 127 : 126);
+  execve(birth.argv[0], birth.argv, birth.envp);
+  Fail(birth.failure, errno);
 }
 
 }  // namespace
-
-bool Ending::ok() const { return WIFEXITED(status_) && WEXITSTATUS(status_) == 0; }
-
-int Ending::code() const { return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_); }
-
-std::string Ending::ToString() const {
-  if (!WIFSIGNALED(status_)) return absl::StrCat("exit code ", WEXITSTATUS(status_));
-  return absl::StrCat("killed by signal ", WTERMSIG(status_), " (", strsignal(WTERMSIG(status_)), ")");
-}
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions options, OnLine on_line) {
   CHECK(!options.command.empty());
@@ -112,19 +133,24 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions o
 }
 
 absl::Status ChildProcess::Spawn() {
-  log_ = open(options_.log_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (log_ < 0) return SystemError(errno, absl::StrCat("cannot write ", options_.log_file));
-  Pipe out, err, failure;
-  if (!out.ok() || !err.ok() || !failure.ok()) return SystemError(errno, "cannot make a pipe");
+  RETURN_IF_ERROR(OpenLog());
+  Pipe in, out, err, failure;
+  if (!in.ok() || !out.ok() || !err.ok() || !failure.ok()) return SystemError(errno, "cannot make a pipe");
   std::vector<std::string> command = options_.command;
   std::vector<std::string> environment = EnvironmentWith(options_.environment);
   const std::vector<char*> argv = Pointers(command);
   const std::vector<char*> envp = Pointers(environment);
-  const pid_t parent = getpid();
+  const std::vector<cpu_set_t> cpus = CpuSet(options_.cpus);
+  const Birth birth = {.parent = getpid(),
+                       .in = options_.input ? in.read_end() : -1,
+                       .out = out.write_end(),
+                       .err = err.write_end(),
+                       .failure = failure.write_end(),
+                       .cpus = cpus,
+                       .argv = argv.data(),
+                       .envp = envp.data()};
   pid_ = fork();
-  if (pid_ == 0) {
-    BecomeProgram(parent, out.write_end(), err.write_end(), failure.write_end(), argv[0], argv.data(), envp.data());
-  }
+  if (pid_ == 0) BecomeProgram(birth);
   if (pid_ < 0) return SystemError(errno, absl::StrCat("cannot start ", name()));
   // Set the group here too: a signal to the group then finds the child whichever process runs first.
   setpgid(pid_, pid_);
@@ -133,21 +159,24 @@ absl::Status ChildProcess::Spawn() {
   if (read(failure.read_end(), &error, sizeof error) == sizeof error) {
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
-    return SystemError(error, absl::StrCat("cannot start ", options_.command[0]));
+    const std::string where = cpus.empty() ? "" : absl::StrCat(" on processors ", absl::StrJoin(options_.cpus, ","));
+    return SystemError(error, absl::StrCat("cannot start ", options_.command[0], where));
   }
   stdout_.fd = out.TakeReadEnd();
   stderr_.fd = err.TakeReadEnd();
-  fcntl(stdout_.fd, F_SETFL, O_NONBLOCK);
-  fcntl(stderr_.fd, F_SETFL, O_NONBLOCK);
+  if (options_.input) input_ = in.TakeWriteEnd();
+  for (const int fd : {stdout_.fd, stderr_.fd, input_}) {
+    if (fd >= 0) fcntl(fd, F_SETFL, O_NONBLOCK);
+  }
   return absl::OkStatus();
 }
 
 ChildProcess::~ChildProcess() {
-  if (pid_ > 0 && !ending_.has_value()) {
+  if (pid_ > 0 && !ending().has_value()) {
     kill(-pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  for (const int fd : {stdout_.fd, stderr_.fd, log_}) {
+  for (const int fd : {stdout_.fd, stderr_.fd, input_}) {
     if (fd >= 0) close(fd);
   }
 }
@@ -171,35 +200,41 @@ void ChildProcess::Read(Output* output) {
     }
     for (const char c : std::string_view(buffer, static_cast<size_t>(n))) {
       if (c != '\n') output->partial.push_back(c);
-      if (c == '\n' || output->partial.size() >= kLongestLine) EndLine(output);
+      if (c == '\n' || output->partial.size() >= options_.longest_line) EndLine(output);
     }
   }
 }
 
 void ChildProcess::EndLine(Output* output) {
   const std::string line = std::exchange(output->partial, "");
-  if (last_lines_.size() == kLastLines) last_lines_.pop_front();
-  last_lines_.push_back(line);
-  const std::string logged = line + "\n";
-  size_t written = 0;
-  while (log_ >= 0 && written < logged.size()) {
-    const ssize_t n = write(log_, logged.data() + written, logged.size() - written);
+  Keep(line);
+  on_line_(output == &stdout_, line);
+}
+
+void ChildProcess::Write(std::string_view text) {
+  if (input_ < 0) return;
+  input_buffer_.append(text);
+  FlushInput();
+}
+
+void ChildProcess::FlushInput() {
+  while (input_ >= 0 && !input_buffer_.empty()) {
+    const ssize_t n = write(input_, input_buffer_.data(), input_buffer_.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      // A full disk must not end the training.
-      LOG(ERROR) << "cannot write " << options_.log_file << ": " << strerror(errno) << "; " << name()
-                 << " is shown here only";
-      close(log_);
-      log_ = -1;
-      break;
-    }
-    written += static_cast<size_t>(n);
+    if (n < 0 && errno == EAGAIN) return;
+    if (n < 0) return CloseInput();
+    input_buffer_.erase(0, static_cast<size_t>(n));
   }
-  on_line_(*this, output == &stdout_, line);
+}
+
+void ChildProcess::CloseInput() {
+  if (input_ >= 0) close(input_);
+  input_ = -1;
+  input_buffer_.clear();
 }
 
 void ChildProcess::Signal(int signal) {
-  if (pid_ > 0 && !ending_.has_value()) kill(-pid_, signal);
+  if (pid_ > 0 && !ending().has_value()) kill(-pid_, signal);
 }
 
 void ChildProcess::Reap() {
@@ -214,7 +249,8 @@ void ChildProcess::Reap() {
     if (output->fd >= 0) close(output->fd);
     output->fd = -1;
   }
-  ending_ = Ending(status);
+  CloseInput();
+  SetEnding(Ending(status));
 }
 
 }  // namespace weir

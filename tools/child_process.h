@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include <deque>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,53 +15,43 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tools/process.h"
 
 namespace weir {
+
+// Variables set over those of the parent; nullopt removes a variable.
+using Variables = std::map<std::string, std::optional<std::string>>;
 
 struct ChildOptions {
   // Name in messages: "trainer.0".
   std::string name;
   // Path of the program, which is not searched in PATH, and its arguments.
   std::vector<std::string> command;
-  // Variables set over this process's own; nullopt removes a variable.
-  std::map<std::string, std::optional<std::string>> environment;
-  // File that receives both outputs, line by line. Its directory must exist.
+  Variables environment;
+  // File that receives both outputs, line by line; "": none. Its directory must exist.
   std::string log_file;
-};
-
-// Ending of a process, as reported by waitpid.
-class Ending {
- public:
-  explicit Ending(int wait_status) : status_(wait_status) {}
-  bool ok() const;
-  // Returns the exit code, or 128 + signal.
-  int code() const;
-  // Returns "exit code 2" or "killed by signal 9 (Killed)".
-  std::string ToString() const;
-
- private:
-  int status_;
+  // Processors that the child and its threads run on; empty: those of the parent.
+  std::vector<int> cpus;
+  // A longer line of output arrives in pieces.
+  size_t longest_line = size_t{64} << 10;
+  // If true, stdin is a pipe from ChildProcess::Write; else /dev/null.
+  bool input = false;
 };
 
 // Child process. Used by one thread, which must be the one that started it: the child is killed when that thread ends,
 // for whatever reason.
-class ChildProcess {
+class ChildProcess : public Process {
  public:
-  // Gets a line of stdout (else of stderr) without its newline; a line longer than 64 KiB arrives in pieces. Called by
-  // ReadOutput and Reap, on their thread.
-  using OnLine = std::function<void(const ChildProcess& child, bool is_stdout, std::string_view line)>;
+  // Gets a line of stdout (else of stderr) without its newline. Called by ReadOutput and Reap, on their thread.
+  using OnLine = std::function<void(bool is_stdout, std::string_view line)>;
 
-  // Starts the child in a process group of its own. Its stdin is /dev/null, SIGPIPE has its default action, and only
-  // the stop signals are blocked, until the program waits for them (framework/base/stop_signals.h). InvalidArgument
-  // names the program or the file.
+  // Starts the child in a process group of its own. SIGPIPE has its default action, and only the stop signals are
+  // blocked, until the program waits for them (framework/base/stop_signals.h). InvalidArgument names the program, the
+  // file, or the processors that do not exist.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
   // Kills the group and reaps the child, unless Reap has done so. Output that has not been read is lost.
-  ~ChildProcess();
-  ChildProcess(const ChildProcess&) = delete;
-  ChildProcess& operator=(const ChildProcess&) = delete;
+  ~ChildProcess() override;
 
-  const std::string& name() const { return options_.name; }
-  const std::string& log_file() const { return options_.log_file; }
   pid_t pid() const { return pid_; }
 
   // Returns the descriptor to poll; -1 when closed.
@@ -69,17 +59,20 @@ class ChildProcess {
   // Reads the output that is available now.
   void ReadOutput();
 
+  // Sends text to the child's stdin, as far as it takes it now; the rest waits. The caller ignores SIGPIPE.
+  void Write(std::string_view text);
+  // Returns the descriptor to poll for POLLOUT while input is waiting, after which FlushInput is called; else -1.
+  int waiting_input() const { return input_buffer_.empty() ? -1 : input_; }
+  void FlushInput();
+  // Ends the child's stdin. Input that waits is lost.
+  void CloseInput();
+
   // Sends the signal to the whole group.
-  void Signal(int signal);
+  void Signal(int signal) override;
 
   // Reaps the child: kills what is left of its group, waits for its end, and reads the rest of its output. Call it when
   // waitid with WNOWAIT reports the end, so that the process id is still the child's; a running child is killed.
   void Reap();
-  const std::optional<Ending>& ending() const { return ending_; }
-
-  // Returns the last lines of both outputs, at most kLastLines.
-  const std::deque<std::string>& last_lines() const { return last_lines_; }
-  static constexpr size_t kLastLines = 10;
 
  private:
   struct Output {
@@ -87,19 +80,19 @@ class ChildProcess {
     std::string partial;
   };
 
-  ChildProcess(ChildOptions options, OnLine on_line) : options_(std::move(options)), on_line_(std::move(on_line)) {}
+  ChildProcess(ChildOptions options, OnLine on_line)
+      : Process(options.name, options.log_file), options_(std::move(options)), on_line_(std::move(on_line)) {}
   absl::Status Spawn();
   void Read(Output* output);
   void EndLine(Output* output);
 
   const ChildOptions options_;
   const OnLine on_line_;
-  int log_ = -1;
   pid_t pid_ = -1;
   Output stdout_;
   Output stderr_;
-  std::optional<Ending> ending_;
-  std::deque<std::string> last_lines_;
+  int input_ = -1;
+  std::string input_buffer_;
 };
 
 }  // namespace weir

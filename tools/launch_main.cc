@@ -1,68 +1,160 @@
-// launch: runs a whole cluster on this machine. See `launch --help`.
+// launch: runs a whole cluster on this machine, its part of one on a node, or one on several hosts. See `launch
+// --help`.
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
-#include "framework/base/thread_budget.h"
 #include "framework/profile/profile_run.h"
 #include "proto/job.pb.h"
+#include "pserver/cluster/cluster.h"
+#include "tools/child_commands.h"
+#include "tools/core_shares.h"
+#include "tools/host_agent.h"
+#include "tools/host_names.h"
+#include "tools/hosts.h"
+#include "tools/inherited_variables.h"
 #include "tools/launcher.h"
+#include "tools/placement.h"
+#include "tools/ssh.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
 ABSL_FLAG(int, servers, -1,
           "parameter servers to start; 0: every trainer has one inside; default: distribute.servers of the job");
-ABSL_FLAG(int, trainers, -1, "trainers to start; default: distribute.trainers of the job");
-ABSL_FLAG(std::string, log_dir, "./mylog", "directory for one log file per process; created if missing");
-ABSL_FLAG(std::string, bin_dir, "", "where the programs pserver and trainer are; default: beside launch");
+ABSL_FLAG(int, trainers, -1, "trainers of the job; default: distribute.trainers of the job, or with -H all slots");
+ABSL_FLAG(int, nnodes, -1, "one launch for each node: number of nodes; default: 1");
+ABSL_FLAG(int, node_rank, -1, "which node this is, from 0; else NODE_RANK or the rank that another launcher has set");
+ABSL_FLAG(int, nproc_per_node, -1, "trainers on each node; default: trainers divided by nodes");
+ABSL_FLAG(std::string, node_addr, "", "this node's host in --pservers; default: every address of this machine");
+ABSL_FLAG(std::string, master_addr, "", "where the other nodes reach node 0, or the first host; else MASTER_ADDR");
+ABSL_FLAG(int, master_port, -1,
+          "port at which trainers without servers meet; servers listen at those above it; else MASTER_PORT; default: "
+          "29500 with --nnodes, else a free one");
+ABSL_FLAG(int, np, -1, "trainers of the job, as mpirun and horovodrun call it");
+ABSL_FLAG(std::string, H, "",
+          "one launch for several hosts: host:slots,host:slots; a host without a number has one slot");
+ABSL_FLAG(std::string, hostfile, "", "as -H, from a file: a line \"host slots=N address=HOST\" for each; # comments");
+ABSL_FLAG(std::string, server_hosts, "", "-H: hosts of the servers, in turns; default: the first host");
+ABSL_FLAG(std::string, pservers, "",
+          "host:port of every server in order of their index; default: free ports, or those above --master_port");
+ABSL_FLAG(std::string, pserver_ports, "", "port of every server, with commas");
+ABSL_FLAG(std::string, ssh, "ssh", "the program that reaches other hosts; searched in PATH");
+ABSL_FLAG(int, ssh_port, 0, "port of ssh on other hosts; default: that of its configuration");
+ABSL_FLAG(std::string, ssh_options, "", "further arguments of ssh, with quotes as in a shell: \"-i key -l user\"");
+ABSL_FLAG(int, ssh_timeout_s, 30, "seconds for each host to answer");
+ABSL_FLAG(std::string, env, "", "NAME=VALUE, or NAME for its value here, for every process; many times");
+ABSL_FLAG(std::string, gpus, "",
+          "devices of the trainers on each host: a count, or a list with a comma in it (0,2 or 2,), which "
+          "CUDA_VISIBLE_DEVICES may narrow; local rank i has the i-th; default: left as they are");
+ABSL_FLAG(std::string, bind, "auto",
+          "processors of processes: none; cores (some of its own each); numa (a node each); auto: numa if there are "
+          "several nodes and a process for each, else none");
+ABSL_FLAG(std::string, log_dir, "./mylog",
+          "directory for one log file per process; created if missing; with --nnodes in node.<rank> below it");
+ABSL_FLAG(std::string, bin_dir, "",
+          "where the programs pserver and trainer are, on every host; default: beside launch");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
 ABSL_FLAG(int64_t, digest_every, -1,
           "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
+ABSL_FLAG(bool, agent, false, "how launch starts itself on other hosts; obeys messages on stdin");
 
 namespace weir {
 namespace {
 
 constexpr char kUsage[] =
     "launch --job=FILE --servers=S --trainers=T [--set path=value ...] [-- arguments of every trainer]\n"
+    "launch --job=FILE --nnodes=N --node_rank=R --nproc_per_node=T --master_addr=HOST ...   on each of N nodes\n"
+    "launch --job=FILE -np T -H host:slots,host:slots ...                                   once, over SSH\n"
     "\n"
-    "Starts a cluster on this machine, shows its output (\"[trainer.0] ...\") and ends with its exit code: 0, or that "
-    "of\n"
-    "the process that failed first (128 + signal). SIGTERM, SIGINT and SIGHUP end the job in good order; a second "
-    "SIGTERM or\n"
-    "SIGINT at once.\n";
+    "Starts a cluster on this machine, this node's part of one, or one on several hosts; shows its output\n"
+    "(\"[trainer.0] ...\") and ends with its exit code: 0, or that of the process that failed first (128 + signal).\n"
+    "SIGTERM, SIGINT and SIGHUP end the job in good order; a second SIGTERM or SIGINT at once.\n";
+
+// Limit for names of hosts to be looked up.
+constexpr absl::Duration kLookUp = absl::Seconds(10);
 
 struct CommandLineOfLaunch {
   std::vector<std::string> overrides;
   std::vector<std::string> trainer_arguments;
+  std::map<std::string, std::string> environment;
   bool help = false;
 };
+
+std::optional<std::string> VariableHere(std::string_view name) {
+  const char* const value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+// Adds "NAME=VALUE", or NAME with its value here.
+absl::Status AddVariable(const std::string& text, std::map<std::string, std::string>* environment) {
+  const size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  RETURN_IF_ERROR(CheckVariable(name));
+  const std::optional<std::string> here =
+      equals == std::string::npos ? VariableHere(name) : std::optional<std::string>(text.substr(equals + 1));
+  if (!here.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--env ", name, ": there is no such variable; write --env ", name, "=VALUE, or leave it out"));
+  }
+  const auto [place, added] = environment->emplace(name, *here);
+  if (added || place->second == *here) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--env gives ", name, " twice: '", place->second, "' and '", *here, "'"));
+}
+
+// Takes --env out of the arguments, since other flags keep only their last value.
+absl::StatusOr<std::vector<char*>> TakeVariables(char** begin, char** end,
+                                                 std::map<std::string, std::string>* environment) {
+  std::vector<char*> rest;
+  for (char** each = begin; each != end; ++each) {
+    std::string_view argument = *each;
+    if (argument.starts_with("--")) argument.remove_prefix(1);
+    if (argument == "-env") {
+      if (each + 1 == end) return absl::InvalidArgumentError("--env needs NAME=VALUE or NAME");
+      RETURN_IF_ERROR(AddVariable(*++each, environment));
+    } else if (argument.starts_with("-env=")) {
+      RETURN_IF_ERROR(AddVariable(std::string(argument.substr(5)), environment));
+    } else {
+      rest.push_back(*each);
+    }
+  }
+  return rest;
+}
 
 absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
   // Arguments after "--" go to the trainers unchanged.
   char** const end = argv + argc;
   char** const dashes = std::find_if(argv + 1, end, [](const char* arg) { return std::strcmp(arg, "--") == 0; });
-  ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(static_cast<int>(dashes - argv), argv));
+  CommandLineOfLaunch result;
+  ASSIGN_OR_RETURN(const std::vector<char*> own, TakeVariables(argv, dashes, &result.environment));
+  ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(static_cast<int>(own.size()), own.data()));
   if (!line.rest.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", line.rest[0], "' is no flag; arguments for the trainers stand after --"));
   }
-  CommandLineOfLaunch result{.overrides = std::move(line.overrides), .help = line.help};
+  result.overrides = std::move(line.overrides);
+  result.help = line.help;
   if (const int64_t every = absl::GetFlag(FLAGS_digest_every); every >= 0) {
     result.overrides.push_back(absl::StrCat("train.digest_every_steps=", every));
   }
@@ -83,20 +175,6 @@ absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file,
   if (status.GetPayload(kUnlinkedType).has_value()) return std::optional<v1::JobConfig>();
   RETURN_IF_ERROR(status);
   return std::optional<v1::JobConfig>(std::move(job));
-}
-
-// Returns the number in the flag, else that in the job.
-absl::StatusOr<int> CountOf(const char* what, int flag, std::optional<int> in_job, int least) {
-  const int count = flag >= 0 ? flag : in_job.value_or(0);
-  if (flag < 0 && !in_job.has_value()) return absl::InvalidArgumentError(absl::StrCat("--", what, " is required"));
-  if (count < least) {
-    return absl::InvalidArgumentError(absl::StrCat("--", what, "=", count, ": at least ", least,
-                                                   " is needed; to train in one process use trainer --role=local"));
-  }
-  // More processes exhaust the ports and descriptors of one machine.
-  constexpr int kMost = 256;
-  if (count > kMost) return absl::InvalidArgumentError(absl::StrCat("--", what, "=", count, ": at most ", kMost));
-  return count;
 }
 
 // Refuses a --set of another number than launch starts.
@@ -161,33 +239,101 @@ std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_argumen
   return dir.string();
 }
 
-std::string Count(int n, const char* what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }
+// Hosts of -H or --hostfile; none without them.
+absl::Status ReadHosts(PlacementFlags* flags) {
+  const std::string list = absl::GetFlag(FLAGS_H), file = absl::GetFlag(FLAGS_hostfile);
+  if (!list.empty() && !file.empty()) {
+    return absl::InvalidArgumentError("-H and --hostfile both name hosts: give one of them");
+  }
+  if (!list.empty()) {
+    flags->hosts_from = "-H";
+    ASSIGN_OR_RETURN(flags->hosts, ParseHostList(list));
+  } else if (!file.empty()) {
+    flags->hosts_from = file;
+    constexpr uint64_t kLargestHostfile = uint64_t{16} << 20;
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file, kLargestHostfile));
+    ASSIGN_OR_RETURN(flags->hosts, ParseHostfile(text, file));
+  }
+  return absl::OkStatus();
+}
 
-// Servers wait while trainers compute and vice versa, so each kind may use all cores.
-void DivideThreads(LaunchOptions* options) {
-  const std::string trainers = Count(options->trainers, "trainer");
-  const std::string cluster = absl::StrCat(
-      "launch: ",
-      options->servers == 0 ? absl::StrCat(trainers, options->trainers == 1 ? "" : ", each", " with a server")
-                            : absl::StrCat(Count(options->servers, "server"), " and ", trainers),
-      " on ", Count(UsableCores(), "core"), ", ");
-  for (const std::string& override : options->overrides) {
-    if (override.starts_with("train.threads")) {
-      std::fprintf(stderr, "%sthreads by --set %s; logs in %s\n", cluster.c_str(), override.c_str(),
-                   options->log_dir.c_str());
-      return;
-    }
+absl::StatusOr<Placement> PlaceProcesses(const JobNumbers& job) {
+  PlacementFlags flags{.servers = absl::GetFlag(FLAGS_servers),
+                       .trainers = absl::GetFlag(FLAGS_trainers),
+                       .nnodes = absl::GetFlag(FLAGS_nnodes),
+                       .node_rank = absl::GetFlag(FLAGS_node_rank),
+                       .nproc_per_node = absl::GetFlag(FLAGS_nproc_per_node),
+                       .node_addr = absl::GetFlag(FLAGS_node_addr),
+                       .master_addr = absl::GetFlag(FLAGS_master_addr),
+                       .master_port = absl::GetFlag(FLAGS_master_port),
+                       .np = absl::GetFlag(FLAGS_np),
+                       .server_hosts = absl::GetFlag(FLAGS_server_hosts),
+                       .pservers = absl::GetFlag(FLAGS_pservers),
+                       .pserver_ports = absl::GetFlag(FLAGS_pserver_ports)};
+  RETURN_IF_ERROR(ReadHosts(&flags));
+  RETURN_IF_ERROR(ReadInherited(VariableHere, &flags));
+  ASSIGN_OR_RETURN(Placement placement, Place(flags, job, [](const std::vector<std::string>& names) {
+                     return AreThisMachine(names, kLookUp);
+                   }));
+  RETURN_IF_ERROR(CheckInherited(VariableHere, placement));
+  return placement;
+}
+
+// Returns the path of a program that is searched in PATH, unless it has a slash.
+absl::StatusOr<std::string> SearchPath(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  for (const std::string& directory :
+       std::vector<std::string>(absl::StrSplit(VariableHere("PATH").value_or(""), ':'))) {
+    if (const std::string path = JoinPath(directory, name); IsProgram(path)) return path;
   }
-  options->trainer_threads = std::max(1, UsableCores() / options->trainers);
-  if (options->servers == 0) {
-    std::fprintf(stderr, "%s%s a trainer; logs in %s\n", cluster.c_str(),
-                 Count(options->trainer_threads, "thread").c_str(), options->log_dir.c_str());
-    return;
+  return absl::NotFoundError(absl::StrCat("no program ", name,
+                                          " in PATH, which reaches other hosts; install it "
+                                          "(openssh-client), or give --ssh"));
+}
+
+absl::StatusOr<SshSettings> ReadSshSettings(const Placement& placement) {
+  SshSettings ssh{.port = absl::GetFlag(FLAGS_ssh_port), .timeout = absl::Seconds(absl::GetFlag(FLAGS_ssh_timeout_s))};
+  if (ssh.port < 0 || ssh.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("--ssh_port=", ssh.port, ": must be 1 to 65535"));
   }
-  options->server_threads = std::max(1, UsableCores() / options->servers);
-  std::fprintf(stderr, "%s%s a server, %s a trainer; logs in %s\n", cluster.c_str(),
-               Count(options->server_threads, "thread").c_str(), Count(options->trainer_threads, "thread").c_str(),
-               options->log_dir.c_str());
+  if (ssh.timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ssh_timeout_s=", absl::GetFlag(FLAGS_ssh_timeout_s), ": must be at least 1"));
+  }
+  absl::StatusOr<std::vector<std::string>> words = SplitWords(absl::GetFlag(FLAGS_ssh_options));
+  if (!words.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--ssh_options: ", std::string(words.status().message())));
+  }
+  ssh.options = *std::move(words);
+  if (std::none_of(placement.hosts.begin(), placement.hosts.end(), [](const auto& host) { return host.remote; })) {
+    return ssh;
+  }
+  ASSIGN_OR_RETURN(ssh.program, SearchPath(absl::GetFlag(FLAGS_ssh)));
+  return ssh;
+}
+
+// Reads the job, and what of it decides how many processes there are.
+absl::StatusOr<JobNumbers> ReadJobSettings(LaunchOptions* options) {
+  ASSIGN_OR_RETURN(const std::optional<v1::JobConfig> job, ReadJob(options->job, options->overrides));
+  JobNumbers numbers;
+  if (!job.has_value()) return numbers;
+  options->lease = absl::Seconds(job->deadlines().lease_s());
+  options->slow_warning = absl::Seconds(job->deadlines().slow_warning_s());
+  options->connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
+  numbers.servers = job->distribute().servers();
+  numbers.trainers = job->distribute().trainers();
+  return numbers;
+}
+
+absl::Status FindPrograms(LaunchOptions* options) {
+  const std::vector<PlacedServer>& servers = options->placement.servers;
+  if (std::any_of(servers.begin(), servers.end(), [](const PlacedServer& server) { return server.host >= 0; })) {
+    ASSIGN_OR_RETURN(options->pserver, FindProgram("pserver"));
+  }
+  ASSIGN_OR_RETURN(options->trainer, FindProgram("trainer"));
+  std::error_code error;
+  options->launch = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
@@ -195,30 +341,30 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
                         .log_dir = absl::GetFlag(FLAGS_log_dir),
                         .overrides = line.overrides,
                         .trainer_arguments = line.trainer_arguments,
+                        .environment = line.environment,
+                        .gpus = absl::GetFlag(FLAGS_gpus),
                         .keep_going = absl::GetFlag(FLAGS_keep_going)};
   ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
   options.profile = profile.file;
   options.profile_steps = absl::StrCat(profile.begin, ":", profile.end);
-  ASSIGN_OR_RETURN(const std::optional<v1::JobConfig> job, ReadJob(options.job, options.overrides));
-  std::optional<int> servers, trainers;
-  if (job.has_value()) {
-    servers = job->distribute().servers();
-    trainers = job->distribute().trainers();
-    options.lease = absl::Seconds(job->deadlines().lease_s());
-    options.slow_warning = absl::Seconds(job->deadlines().slow_warning_s());
-    options.connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
-  }
-  ASSIGN_OR_RETURN(options.servers, CountOf("servers", absl::GetFlag(FLAGS_servers), servers, /*least=*/0));
-  ASSIGN_OR_RETURN(options.trainers, CountOf("trainers", absl::GetFlag(FLAGS_trainers), trainers, /*least=*/1));
-  RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.servers", options.servers));
-  RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.trainers", options.trainers));
+  ASSIGN_OR_RETURN(options.bind, ParseBind(absl::GetFlag(FLAGS_bind)));
+  ASSIGN_OR_RETURN(const JobNumbers numbers, ReadJobSettings(&options));
+  ASSIGN_OR_RETURN(options.placement, PlaceProcesses(numbers));
+  const Placement& placement = options.placement;
+  RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.servers", static_cast<int>(placement.servers.size())));
+  RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.trainers", placement.trainers));
+  options.threads_by_job =
+      std::any_of(options.overrides.begin(), options.overrides.end(),
+                  [](const std::string& override) { return override.starts_with("train.threads"); });
   if (const std::string dir = DirectoryToScoreWith(options.trainer_arguments); !dir.empty()) {
     options.overrides.push_back(absl::StrCat("checkpoint.dir=\"", absl::CEscape(dir), "\""));
   }
-  if (options.servers > 0) {
-    ASSIGN_OR_RETURN(options.pserver, FindProgram("pserver"));
+  // Nodes may share a file system.
+  if (absl::GetFlag(FLAGS_nnodes) > 1) {
+    options.log_dir = JoinPath(options.log_dir, absl::StrCat("node.", placement.hosts[0].node));
   }
-  ASSIGN_OR_RETURN(options.trainer, FindProgram("trainer"));
+  ASSIGN_OR_RETURN(options.ssh, ReadSshSettings(placement));
+  RETURN_IF_ERROR(FindPrograms(&options));
   return options;
 }
 
@@ -229,12 +375,12 @@ int Main(int argc, char** argv) {
     std::fputs(HelpText(kUsage).c_str(), stdout);
     return kExitOk;
   }
+  if (line.ok() && absl::GetFlag(FLAGS_agent)) return RunHostAgent();
   absl::StatusOr<LaunchOptions> options = line.ok() ? MakeOptions(*line) : line.status();
   if (!options.ok()) {
     std::fprintf(stderr, "launch: %s\n", std::string(options.status().message()).c_str());
     return ExitCodeOf(options.status());
   }
-  DivideThreads(&*options);
   return Launch(*options);
 }
 

@@ -1,33 +1,42 @@
-// Runs a whole cluster on this machine: starts the servers, then the trainers, shows their output, and ends them
-// together. Without servers every trainer has one inside, and gets a free port to listen at.
+// Runs the processes that a launch has to start: servers, then trainers, on this machine and on others; shows their
+// output, and ends them together. Without servers every trainer has one inside, and gets a free port to listen at.
 #ifndef WEIR_TOOLS_LAUNCHER_H_
 #define WEIR_TOOLS_LAUNCHER_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "tools/core_shares.h"
+#include "tools/placement.h"
+#include "tools/ssh.h"
 
 namespace weir {
 
 struct LaunchOptions {
   // Job file, passed to every process unchanged.
   std::string job;
-  // 0: distribute.servers is 0.
-  int servers = 1;
-  int trainers = 1;
-  // Paths of the programs.
+  // What runs where. At least one trainer.
+  Placement placement;
+  // Paths of the programs, on all hosts; `launch` is that of the agent on other hosts.
   std::string pserver;
   std::string trainer;
+  std::string launch;
+  SshSettings ssh;
   // Created if missing. Only one launch at a time may use it.
   std::string log_dir;
   // Values of --set for every process.
   std::vector<std::string> overrides;
   // Further arguments of every trainer.
   std::vector<std::string> trainer_arguments;
-  // --threads of each process; 0: the flag is not passed.
-  int server_threads = 0;
-  int trainer_threads = 0;
+  // Variables for every process.
+  std::map<std::string, std::string> environment;
+  Bind bind = Bind::kAuto;
+  // --gpus; "": devices are left as they are.
+  std::string gpus;
+  // If true, --threads is not passed, because --set sets train.threads.
+  bool threads_by_job = false;
   // If true, a process that fails does not end the others.
   bool keep_going = false;
   // Absolute path of the merged profile; empty: none. Each process writes its part into log_dir.
@@ -43,14 +52,18 @@ struct LaunchOptions {
 // signal if a signal killed it).
 //
 //   * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.
+//     What another host says by itself is "[host] ..." on stderr.
 //   * A failure is named at once, and again at the end with its last lines; the others get SIGTERM, and SIGKILL two
 //     leases later. A process that reports "peer lost" (exit code 3) is blamed only if no other fails within two
-//     seconds.
+//     seconds. A process on another host is named with its host.
 //   * SIGTERM, SIGINT or SIGHUP is passed on once; a second one kills all: 128 + signal. So does one that arrives
 //     before the trainers are started.
-//   * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files. The table of the
-//     profile precedes it, also when a process has failed.
-//   * Whatever happens to this process, its children are killed with it.
+//   * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files; on a node
+//   without
+//     the chief, that of the lowest trainer there. The table of the profile precedes it, also when a process has
+//     failed.
+//   * Whatever happens to this process, its children are killed with it, and so are its processes on other hosts.
+//   * A host that does not answer within ssh.timeout ends the launch before any server is started.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays alive.
 int Launch(const LaunchOptions& options);

@@ -1,13 +1,17 @@
 // launch as a process, with stand-ins for pserver and trainer (fakes/fake_process.cc).
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -21,6 +25,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/reserved_ports.h"
 
 namespace weir {
 namespace {
@@ -29,6 +34,7 @@ namespace fs = std::filesystem;
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -187,6 +193,24 @@ class LaunchTest : public ::testing::Test {
     return arguments;
   }
 
+  std::vector<std::string> ArgumentsWithoutNumbers(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = Arguments(1, 1, more);
+    arguments.erase(arguments.begin() + 1, arguments.begin() + 3);
+    return arguments;
+  }
+
+  // A run with -H in which fakes/ssh reaches other hosts. Addresses of 203.0.113.0/24 are no machine's.
+  std::vector<std::string> RemoteArguments(const std::string& hosts, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = {"-H",
+                                    hosts,
+                                    "--servers=1",
+                                    "--master_addr=127.0.0.1",
+                                    "--ssh=" + Runfile("tests/tools/fakes/ssh"),
+                                    "--ssh_timeout_s=5"};
+    all.insert(all.end(), more.begin(), more.end());
+    return ArgumentsWithoutNumbers(all);
+  }
+
   Result Run(int servers, int trainers, const std::map<std::string, std::string>& scripts,
              const std::vector<std::string>& more = {}) {
     return Launched(Arguments(servers, trainers, more), scripts).Finish();
@@ -198,6 +222,30 @@ class LaunchTest : public ::testing::Test {
 };
 
 std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
+
+bool IsFree(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  close(fd);
+  return free;
+}
+
+// First of `count` ports in a row at which nobody listens.
+int FreePorts(int count) {
+  const auto drawn = ReservedPorts::Draw(200);
+  EXPECT_TRUE(drawn.ok()) << drawn.status();
+  for (const int first : drawn->ports()) {
+    bool free = first + count < 32768;
+    for (int port = first; free && port < first + count; ++port) free = IsFree(port);
+    if (free) return first;
+  }
+  ADD_FAILURE() << "no " << count << " free ports in a row";
+  return 0;
+}
 
 int CoresHere() {
   cpu_set_t set;
@@ -481,13 +529,6 @@ TEST_F(LaunchTest, AServerThatFailsAtStartStopsBeforeTheTrainers) {
   EXPECT_FALSE(fs::exists(logs_ / "trainer.0.log"));
 }
 
-TEST_F(LaunchTest, AnOldPortFileIsNotBelieved) {
-  fs::create_directories(logs_);
-  std::ofstream(logs_ / "pserver.0.port") << "1\n";
-  EXPECT_EQ(Run(1, 1, {}).code, 0);
-  EXPECT_FALSE(fs::exists(logs_ / "pserver.0.port"));
-}
-
 TEST_F(LaunchTest, AServerThatOutlivesTheTrainersIsNamed) {
   const Result result = Run(2, 1, {{"FAKE_PSERVER_1", "ignore"}});
   EXPECT_EQ(result.code, 1);
@@ -510,6 +551,197 @@ TEST_F(LaunchTest, AConsoleThatNobodyReadsHoldsNothingUp) {
   EXPECT_EQ(Lines(Log("trainer.0")).size(), 20000u);
 }
 
+TEST_F(LaunchTest, ANodeStartsItsPartOfTheTrainers) {
+  const std::string port = absl::StrCat(FreePorts(2));
+  const std::string ask =
+      "args;env RANK;env WORLD_SIZE;env LOCAL_RANK;env LOCAL_WORLD_SIZE;env NODE_RANK;env GROUP_RANK;"
+      "env MASTER_ADDR;env MASTER_PORT;env PADDLE_TRAINER_ID";
+  const std::vector<std::string> flags = {"--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1",
+                                          "--master_port=" + port};
+  const auto node = [&](const std::string& rank) {
+    std::vector<std::string> arguments = ArgumentsWithoutNumbers({"--servers=1", "--node_rank=" + rank});
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return arguments;
+  };
+  Launched first(node("0"), {{"FAKE_TRAINER", ask}});
+  first.Await("ready server=0");
+  const Result second = Launched(node("1"), {{"FAKE_TRAINER", ask}}).Finish();
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(first.Finish().code, 0);
+  EXPECT_THAT(second.err, HasSubstr("launch: node 1 of 2: 1 trainer on "));
+  for (const std::string& line :
+       {std::string("arg --trainer_id=1"), std::string("arg --set=distribute.trainers=2"), std::string("RANK=1"),
+        std::string("WORLD_SIZE=2"), std::string("LOCAL_RANK=0"), std::string("LOCAL_WORLD_SIZE=1"),
+        std::string("NODE_RANK=1"), std::string("GROUP_RANK=1"), std::string("MASTER_ADDR=127.0.0.1"),
+        "MASTER_PORT=" + port, std::string("PADDLE_TRAINER_ID=1")}) {
+    EXPECT_THAT(Lines(second.out), Contains("[trainer.1] " + line));
+  }
+  EXPECT_THAT(second.out, Not(HasSubstr("[pserver")));
+  EXPECT_TRUE(fs::exists(logs_ / "node.1" / "trainer.1.log"));
+  EXPECT_TRUE(fs::exists(logs_ / "node.0" / "pserver.0.log"));
+}
+
+TEST_F(LaunchTest, HostsThatAreThisMachineNeedNoSsh) {
+  std::vector<std::string> arguments = ArgumentsWithoutNumbers({"-np", "2", "-H", "localhost:2", "--ssh=/no/such/ssh"});
+  const Result result = Launched(arguments, {{"FAKE_TRAINER", "env NODE_RANK;env LOCAL_RANK"}}).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(Lines(result.out), AllOf(Contains("[trainer.1] NODE_RANK=0"), Contains("[trainer.1] LOCAL_RANK=1"),
+                                       Contains(StartsWith("[pserver.0] ready server=0 endpoint=127.0.0.1:"))));
+}
+
+TEST_F(LaunchTest, OtherHostsAreStartedOverSsh) {
+  const std::string log = (directory_ / "ssh.log").string();
+  const Result result =
+      Launched(RemoteArguments("127.0.0.1:1,203.0.113.1:2",
+                               {"--ssh_port=2222", "--ssh_options=-i 'a key'", "--env=GREETING=it's \"a\" $b", "--env",
+                                "KEPT", "--set=name=\"a b\"", "--", "--output=c d"}),
+               {{"FAKE_SSH_LOG", log},
+                {"KEPT", "as it was"},
+                {"FAKE_TRAINER", "args;env GREETING;env KEPT;env RANK;env LOCAL_RANK;env NODE_RANK;err bye"}})
+          .Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("launch: 1 server and 3 trainers on 2 hosts; logs in "),
+                                HasSubstr("launch: 127.0.0.1: 1 server and 1 trainer on "),
+                                HasSubstr("launch: 203.0.113.1: 2 trainers on "),
+                                HasSubstr("[203.0.113.1] Welcome to 203.0.113.1\n"), HasSubstr("[trainer.2] bye\n")));
+  for (const char* line :
+       {"arg --output=c d", "arg --set=name=\"a b\"", "GREETING=it's \"a\" $b", "KEPT=as it was", "RANK=2",
+        "LOCAL_RANK=1", "NODE_RANK=1", "arg --trainer_id=2", "arg --set=distribute.trainers=3"}) {
+    EXPECT_THAT(Lines(result.out), Contains(absl::StrCat("[trainer.2] ", line)));
+  }
+  EXPECT_THAT(Log("trainer.2"), AllOf(HasSubstr("LOCAL_RANK=1\n"), HasSubstr("bye\n")));
+  // One connection for both processes.
+  const std::vector<std::string> words = Lines(ReadFile(log));
+  EXPECT_EQ(std::count(words.begin(), words.end(), "203.0.113.1"), 1);
+  EXPECT_THAT(words,
+              AllOf(Contains("BatchMode=yes"), Contains("2222"), Contains("a key"), Contains("ConnectTimeout=5")));
+}
+
+TEST_F(LaunchTest, ServersRunOnTheHostsThatAreNamed) {
+  const Result result = Launched(RemoteArguments("127.0.0.1:1", {"--server_hosts=203.0.113.1"}), {}).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("launch: 203.0.113.1: 1 server on "));
+}
+
+TEST_F(LaunchTest, TrainersOfSeveralHostsThatServeKnowOneAnothersPorts) {
+  std::vector<std::string> arguments = RemoteArguments("127.0.0.1:1,203.0.113.1:2", {"--servers=0"});
+  const Result result =
+      Launched(arguments, {{"FAKE_TRAINER", "unconnected;args;env PADDLE_CURRENT_ENDPOINT"}}).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, ContainsRegex("\\[trainer.2\\] arg --pservers=127.0.0.1:[0-9]+,203.0.113.1:[0-9]+,"
+                                        "203.0.113.1:[0-9]+\n"));
+  EXPECT_THAT(result.out, ContainsRegex("\\[trainer.2\\] PADDLE_CURRENT_ENDPOINT=203.0.113.1:[0-9]+\n"));
+}
+
+TEST_F(LaunchTest, ARemoteProcessThatFailsIsNamedWithItsHost) {
+  const Result result =
+      Launched(RemoteArguments("127.0.0.1:1,203.0.113.1:2"),
+               {{"FAKE_TRAINER", "block;wait"}, {"FAKE_TRAINER_2", "err no such file: train.tsv;raise 9"}})
+          .Finish();
+  EXPECT_EQ(result.code, 128 + SIGKILL);
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr("launch: trainer.2 on 203.0.113.1 failed: killed by signal 9 (Killed); ending the others\n"),
+            HasSubstr("launch:   no such file: train.tsv\n")));
+  EXPECT_THAT(result.err, HasSubstr("; the last lines of " + (logs_ / "trainer.2.log").string()));
+}
+
+TEST_F(LaunchTest, ASignalIsPassedOnToOtherHosts) {
+  Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.1:2"), {{"FAKE_TRAINER", "wait"}});
+  launched.Await("waiting", 3);
+  kill(launched.pid(), SIGTERM);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(Lines(result.out), AllOf(Contains("[trainer.0] got signal 15"), Contains("[trainer.2] got signal 15")));
+}
+
+TEST_F(LaunchTest, RemoteProcessesThatDoNotEndAreKilled) {
+  const std::string ready = (directory_ / "ready").string();
+  const Result result = Launched(RemoteArguments("127.0.0.1:1,203.0.113.1:1"),
+                                 {{"FAKE_TRAINER_0", "await " + ready + ";exit 5"},
+                                  {"FAKE_TRAINER_1", "block;child;touch " + ready + ";ignore"}})
+                            .Finish();
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err, HasSubstr("trainer.1 on 203.0.113.1 did not end within two leases"));
+}
+
+TEST_F(LaunchTest, NobodyOnOtherHostsOutlivesALaunchThatIsKilled) {
+  Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.1:2"), {{"FAKE_TRAINER", "ignore"}});
+  launched.Await("ignoring", 3);
+  kill(launched.pid(), SIGKILL);
+  EXPECT_EQ(launched.Finish().code, -SIGKILL);
+}
+
+TEST_F(LaunchTest, ALostConnectionIsNamed) {
+  const std::string leave = (directory_ / "leave").string();
+  const Result result =
+      Launched(RemoteArguments("127.0.0.1:1,203.0.113.70:1"), {{"FAKE_SSH_LEAVE", leave},
+                                                               {"FAKE_TRAINER_0", "block;wait"},
+                                                               {"FAKE_TRAINER_1", "touch " + leave + ";ignore"}})
+          .Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err,
+              HasSubstr("launch: trainer.1 on 203.0.113.70 failed: the connection to 203.0.113.70 is lost (ssh: "
+                        "exit code 255); ending the others"));
+}
+
+TEST_F(LaunchTest, AHostThatCannotBeUsedIsNamedAndNothingIsStarted) {
+  struct Case {
+    std::string host, message;
+    int code;
+  };
+  const std::vector<Case> cases = {
+      {"203.0.113.66", "launch: host 203.0.113.66 was not ready within 1 s (--ssh_timeout_s)", 3},
+      {"203.0.113.67",
+       "launch: host 203.0.113.67: no connection (ssh: exit code 255): root@203.0.113.67: Permission denied "
+       "(publickey).",
+       3},
+      {"203.0.113.68", "/launch cannot be run there; every host needs the programs at the same place", 2},
+      {"203.0.113.69", "speaks version 99 of the messages among launches, this one 1; install the same version", 2}};
+  for (const Case& c : cases) {
+    const Result result = Launched(RemoteArguments("127.0.0.1:1," + c.host + ":1", {"--ssh_timeout_s=1"}), {}).Finish();
+    EXPECT_EQ(result.code, c.code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(c.message));
+    EXPECT_THAT(result.err, HasSubstr("host " + c.host));
+    EXPECT_FALSE(fs::exists(logs_ / "pserver.0.log"));
+  }
+}
+
+TEST_F(LaunchTest, ASignalWhileHostsAreAwaitedEndsLaunch) {
+  Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.66:1", {"--ssh_timeout_s=1000"}), {});
+  launched.Await("waiting for host 203.0.113.66 to be ready");
+  kill(launched.pid(), SIGTERM);
+  EXPECT_EQ(launched.Finish().code, 128 + SIGTERM);
+}
+
+TEST_F(LaunchTest, ProcessorsAreDividedOnRequest) {
+  const Result result = Run(1, 1, {{"FAKE_TRAINER", "cpus"}}, {"--bind=cores"});
+  EXPECT_THAT(Lines(result.out), Contains(absl::StrCat("[trainer.0] cpus ", CoresHere())));
+  const Result each = Run(1, CoresHere(), {{"FAKE_TRAINER", "cpus"}}, {"--bind=cores"});
+  EXPECT_EQ(each.code, 0) << each.err;
+  EXPECT_THAT(Lines(each.out), Contains("[trainer.0] cpus 1"));
+  const Result many = Run(1, CoresHere() + 1, {}, {"--bind=cores"});
+  EXPECT_EQ(many.code, 2);
+  EXPECT_THAT(many.err, HasSubstr("launch: --bind=cores: "));
+}
+
+TEST_F(LaunchTest, EveryLocalRankHasADevice) {
+  const std::string ask = "env CUDA_VISIBLE_DEVICES;env LOCAL_RANK";
+  const Result result = Run(1, 2, {{"FAKE_TRAINER", ask}, {"CUDA_VISIBLE_DEVICES", "4,6,7"}}, {"--gpus=2,0"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(Lines(result.out),
+              AllOf(Contains("[trainer.1] CUDA_VISIBLE_DEVICES=7,4"), Contains("[trainer.1] LOCAL_RANK=1")));
+  const Result few = Run(1, 2, {}, {"--gpus=1"});
+  EXPECT_EQ(few.code, 2);
+  EXPECT_THAT(few.err, HasSubstr("launch: --gpus=1: 1 device for 2 trainers"));
+}
+
+TEST_F(LaunchTest, VariablesOfAnotherLauncherThatContradictAreRefused) {
+  const Result result = Run(1, 2, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("launch: the variable OMPI_COMM_WORLD_RANK is 1: launch is itself one of several"));
+}
+
 TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
   struct Case {
     std::vector<std::string> arguments;
@@ -528,6 +760,20 @@ TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
        "--set distribute.servers=3, but launch starts 2: use --servers=3"},
       {{job, "--set=train.sede=3"}, "sede"},
       {{job, "--servers=1", "--trainers=1", "--bin_dir=" + directory_.string()}, "no program pserver: looked for "},
+      {{job, "-H", "a:2,b:x"}, "-H: column 5: 'b:x' must have a number of slots"},
+      {{job, "-H", "a", "--hostfile=f"}, "-H and --hostfile both name hosts"},
+      {{job, "--hostfile=" + (directory_ / "none").string()}, "No such file"},
+      {{job, "--hostfile=" + job_.string()}, "job.textproto:1:11: '{' is not known here"},
+      {{job, "-H", "203.0.113.1", "--ssh=no-such-ssh"}, "no program no-such-ssh in PATH, which reaches other hosts"},
+      {{job, "--nnodes=2", "--trainers=2"}, "--nnodes=2 needs --node_rank=R"},
+      {{job, "--env=RANK=1"}, "--env: launch sets RANK for every process itself"},
+      {{job, "--env", "NO_SUCH_VARIABLE"}, "--env NO_SUCH_VARIABLE: there is no such variable"},
+      {{job, "--env=A=1", "--env=A=2"}, "--env gives A twice: '1' and '2'"},
+      {{job, "--env"}, "--env needs NAME=VALUE or NAME"},
+      {{job, "--bind=core"}, "--bind=core: must be auto, none, cores or numa"},
+      {{job, "--servers=1", "--trainers=1", "--ssh_options='x"}, "--ssh_options: ''x' has a ' without its end"},
+      {{job, "--servers=1", "--trainers=1", "--ssh_timeout_s=0"}, "--ssh_timeout_s=0: must be at least 1"},
+      {{job, "--servers=1", "--trainers=1", "--ssh_port=70000"}, "--ssh_port=70000: must be 1 to 65535"},
       {{job, "--servers=1", "--trainers=1", "--log_dir=" + job_.string(),
         "--bin_dir=" + fs::path(Runfile("tests/tools/fakes/trainer")).parent_path().string()},
        job_.string()},
@@ -546,7 +792,8 @@ TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
 TEST_F(LaunchTest, HelpNamesTheFlags) {
   const Result result = Launched({"--help"}, {}).Finish();
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.out, AllOf(HasSubstr("--servers"), HasSubstr("--log_dir"), HasSubstr("--set")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("--servers"), HasSubstr("--log_dir"), HasSubstr("--set"),
+                                HasSubstr("--nnodes"), HasSubstr("--H"), HasSubstr("--env")));
 }
 
 }  // namespace

@@ -1,14 +1,16 @@
 // Stands in for pserver and trainer in tests of launch: same flags, no training.
 //
-// A server binds a free port, writes it to --port_file, says that it is ready, and ends when every trainer has come and
-// gone; SIGTERM changes nothing for it. A trainer connects to all of --pservers. Then each does what the variable
-// FAKE_PSERVER_<id> or FAKE_TRAINER_<id> says, or FAKE_PSERVER, FAKE_TRAINER: commands with ';' between them.
+// A server binds a free port, says that it is ready, and ends when every trainer has come and gone; SIGTERM changes
+// nothing for it. A trainer connects to all of --pservers, on this machine whatever their hosts. Then each does what
+// the variable FAKE_PSERVER_<id> or FAKE_TRAINER_<id> says, or FAKE_PSERVER, FAKE_TRAINER: commands with ';' between
+// them.
 //
 //   out TEXT    err TEXT    a line on stdout or stderr
 //   partial TEXT            on stdout, without newline
 //   repeat N TEXT           N lines on stdout
 //   args                    every argument, a line each
 //   env NAME                "NAME=value" or "NAME unset"
+//   cpus                    "cpus N": how many processors it may use
 //   exit N    raise N       ends
 //   held                    which signals were held back when it began: "held 1 2 15"
 //   block                   SIGTERM and SIGINT stay pending from now on
@@ -21,6 +23,7 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,16 +62,14 @@ sockaddr_in Loopback(int port) {
 
 int Listen() {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = Loopback(0);
+  const std::string endpoint = Flag("--endpoint");
+  sockaddr_in address = Loopback(atoi(endpoint.substr(endpoint.rfind(':') + 1).c_str()));
   socklen_t size = sizeof address;
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 512) != 0 ||
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     Fail("listen");
   }
   const int port = ntohs(address.sin_port);
-  const std::string file = Flag("--port_file");
-  std::ofstream(file + ".tmp") << port << "\n";
-  if (rename((file + ".tmp").c_str(), file.c_str()) != 0) Fail("rename");
   printf("ready server=%s endpoint=127.0.0.1:%d\n", Flag("--server_id").c_str(), port);
   return listener;
 }
@@ -93,7 +94,7 @@ void ServeTrainers(int listener) {
 void Connect() {
   std::istringstream list(Flag("--pservers"));
   for (std::string endpoint; std::getline(list, endpoint, ',');) {
-    const sockaddr_in address = Loopback(atoi(endpoint.substr(endpoint.find(':') + 1).c_str()));
+    const sockaddr_in address = Loopback(atoi(endpoint.substr(endpoint.rfind(':') + 1).c_str()));
     const int peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(peer, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) Fail("connect");
   }
@@ -157,6 +158,9 @@ void Do(const std::string& command) {
   } else if (verb == "env") {
     const char* value = getenv(rest.c_str());
     printf("%s%s%s\n", rest.c_str(), value == nullptr ? " unset" : "=", value == nullptr ? "" : value);
+  } else if (verb == "cpus") {
+    cpu_set_t set;
+    printf("cpus %d\n", sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1);
   } else if (verb == "exit") {
     exit(atoi(rest.c_str()));
   } else if (verb == "raise") {
