@@ -1,0 +1,113 @@
+#!/bin/bash
+# A launch for each of two nodes, both on this machine: the result of one launch, servers on either node, a trainer that
+# is killed, a stop, and nodes that contradict each other.
+source tests/e2e/processes/cluster.sh
+
+launch=$root/tools/launch
+job=$work/job.textproto
+make_data "$work/train.txt"
+make_job "$job"
+
+# free_port: a port with two free ones above it
+free_port() {
+  local port next
+  while :; do
+    port=$((RANDOM % 20000 + 10000))
+    for next in $port $((port + 1)) $((port + 2)); do
+      (exec 3<>"/dev/tcp/127.0.0.1/$next") 2>/dev/null && continue 2
+    done
+    echo "$port"
+    return
+  done
+}
+
+# start_node <rank> [flags]: stdout to node.<rank>.out, stderr to node.<rank>.log
+start_node() {
+  local rank=$1
+  shift
+  "$launch" --job="$job" --nnodes=2 --node_rank="$rank" --nproc_per_node=1 --log_dir="$work/mylog" "$@" \
+    > "$work/node.$rank.out" 2> "$work/node.$rank.log" &
+  pid[node.$rank]=$!
+}
+# start_nodes [flags]: both
+start_nodes() {
+  rm -rf "$work/checkpoints"
+  port=$(free_port)
+  start_node 0 --master_addr=127.0.0.1 --master_port="$port" "$@"
+  start_node 1 --master_addr=127.0.0.1 --master_port="$port" "$@"
+}
+# done_of <file>: what a last line says beside the time
+done_of() { tail -n 1 "$1" | tr ' ' '\n' | grep -E '^(done$|steps=|examples=|loss=|auc=)'; }
+expect_both_done() {
+  wait_end 60 node.0 node.1
+  expect_rc 0 node.0 node.1
+  [ -n "$alone_done" ] && [ "$(done_of "$work/node.0.out")" = "$alone_done" ] ||
+    fail "last line: $(tail -n 1 "$work/node.0.out")"
+  expect_digest "$alone"
+  expect_no_children
+}
+
+scene "one launch"
+"$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$work/mylog" > "$work/alone.out" 2> "$work/alone.log" ||
+  fail "one launch fails"
+alone=$(digest)
+alone_done=$(done_of "$work/alone.out")
+
+scene "two nodes, servers on the first"
+start_nodes --servers=2
+expect_both_done
+expect_log node.1 "launch: node 1 of 2: 1 trainer on "
+[ -s "$work/mylog/node.1/trainer.1.log" ] || fail "no log of trainer 1"
+[ -s "$work/mylog/node.0/pserver.1.log" ] || fail "no log of pserver 1"
+
+scene "two nodes, the dense parameters all-reduced"
+start_nodes --servers=1 --set distribute.dense=ALL_REDUCE
+expect_both_done
+
+scene "a server on each node"
+rm -rf "$work/checkpoints"
+port=$(free_port)
+start_node 0 --pservers="127.0.0.1:$port,127.0.0.2:$port" --node_addr=127.0.0.1
+start_node 1 --pservers="127.0.0.1:$port,127.0.0.2:$port" --node_addr=127.0.0.2
+expect_both_done
+[ -s "$work/mylog/node.1/pserver.1.log" ] || fail "node 1 has started no server"
+
+scene "SIGTERM at one node ends both"
+start_nodes --servers=1 --set train.epochs=10000
+wait_checkpoint
+kill -TERM "${pid[node.1]}"
+wait_end 30 node.0 node.1
+expect_rc 0 node.0 node.1
+[[ $(tail -n 1 "$work/node.0.out") == "done steps="*" stopped=1" ]] || fail "last line: $(tail -n 1 "$work/node.0.out")"
+expect_no_children
+
+scene "a trainer of the other node is killed"
+start_nodes --servers=1 --set train.epochs=10000
+wait_checkpoint
+kill -KILL "$(pgrep -P "${pid[node.1]}" -f -- --trainer_id=1)"
+wait_end $((2 * lease + 10)) node.0 node.1
+expect_rc 137 node.1
+expect_rc 3 node.0
+expect_log node.1 'launch: trainer.1 failed: killed by signal 9 \(Killed\)'
+expect_log node.0 'trainer 1 .*is dead'
+expect_no_children
+
+scene "nodes with different numbers of trainers"
+rm -rf "$work/checkpoints"
+port=$(free_port)
+start_node 0 --master_addr=127.0.0.1 --master_port="$port" --servers=1
+start_node 1 --master_addr=127.0.0.1 --master_port="$port" --servers=1 --nproc_per_node=2
+wait_end 30 node.1
+expect_rc 2 node.1
+expect_log node.1 'distribute.trainers|trainers: '
+kill -TERM "${pid[node.0]}" 2>/dev/null
+wait_end 30 node.0
+expect_no_children
+
+scene "flags that contradict each other"
+refuse 2 "launch: --node_rank=2, but --nnodes is 2: ranks are 0 to 1" \
+  "$launch" --job="$job" --nnodes=2 --node_rank=2 --master_addr=127.0.0.1 --servers=1
+refuse 2 "launch: --node_rank is 0 but the variable NODE_RANK is 1" \
+  env NODE_RANK=1 "$launch" --job="$job" --nnodes=2 --node_rank=0 --master_addr=127.0.0.1 --servers=1
+
+conclude
