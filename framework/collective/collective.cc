@@ -9,6 +9,8 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/collective/adasum_run.h"
+#include "framework/collective/any_order_run.h"
 #include "framework/collective/moves.h"
 #include "framework/collective/reduce_run.h"
 #include "glog/logging.h"
@@ -194,12 +196,14 @@ Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Stat
   return pending;
 }
 
-Collective::PendingPtr Collective::BeginReduction(const char* operation, Values values, std::optional<int> root,
-                                                  std::vector<int64_t> begins, void* out) {
-  const absl::StatusOr<int64_t> count = ElementsOf(values.shape, values.dtype);
+namespace {
+
+// Returns the header of a reduction, with this rank's addends.
+v1::CollectiveHeader ReductionHeader(const char* operation, const Collective::Values& values, std::optional<int> root,
+                                     const std::vector<int64_t>& begins, int lanes) {
   v1::CollectiveHeader header = HeaderOf(operation, values.name, TypeName(values.dtype), values.shape, root);
-  header.set_reduction(std::string(ReductionName(values.reduction)));
-  const int lanes = values.lanes == 0 ? size() : values.lanes;
+  header.set_reduction(
+      absl::StrCat(std::string(ReductionName(values.reduction)), values.any_order ? " in any order" : ""));
   header.set_lanes(lanes);
   header.set_samples(values.samples);
   const uint64_t all = AllSegments(values.segments.size());
@@ -211,39 +215,83 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
     if (tells_present) header.add_present(addend.present & all);
   }
   header.set_slices(HashOf(begins, values.segments));
-  absl::Status refused;
+  return header;
+}
+
+absl::Status CheckReduction(const std::string& operation, const Collective::Values& values, int64_t count) {
   if (!CanReduce(values.reduction, values.dtype)) {
-    refused = absl::InvalidArgumentError(absl::StrCat("values of type ", TypeName(values.dtype), " have no ",
-                                                      std::string(ReductionName(values.reduction))));
-  } else if (!count.ok()) {
-    refused = count.status();
-  } else if (values.addends.size() > kMostAddends) {
-    refused = absl::InvalidArgumentError(
-        absl::StrCat("this rank has ", values.addends.size(), " addends; at most ", kMostAddends, " are possible"));
-  } else if (refused = CheckSegments(values.segments, *count); !refused.ok()) {
-    // Reported below.
-  } else if (header.operation() == "reduce_scatter") {
-    refused = CheckBegins(begins, size(), *count);
-  } else {
-    begins = EvenSlices(*count, DTypeSize(values.dtype), size());
+    return absl::InvalidArgumentError(absl::StrCat("values of type ", TypeName(values.dtype), " have no ",
+                                                   std::string(ReductionName(values.reduction))));
   }
-  ReduceRun::Options options{.dtype = values.dtype,
-                             .reduction = values.reduction,
-                             .lanes = lanes,
-                             .addends = std::move(values.addends),
-                             .begins = std::move(begins),
-                             .segments = std::move(values.segments),
-                             .reader = root.value_or(ReduceRun::kAll),
-                             .out = static_cast<char*>(out),
-                             .message_bytes = options_.message_bytes};
-  if (header.operation() == "reduce_scatter") options.reader = ReduceRun::kNobody;
-  return Begin(std::move(header), refused, [options = std::move(options)](Operation* running, Pending* pending) {
-    ReduceRun run(running, options);
+  if (values.reduction == Reduction::kAdasum && operation == "reduce_scatter") {
+    return absl::InvalidArgumentError("an adasum cannot be scattered: its products are over whole segments");
+  }
+  if (values.lost != nullptr && DTypeSize(values.dtype) != sizeof(uint16_t)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("values of type ", TypeName(values.dtype), " lose nothing: only those of 16 bits are rounded"));
+  }
+  if (values.addends.size() > kMostAddends) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this rank has ", values.addends.size(), " addends; at most ", kMostAddends, " are possible"));
+  }
+  return CheckSegments(values.segments, count);
+}
+
+}  // namespace
+
+template <typename Run>
+Collective::Body Collective::BodyOf(typename Run::Options options) {
+  return [options = std::move(options)](Operation* operation, Pending* pending) {
+    Run run(operation, options);
     RETURN_IF_ERROR(run.Run());
     pending->present_ = run.present();
     pending->samples_ = run.samples();
     return absl::OkStatus();
-  });
+  };
+}
+
+Collective::PendingPtr Collective::BeginReduction(const char* operation, Values values, std::optional<int> root,
+                                                  std::vector<int64_t> begins, void* out) {
+  const absl::StatusOr<int64_t> count = ElementsOf(values.shape, values.dtype);
+  const int lanes = values.lanes == 0 ? size() : values.lanes;
+  v1::CollectiveHeader header = ReductionHeader(operation, values, root, begins, lanes);
+  absl::Status refused = count.ok() ? CheckReduction(header.operation(), values, *count) : count.status();
+  if (refused.ok() && header.operation() == "reduce_scatter") refused = CheckBegins(begins, size(), *count);
+  if (!refused.ok()) return Begin(std::move(header), refused, {});
+  if (values.segments.empty()) values.segments = {*count};
+  if (values.reduction == Reduction::kAdasum) {
+    return Begin(std::move(header), refused,
+                 BodyOf<AdasumRun>({.dtype = values.dtype,
+                                    .lanes = lanes,
+                                    .addends = std::move(values.addends),
+                                    .segments = std::move(values.segments),
+                                    .reader = root.value_or(AdasumRun::kAll),
+                                    .out = static_cast<char*>(out),
+                                    .message_bytes = options_.message_bytes}));
+  }
+  if (values.any_order && header.operation() == "all_reduce" && CanReduceInAnyOrder(values.reduction, values.dtype)) {
+    return Begin(std::move(header), refused,
+                 BodyOf<AnyOrderRun>({.dtype = values.dtype,
+                                      .reduction = values.reduction,
+                                      .lanes = lanes,
+                                      .addends = std::move(values.addends),
+                                      .segments = std::move(values.segments),
+                                      .out = static_cast<char*>(out),
+                                      .message_bytes = options_.message_bytes}));
+  }
+  const bool scatters = header.operation() == "reduce_scatter";
+  if (!scatters) begins = EvenSlices(*count, DTypeSize(values.dtype), size());
+  return Begin(std::move(header), refused,
+               BodyOf<ReduceRun>({.dtype = values.dtype,
+                                  .reduction = values.reduction,
+                                  .lanes = lanes,
+                                  .addends = std::move(values.addends),
+                                  .begins = std::move(begins),
+                                  .segments = std::move(values.segments),
+                                  .reader = scatters ? ReduceRun::kNobody : root.value_or(ReduceRun::kAll),
+                                  .out = static_cast<char*>(out),
+                                  .message_bytes = options_.message_bytes,
+                                  .lost = values.lost}));
 }
 
 Collective::PendingPtr Collective::AllReduce(Values values, void* out) {

@@ -10,10 +10,10 @@
 // the number of ranks, the order of arrival, or the sizes of messages; which of several NaN a sum is may depend on
 // them. A rank gives the sums of its largest aligned nodes. A node without values is left out, never added as zeros.
 // Values may be several arrays, the segments, one behind the other: a node may lack any of them, and the bits of each
-// are those of an operation of its own.
+// are those of an operation of its own. Adasums (framework/collective/adasum.h) have whole segments as their operands.
 //
 // Cost for V bytes on p ranks, k the number of addends of a rank: an all-reduce sends (k + 1)(p - 1)/p V from each
-// rank, a reduce-scatter k (p - 1)/p V, an all-gather (p - 1)/p V.
+// rank, or 2 (p - 1)/p V in any order; a reduce-scatter k (p - 1)/p V, an all-gather (p - 1)/p V.
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_COLLECTIVE_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_COLLECTIVE_H_
 
@@ -100,6 +100,13 @@ class Collective {
     std::vector<LaneAddend> addends;
     // Samples that this rank's addends stand for; they count for kAverage.
     int64_t samples = 0;
+    // An all-reduce may add sums and averages of types with at least 32 bits in an order that suits the backend, maybe
+    // by its own all-reduce. All ranks still get the same bits, which then depend on the number of ranks, and a segment
+    // that a rank lacks counts as zeros there, unless no rank has it. Equal on all ranks.
+    bool any_order = false;
+    // FLOAT16 and BFLOAT16, for each element of the shape, or null: what rounding takes from the results of this rank's
+    // slice is added to it, unless that is not finite.
+    float* lost = nullptr;
   };
   // Returns the addends of a rank that has one value in a group without lanes.
   std::vector<LaneAddend> Own(const void* values) const { return {{.lanes = {rank(), 1}, .values = values}}; }
@@ -137,6 +144,9 @@ class Collective {
   };
   // Hands an operation to the stream whose turn it is. `refused`: the operation fails with it, without a message.
   PendingPtr Begin(v1::CollectiveHeader header, absl::Status refused, Body body);
+  // Returns the body of a reduction: a Run with these options.
+  template <typename Run>
+  static Body BodyOf(typename Run::Options options);
   PendingPtr BeginReduction(const char* operation, Values values, std::optional<int> root, std::vector<int64_t> begins,
                             void* out);
   void RunStream(size_t stream);

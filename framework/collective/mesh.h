@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,30 @@ class Mesh {
   virtual std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) = 0;
   // Begins to receive a message of exactly `bytes` bytes.
   virtual std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) = 0;
+
+  // An all-reduce that the mesh does by itself, in an order of sums of its own.
+  struct OwnAllReduce {
+    // Number of the operation, equal on all ranks. Two that are under way have different ones.
+    uint64_t number = 0;
+    // `count` elements of `element_bytes` (4 or 8) bytes each, which the result replaces.
+    void* values = nullptr;
+    size_t count = 0;
+    size_t element_bytes = 0;
+    // Sets out[i] to the sum of a[i] and b[i], n elements; `out` may be `a` or `b`. Runs on the thread of the caller.
+    std::function<void(void* out, const void* a, const void* b, size_t n)> add;
+    // Called about ten times a second while the caller waits for `peer`. An error ends the operation.
+    std::function<absl::Status(int peer)> waits;
+    // Called when a message has come or gone.
+    std::function<void()> moved;
+  };
+  // Returns whether the mesh has an AllReduce of its own; equal on all ranks.
+  virtual bool HasAllReduce() const { return false; }
+  // Adds the values of all ranks, each of which calls it with the same number and sizes. All get the same bits. Returns
+  // the error of `waits`, or one that names a rank. After an error the values may be anything, and the mesh must be
+  // aborted.
+  virtual absl::Status AllReduce(const OwnAllReduce& /*operation*/) {
+    return absl::UnimplementedError("this backend has no all-reduce of its own");
+  }
 
   // Ends the mesh: all transfers, those of peers too as far as they can be told, end with EndOfMesh(status) or an error
   // of the connection. Only the first call counts.

@@ -124,31 +124,37 @@ Operation::Message Operation::Receive(int peer, int phase, int64_t number, void*
 
 absl::Status Operation::Wait(Message* message) { return Fail(WaitFor(message)); }
 
+void Operation::Moved() { moved_ = warned_ = Clock::Real()->Now(); }
+
+absl::Status Operation::StillWaits(int peer, std::string_view why) {
+  const absl::Time now = Clock::Real()->Now();
+  if (waits_.job) RETURN_IF_ERROR(waits_.job());
+  const std::string reason = why.empty() ? "" : absl::StrCat(" (", std::string(why), ")");
+  if (now - moved_ > waits_.deadline) {
+    return absl::DeadlineExceededError(absl::StrCat(DescribeOperation(header_), ": nothing from ", mesh_.Describe(peer),
+                                                    " for ", absl::FormatDuration(waits_.deadline), reason));
+  }
+  if (now - warned_ >= waits_.warning) {
+    warned_ = now;
+    LOG(WARNING) << mesh_.Describe(rank()) << ": " << DescribeOperation(header_) << " waits for "
+                 << mesh_.Describe(peer) << ", for " << absl::ToInt64Seconds(now - moved_) << " s" << reason;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Operation::WaitFor(Message* message) {
   if (message->transfer == nullptr) return absl::OkStatus();
   while (true) {
     const absl::Status status = message->transfer->Wait(kLook);
-    const absl::Time now = Clock::Real()->Now();
     if (status.ok()) {
       message->transfer.reset();
-      moved_ = warned_ = now;
+      Moved();
       return status;
     }
     if (!absl::IsDeadlineExceeded(status)) {
       return absl::Status(status.code(), absl::StrCat(DescribeOperation(header_), ": ", status.message()));
     }
-    if (waits_.job) RETURN_IF_ERROR(waits_.job());
-    const std::string reason = status.message().empty() ? "" : absl::StrCat(" (", status.message(), ")");
-    if (now - moved_ > waits_.deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(DescribeOperation(header_), ": nothing from ",
-                                                      mesh_.Describe(message->peer), " for ",
-                                                      absl::FormatDuration(waits_.deadline), reason));
-    }
-    if (now - warned_ >= waits_.warning) {
-      warned_ = now;
-      LOG(WARNING) << mesh_.Describe(rank()) << ": " << DescribeOperation(header_) << " waits for "
-                   << mesh_.Describe(message->peer) << ", for " << absl::ToInt64Seconds(now - moved_) << " s" << reason;
-    }
+    RETURN_IF_ERROR(StillWaits(message->peer, std::string(status.message())));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -93,6 +94,12 @@ class Operation {
   // phase: 0 to 2. Messages of one phase between two ranks have different numbers. Sizes of 0 are not sent.
   Message Send(int peer, int phase, int64_t number, const void* data, size_t bytes);
   Message Receive(int peer, int phase, int64_t number, void* data, size_t bytes);
+  // Tell what a wait does that is not one of the functions below: a message has come or gone; the wait for `peer` goes
+  // on (`why`: for the message, may be empty). An error ends the operation: the job has failed, or nothing has moved
+  // for too long.
+  void Moved();
+  absl::Status StillWaits(int peer, std::string_view why = "");
+  Mesh& mesh() const { return mesh_; }
   // Waits for a message, and warns of the rank that it waits for.
   absl::Status Wait(Message* message);
   // Waits for all, and clears the list.

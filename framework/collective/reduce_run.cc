@@ -72,56 +72,15 @@ std::vector<ReduceRun::Part> ReduceRun::PresentOf(const Part& part, uint64_t pre
   return RunsOf(part, [present](size_t s) { return (present >> s & 1) != 0 ? 0 : -1; });
 }
 
-absl::Status ReduceRun::TakeNodes(int rank, const v1::CollectiveHeader& header) {
-  const uint64_t all = AllSegments(options_.segments.size());
-  for (int i = 0; i < header.node_begin_size(); ++i) {
-    const LaneRange lanes{header.node_begin(i), header.node_count(i)};
-    const int after = nodes_.empty() ? 0 : nodes_.back().lanes.begin + nodes_.back().lanes.count;
-    if (lanes.count < 1 || lanes.begin < after || lanes.count > options_.lanes - lanes.begin ||
-        AlignedNodes(lanes).size() != 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(DescribeOperation(header), ": rank ", rank, " has an addend of lanes ", lanes.begin, " to ",
-                       int64_t{lanes.begin} + lanes.count - 1, ", which is no node of the tree of ", options_.lanes,
-                       " lanes that follows the addends before it"));
-    }
-    const uint64_t present = header.present().empty() ? all : header.present(i);
-    if ((present & ~all) != 0) {
-      return absl::DataLossError(absl::StrCat(DescribeOperation(header), ": rank ", rank,
-                                              " has an addend with segments that are not among the ",
-                                              segment_begins_.size() - 1));
-    }
-    nodes_.push_back({.lanes = lanes, .rank = rank, .index = i, .present = present});
-    present_ |= present;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& headers) {
-  for (int r = 0; r < operation_.size(); ++r) {
-    const v1::CollectiveHeader& header = headers[static_cast<size_t>(r)];
-    if (header.node_begin_size() != header.node_count_size() || header.node_begin_size() > kMostAddends) {
-      return absl::DataLossError(absl::StrCat(DescribeOperation(header), ": rank ", r, " has ",
-                                              header.node_begin_size(), " addends; at most ", kMostAddends,
-                                              " are possible"));
-    }
-    if (header.samples() < 0 || __builtin_add_overflow(samples_, header.samples(), &samples_)) {
-      return absl::InvalidArgumentError(absl::StrCat(DescribeOperation(header), ": rank ", r, " has ", header.samples(),
-                                                     " samples, which is negative or too many"));
-    }
-    if (!header.present().empty() && header.present_size() != header.node_begin_size()) {
-      return absl::DataLossError(absl::StrCat(DescribeOperation(header), ": rank ", r, " tells which segments ",
-                                              header.present_size(), " of its ", header.node_begin_size(),
-                                              " addends have"));
-    }
-    RETURN_IF_ERROR(TakeNodes(r, header));
-  }
-  if (options_.reduction == Reduction::kAverage && present_ != 0 && samples_ < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DescribeOperation(operation_.header()), ": the ranks have ", samples_, " samples together"));
-  }
+  ASSIGN_OR_RETURN(AddendNodes all, AddendNodesOf(headers, segment_begins_.size() - 1, options_.lanes));
+  nodes_ = std::move(all.nodes);
+  present_ = all.present;
+  samples_ = all.samples;
+  if (options_.reduction == Reduction::kAverage) RETURN_IF_ERROR(CheckDivisor(operation_.header(), present_, samples_));
   const auto alike = [this](size_t s, size_t t) {
     return std::all_of(nodes_.begin(), nodes_.end(),
-                       [s, t](const Node& node) { return ((node.present >> s ^ node.present >> t) & 1) == 0; });
+                       [s, t](const AddendNode& node) { return ((node.present >> s ^ node.present >> t) & 1) == 0; });
   };
   for (size_t s = 0; s + 1 < segment_begins_.size(); ++s) {
     size_t first = 0;
@@ -152,12 +111,12 @@ void ReduceRun::ReceiveAddends(int64_t m) {
   Arriving& arriving = arriving_.emplace_back();
   const Part part = PartOf(operation_.rank(), m);
   const size_t bytes = Bytes(part.count);
-  const auto others =
-      std::count_if(nodes_.begin(), nodes_.end(), [this](const Node& node) { return node.rank != operation_.rank(); });
+  const auto others = std::count_if(nodes_.begin(), nodes_.end(),
+                                    [this](const AddendNode& node) { return node.rank != operation_.rank(); });
   if (others == 0 || bytes == 0) return;
   arriving.bytes = operation_.memory()->Take(static_cast<size_t>(others) * bytes);
   char* to = arriving.bytes.data.get();
-  for (const Node& node : nodes_) {
+  for (const AddendNode& node : nodes_) {
     if (node.rank == operation_.rank()) continue;
     const std::vector<Part> runs = PresentOf(part, node.present);
     for (size_t i = 0; i < runs.size(); ++i) {
@@ -176,7 +135,7 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
   if (part.count == 0) return absl::OkStatus();
   std::vector<const char*> values;  // of the part, by node
   const char* arrived = arriving.bytes.data.get();
-  for (const Node& node : nodes_) {
+  for (const AddendNode& node : nodes_) {
     if (node.rank == operation_.rank()) {
       const void* const own = options_.addends[static_cast<size_t>(node.index)].values;
       values.push_back(static_cast<const char*>(own) + Bytes(part.begin));
@@ -201,7 +160,8 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
       if ((nodes_[n].present >> segment & 1) == 0) continue;
       addends.push_back({.lanes = nodes_[n].lanes, .values = values[n] + offset});
     }
-    reducer_.Reduce(addends, samples_, run.count, result + offset);
+    float* const lost = options_.lost == nullptr ? nullptr : options_.lost + run.begin;
+    reducer_.Reduce(addends, samples_, run.count, result + offset, lost);
   }
   operation_.memory()->Give(std::move(arriving.bytes));
   std::vector<Operation::Message>& sends = result_sends_.emplace_back();

@@ -14,19 +14,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "framework/collective/addend_nodes.h"
 #include "framework/collective/operation.h"
 #include "framework/collective/reduction.h"
 #include "framework/collective/sizes.h"
 #include "framework/tensor/dtype.h"
 
 namespace weir {
-
-// Most addends of a rank: more would not fit into message numbers.
-inline constexpr int kMostAddends = 64;
-// Returns the bits of `segments` segments; of one if there are none.
-inline uint64_t AllSegments(size_t segments) {
-  return segments >= kMostSegments ? ~uint64_t{0} : (uint64_t{1} << std::max<size_t>(1, segments)) - 1;
-}
 
 // A reduction on one rank.
 class ReduceRun {
@@ -43,6 +37,9 @@ class ReduceRun {
     // All elements if this rank gets the results, or its slice if each keeps its own; else null.
     char* out = nullptr;
     int64_t message_bytes = 0;
+    // Values of 16 bits: for each element, all of them; null: not wanted. What rounding takes from each sum of this
+    // rank's slice is added to it (TreeReducer::Reduce).
+    float* lost = nullptr;
   };
   // `operation` is borrowed, with its header complete.
   ReduceRun(Operation* operation, Options options);
@@ -53,13 +50,6 @@ class ReduceRun {
   int64_t samples() const { return samples_; }
 
  private:
-  // Addend of any rank.
-  struct Node {
-    LaneRange lanes;
-    int rank = 0;
-    int index = 0;  // among the rank's addends
-    uint64_t present = 0;
-  };
   // A message's part of this rank's slice: where the addends of others arrive.
   struct Arriving {
     MessageMemory::Block bytes;
@@ -67,7 +57,6 @@ class ReduceRun {
   };
 
   absl::Status TakeHeaders(const std::vector<v1::CollectiveHeader>& headers);
-  absl::Status TakeNodes(int rank, const v1::CollectiveHeader& header);
   int64_t Begin(int rank) const { return options_.begins[static_cast<size_t>(rank)]; }
   int64_t Count(int rank) const { return options_.begins[static_cast<size_t>(rank) + 1] - Begin(rank); }
   // Elements [begin, begin + count) of the values.
@@ -109,7 +98,7 @@ class ReduceRun {
   std::vector<int64_t> segment_begins_;  // and the end of the last one
   std::vector<int> kinds_;               // by segment: the first one that the same nodes have; -1: none has it
   int64_t most_runs_ = 1;                // of present segments in a message
-  std::vector<Node> nodes_;              // all ranks' addends, by lane
+  std::vector<AddendNode> nodes_;        // all ranks' addends, by lane
   uint64_t present_ = 0;                 // segments of any of them
   int64_t samples_ = 0;
   TreeReducer reducer_;

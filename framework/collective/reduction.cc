@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "framework/tensor/float16.h"
+#include "framework/collective/stored.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -15,37 +15,6 @@ namespace {
 
 // Elements that are reduced at a time: all addends of a block stay in the first cache.
 constexpr int64_t kBlock = 2048;
-
-struct Float16Bits {
-  uint16_t bits;
-};
-struct BFloat16Bits {
-  uint16_t bits;
-};
-
-template <typename T>
-T Widen(T value) {
-  return value;
-}
-float Widen(Float16Bits value) { return OfFloat16(value.bits); }
-float Widen(BFloat16Bits value) { return OfBFloat16(value.bits); }
-
-// Unlike Float16Of, a sum that does not fit becomes infinite: the caller must see that it overflowed.
-float Overflowing(float value, float least_infinite) {
-  return std::abs(value) >= least_infinite ? std::copysign(std::numeric_limits<float>::infinity(), value) : value;
-}
-
-template <typename Stored, typename T>
-Stored Narrow(T value) {
-  if constexpr (std::is_same_v<Stored, Float16Bits>) {
-    // Values less than half a unit above the greatest round down to it.
-    return {Float16Of(Overflowing(value, 65520.0F))};
-  } else if constexpr (std::is_same_v<Stored, BFloat16Bits>) {
-    return {BFloat16Of(Overflowing(value, 0x1.ffp127F))};
-  } else {
-    return value;
-  }
-}
 
 template <typename T>
 T Least(T a, T b) {
@@ -100,6 +69,26 @@ void Combine(Reduction reduction, const A* a, const B* b, int64_t count, T* out)
       return Each(a, b, count, out, [](T x, T y) { return Greatest(x, y); });
     case Reduction::kProduct:
       return Each(a, b, count, out, [](T x, T y) { return Product(x, y); });
+    case Reduction::kAdasum:
+      break;
+  }
+  LOG(FATAL) << "adasum is not elementwise";
+}
+
+// Calls `use` with a pointer to the type.
+template <typename Use>
+void WithType(DType dtype, Use use) {
+  switch (dtype) {
+    case v1::FLOAT32:
+      return use(static_cast<float*>(nullptr));
+    case v1::FLOAT64:
+      return use(static_cast<double*>(nullptr));
+    case v1::INT32:
+      return use(static_cast<int32_t*>(nullptr));
+    case v1::INT64:
+      return use(static_cast<int64_t*>(nullptr));
+    default:
+      LOG(FATAL) << "not a type of 32 or 64 bits: " << v1::DType_Name(dtype);
   }
 }
 
@@ -117,6 +106,8 @@ std::string_view ReductionName(Reduction reduction) {
       return "max";
     case Reduction::kProduct:
       return "product";
+    case Reduction::kAdasum:
+      return "adasum";
   }
   return "";
 }
@@ -130,7 +121,7 @@ bool CanReduce(Reduction reduction, DType dtype) {
       return true;
     case v1::INT32:
     case v1::INT64:
-      return reduction != Reduction::kAverage;
+      return reduction != Reduction::kAverage && reduction != Reduction::kAdasum;
     case v1::BOOL:
     case v1::UINT8:
     case v1::DTYPE_UNSET:
@@ -140,7 +131,8 @@ bool CanReduce(Reduction reduction, DType dtype) {
 }
 
 template <typename Stored, typename SumType>
-void TreeReducer::ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out) {
+void TreeReducer::ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out,
+                           float* lost) {
   const std::vector<LaneAdd> adds = [&] {
     std::vector<LaneRange> present;
     for (const LaneAddend& addend : addends) present.push_back(addend.lanes);
@@ -184,11 +176,22 @@ void TreeReducer::ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples
       continue;
     }
     const auto finish = [&](const auto* values) {
+      const auto each = [&](auto result) {
+        for (int64_t i = 0; i < size; ++i) {
+          const SumType sum = result(i);
+          to[i] = Narrow<Stored>(sum);
+          if constexpr (!std::is_same_v<Stored, SumType>) {
+            if (lost == nullptr) continue;
+            const float rest = sum - Widen(to[i]);
+            if (std::isfinite(rest)) lost[begin + i] += rest;
+          }
+        }
+      };
       if constexpr (std::is_floating_point_v<SumType>) {
         const auto divisor = static_cast<SumType>(samples);
-        for (int64_t i = 0; divide && i < size; ++i) to[i] = Narrow<Stored>(Widen(values[i]) / divisor);
+        if (divide) return each([=](int64_t i) { return Widen(values[i]) / divisor; });
       }
-      for (int64_t i = 0; !divide && i < size; ++i) to[i] = Narrow<Stored>(Widen(values[i]));
+      each([=](int64_t i) { return Widen(values[i]); });
     };
     if (adds.empty()) {
       finish(stored(0));
@@ -198,27 +201,40 @@ void TreeReducer::ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples
   }
 }
 
-void TreeReducer::Reduce(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out) {
+void TreeReducer::Reduce(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out, float* lost) {
   CHECK(!addends.empty());
   switch (dtype_) {
     case v1::FLOAT32:
-      return ReduceAs<float, float>(addends, samples, count, out);
+      return ReduceAs<float, float>(addends, samples, count, out, lost);
     case v1::FLOAT64:
-      return ReduceAs<double, double>(addends, samples, count, out);
+      return ReduceAs<double, double>(addends, samples, count, out, lost);
     case v1::INT32:
-      return ReduceAs<int32_t, int32_t>(addends, samples, count, out);
+      return ReduceAs<int32_t, int32_t>(addends, samples, count, out, lost);
     case v1::INT64:
-      return ReduceAs<int64_t, int64_t>(addends, samples, count, out);
+      return ReduceAs<int64_t, int64_t>(addends, samples, count, out, lost);
     case v1::FLOAT16:
-      return ReduceAs<Float16Bits, float>(addends, samples, count, out);
+      return ReduceAs<Float16Bits, float>(addends, samples, count, out, lost);
     case v1::BFLOAT16:
-      return ReduceAs<BFloat16Bits, float>(addends, samples, count, out);
+      return ReduceAs<BFloat16Bits, float>(addends, samples, count, out, lost);
     case v1::BOOL:
     case v1::UINT8:
     case v1::DTYPE_UNSET:
       break;
   }
   LOG(FATAL) << "no reduction of " << v1::DType_Name(dtype_);
+}
+
+void AddValues(DType dtype, const void* a, const void* b, int64_t count, void* out) {
+  WithType(dtype, [&]<typename T>(T* /*type*/) {
+    Combine(Reduction::kSum, static_cast<const T*>(a), static_cast<const T*>(b), count, static_cast<T*>(out));
+  });
+}
+
+void DivideValues(DType dtype, int64_t divisor, int64_t count, void* values) {
+  WithType(dtype, [&]<typename T>(T* /*type*/) {
+    auto* const to = static_cast<T*>(values);
+    for (int64_t i = 0; i < count; ++i) to[i] /= static_cast<T>(divisor);
+  });
 }
 
 }  // namespace weir

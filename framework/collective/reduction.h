@@ -23,9 +23,12 @@ enum class Reduction {
   kMin,
   kMax,
   kProduct,
+  // In each node of the tree, the halves' sum without the half of each one's projection on the other
+  // (framework/collective/adasum.h). Floating-point types only.
+  kAdasum,
 };
 
-// Returns "sum", "average", "min", "max", "product".
+// Returns "sum", "average", "min", "max", "product", "adasum".
 std::string_view ReductionName(Reduction reduction);
 // Returns true if the values can be reduced so. BOOL and UINT8 cannot be reduced.
 bool CanReduce(Reduction reduction, DType dtype);
@@ -46,21 +49,27 @@ struct LaneAddend {
 // them, but must not overlap them otherwise. Keeps its memory from call to call; not thread-safe.
 class TreeReducer {
  public:
-  // CanReduce(reduction, dtype) must be true.
+  // CanReduce(reduction, dtype) must be true; not for kAdasum, which is not elementwise.
   TreeReducer(Reduction reduction, DType dtype, int lanes) : reduction_(reduction), dtype_(dtype), lanes_(lanes) {}
 
-  // samples: divisor of kAverage, at least 1.
-  void Reduce(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out);
+  // samples: divisor of kAverage, at least 1. `lost`, [count]: for values of 16 bits, what rounding takes from each
+  // result is added to it, unless that is not finite.
+  void Reduce(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out, float* lost = nullptr);
 
  private:
   template <typename Stored, typename Sum>
-  void ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out);
+  void ReduceAs(absl::Span<const LaneAddend> addends, int64_t samples, int64_t count, void* out, float* lost);
 
   const Reduction reduction_;
   const DType dtype_;
   const int lanes_;
   std::vector<char> scratch_;
 };
+
+// Adds `count` values of b to those of a, elementwise, into out, which may be either. float32, float64, int32 or int64.
+void AddValues(DType dtype, const void* a, const void* b, int64_t count, void* out);
+// Divides `count` floating-point values of these types in place.
+void DivideValues(DType dtype, int64_t divisor, int64_t count, void* values);
 
 }  // namespace weir
 
