@@ -15,6 +15,8 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
+#include "gloo/allreduce.h"
+#include "gloo/context.h"
 #include "gloo/transport/context.h"
 #include "gloo/transport/pair.h"
 #include "gloo/transport/tcp/device.h"
@@ -34,6 +36,22 @@ constexpr absl::Duration kFarewell = absl::Seconds(1);
 constexpr absl::Duration kReasonComes = absl::Milliseconds(300);
 // Of the message that says why a rank has ended the mesh. No operation has it.
 constexpr uint64_t kEndTag = ~uint64_t{0};
+
+// Bit of the tags of messages, so that none is a tag that a function of Gloo makes for itself (gloo/types.h).
+constexpr uint64_t kMessageTag = uint64_t{1} << 63;
+// How long a function of Gloo waits until Mesh::OwnAllReduce::waits is called.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+// Ends a function of Gloo that waits.
+class WaitEnded : public std::exception {
+ public:
+  explicit WaitEnded(absl::Status status) : status_(std::move(status)) {}
+  const char* what() const noexcept override { return "the wait has ended"; }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const absl::Status status_;
+};
 
 // Gloo reports errors by exceptions.
 template <typename F>
@@ -151,6 +169,29 @@ class GlooMesh : public Mesh {
     return Begin(peer, data, bytes, /*sends=*/false, tag);
   }
 
+  bool HasAllReduce() const override { return true; }
+  // Gloo's ring.
+  absl::Status AllReduce(const OwnAllReduce& operation) override {
+    try {
+      gloo::AllreduceOptions options(std::make_shared<EngineContext>(this, &operation));
+      options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+      options.setTag(static_cast<uint32_t>(operation.number));
+      // Of the type, only the size counts.
+      if (operation.element_bytes == sizeof(uint64_t)) {
+        options.setOutput(static_cast<uint64_t*>(operation.values), operation.count);
+      } else {
+        options.setOutput(static_cast<uint32_t*>(operation.values), operation.count);
+      }
+      options.setReduceFunction(operation.add);
+      gloo::allreduce(options);
+      return absl::OkStatus();
+    } catch (const WaitEnded& ended) {
+      return ended.status();
+    } catch (const std::exception& e) {
+      return absl::UnavailableError(e.what());
+    }
+  }
+
   // Takes up to kFarewell.
   void Abort(const absl::Status& status) override {
     {
@@ -187,8 +228,8 @@ class GlooMesh : public Mesh {
           mesh_.Await(buffer_.get(), sends_, Clock::Real()->Now() + timeout, /*until_end=*/true);
       if (!done.ok()) return mesh_.Reason(done.status(), peer_);
       if (*done) return absl::OkStatus();
-      MutexLock lock(&mesh_.mu_);
-      return mesh_.ended_.ok() ? absl::DeadlineExceededError("") : mesh_.ended_;
+      const absl::Status ended = mesh_.ended();
+      return ended.ok() ? absl::DeadlineExceededError("") : ended;
     }
 
    private:
@@ -199,14 +240,85 @@ class GlooMesh : public Mesh {
     const absl::Status begun_;
   };
 
+  // Memory of a function of Gloo, whose waits end with the mesh, or when the operation says so.
+  class EngineBuffer : public Buffer {
+   public:
+    EngineBuffer(GlooMesh* mesh, const OwnAllReduce* operation, std::unique_ptr<Buffer> buffer)
+        : Buffer(buffer->ptr, buffer->size), mesh_(*mesh), operation_(*operation), buffer_(std::move(buffer)) {}
+
+    bool waitRecv(int* /*rank*/, std::chrono::milliseconds /*timeout*/) override {
+      return Wait(/*sends=*/false, from_);
+    }
+    bool waitSend(int* /*rank*/, std::chrono::milliseconds /*timeout*/) override { return Wait(/*sends=*/true, to_); }
+    void abortWaitRecv() override { buffer_->abortWaitRecv(); }
+    void abortWaitSend() override { buffer_->abortWaitSend(); }
+    void send(int peer, uint64_t slot, size_t offset, size_t bytes) override {
+      to_ = peer;
+      buffer_->send(peer, slot, offset, bytes);
+    }
+    void recv(int peer, uint64_t slot, size_t offset, size_t bytes) override {
+      from_ = peer;
+      buffer_->recv(peer, slot, offset, bytes);
+    }
+    void recv(std::vector<int> peers, uint64_t slot, size_t offset, size_t bytes) override {
+      from_ = peers[0];
+      buffer_->recv(std::move(peers), slot, offset, bytes);
+    }
+
+   private:
+    bool Wait(bool sends, int peer) {
+      while (true) {
+        const absl::StatusOr<bool> done =
+            mesh_.Await(buffer_.get(), sends, Clock::Real()->Now() + kLook, /*until_end=*/true);
+        if (!done.ok()) throw WaitEnded(mesh_.Reason(done.status(), peer));
+        if (*done) break;
+        if (absl::Status ended = mesh_.ended(); !ended.ok()) throw WaitEnded(std::move(ended));
+        if (absl::Status status = operation_.waits(peer); !status.ok()) throw WaitEnded(std::move(status));
+      }
+      operation_.moved();
+      return true;
+    }
+
+    GlooMesh& mesh_;
+    const OwnAllReduce& operation_;
+    const std::unique_ptr<Buffer> buffer_;
+    int from_ = 0, to_ = 0;
+  };
+  // The connections, as functions of Gloo see them.
+  class EngineTransport : public gloo::transport::Context {
+   public:
+    EngineTransport(GlooMesh* mesh, const OwnAllReduce* operation)
+        : Context(mesh->rank(), mesh->size()), mesh_(*mesh), operation_(*operation) {}
+    std::unique_ptr<gloo::transport::Pair>& getPair(int rank) override { return mesh_.context_->getPair(rank); }
+    std::unique_ptr<gloo::transport::Pair>& createPair(int rank) override { return mesh_.context_->createPair(rank); }
+    std::unique_ptr<Buffer> createUnboundBuffer(void* data, size_t bytes) override {
+      return std::make_unique<EngineBuffer>(&mesh_, &operation_, mesh_.context_->createUnboundBuffer(data, bytes));
+    }
+
+   private:
+    GlooMesh& mesh_;
+    const OwnAllReduce& operation_;
+  };
+  class EngineContext : public gloo::Context {
+   public:
+    EngineContext(GlooMesh* mesh, const OwnAllReduce* operation) : Context(mesh->rank(), mesh->size()) {
+      device_ = mesh->device_;
+      transportContext_ = std::make_shared<EngineTransport>(mesh, operation);
+    }
+  };
+
+  absl::Status ended() {
+    MutexLock lock(&mu_);
+    return ended_;
+  }
   std::unique_ptr<Transfer> Begin(int peer, void* data, size_t bytes, bool sends, uint64_t tag) {
     std::unique_ptr<Buffer> buffer;
     absl::Status status = Caught([&] {
       buffer = context_->createUnboundBuffer(data, bytes);
       if (sends) {
-        buffer->send(peer, tag);
+        buffer->send(peer, tag | kMessageTag);
       } else {
-        buffer->recv(peer, tag);
+        buffer->recv(peer, tag | kMessageTag);
       }
     });
     return std::make_unique<GlooTransfer>(this, peer, sends, std::move(buffer), std::move(status));

@@ -1,5 +1,5 @@
 // Backend GLOO of collective operations: messages over the TCP connections of the library Gloo, in the clear. Gloo
-// moves bytes; sums are Weir's own. Thread-safe.
+// moves bytes; sums are Weir's own, but for all-reduces in any order, which are Gloo's ring. Thread-safe.
 #ifndef WEIR_PSERVER_COLLECTIVE_GLOO_MESH_H_
 #define WEIR_PSERVER_COLLECTIVE_GLOO_MESH_H_
 

@@ -221,8 +221,10 @@ TEST(WireMeshTest, SumsAreRightThroughDropsRepeatsAndDelays) {
       for (int i = 0; i < 20; ++i) values.push_back(std::vector<float>(300, static_cast<float>(r + i)));
       std::vector<Collective::PendingPtr> pending;
       for (std::vector<float>& each : values) {
-        pending.push_back(
-            collective.AllReduce({.name = "g", .shape = {300}, .addends = collective.Own(each.data())}, each.data()));
+        // Every other one around a ring.
+        pending.push_back(collective.AllReduce(
+            {.name = "g", .shape = {300}, .addends = collective.Own(each.data()), .any_order = pending.size() % 2 == 1},
+            each.data()));
       }
       for (int i = 0; i < 20; ++i) {
         const absl::Status status = pending[static_cast<size_t>(i)]->Wait();
