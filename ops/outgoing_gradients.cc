@@ -13,12 +13,13 @@
 
 namespace weir {
 
-OutgoingGradients::OutgoingGradients(const KernelInit& init, std::vector<BlockRef> blocks)
+OutgoingGradients::OutgoingGradients(const KernelInit& init, std::vector<BlockRef> blocks, bool mean)
     : vars_(VarsOfInput(init.op, "X")),
       blocks_(std::move(blocks)),
       width_(init.attrs.Int("width")),
       bad_rows_(init.attrs.Bool("bad_rows")),
       measured_(init.attrs.Bool("measured")),
+      mean_(mean),
       counts_(!VarsOfInput(init.op, "Counts").empty()) {
   CHECK_EQ(vars_.size(), blocks_.size());
 }
@@ -33,14 +34,20 @@ absl::Status OutgoingGradients::Send(KernelContext& ctx) {
   return absl::OkStatus();
 }
 
-void OutgoingGradients::Inspect(const KernelContext& ctx, size_t i, const Tensor& value, Tensor* divided) const {
+float OutgoingGradients::FactorOf(const KernelContext& ctx, int lane) const {
+  const float factor = measured_ ? 1 : 1 / ctx.step->loss_scale;
+  return mean_ ? factor / static_cast<float>(ctx.lane_batch[lane] * ctx.step->runs_per_step) : factor;
+}
+
+void OutgoingGradients::Inspect(const KernelContext& ctx, size_t i, const Tensor& value, float factor,
+                                Tensor* divided) const {
   const bool looks = !bad_rows_ && ctx.step->health != nullptr;
   bool finite = true;
   if (value.size() == 0) {
     if (divided != nullptr) divided->CopyFrom(value);
   } else if (divided != nullptr) {
     divided->Resize(v1::FLOAT32, value.dims());
-    finite = AllFiniteScaled(value.data<float>(), value.size(), 1 / ctx.step->loss_scale, divided->data<float>());
+    finite = AllFiniteScaled(value.data<float>(), value.size(), factor, divided->data<float>());
   } else if (looks) {
     finite = AllFinite(value.data<float>(), value.size());
   }
@@ -59,7 +66,7 @@ absl::Status OutgoingGradients::SendDense(KernelContext& ctx, size_t i, StepChan
     }
     block.count = grad->size();
     Tensor* const divided = Divides(ctx) ? DividedAs<Tensor>(i, lane) : nullptr;
-    Inspect(ctx, i, *grad, divided);
+    Inspect(ctx, i, *grad, FactorOf(ctx, lane), divided);
     lanes.push_back({.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad});
   }
   if (lanes.empty()) return absl::OkStatus();
@@ -80,7 +87,7 @@ absl::Status OutgoingGradients::SendRows(KernelContext& ctx, size_t i, StepChann
     if (grad->height > 0) block.count = grad->height * width_;
     SelectedRows* const divided = Divides(ctx) ? DividedAs<SelectedRows>(i, lane) : nullptr;
     if (divided != nullptr) divided->CopyRowsOf(*grad);
-    Inspect(ctx, i, grad->values, divided == nullptr ? nullptr : &divided->values);
+    Inspect(ctx, i, grad->values, FactorOf(ctx, lane), divided == nullptr ? nullptr : &divided->values);
     const Tensor* counts = nullptr;
     if (counts_) {
       const SelectedRows* const shows = std::get_if<SelectedRows>(&ctx.lane_input(lane, 1, 0));

@@ -6,7 +6,8 @@
 // Numbers that are not finite are reported to StepContext.health, which send_barrier judges; with the attribute
 // `bad_rows` they are not, because those who update leave out the rows that hold them. In the same pass gradients are
 // divided by StepContext.loss_scale; with `measured` they are not, because they are then measurements for running
-// averages, not gradients.
+// averages, not gradients. Means of lanes are also divided by the examples of their lane in the step; where a step is
+// several runs of the program, by those of this run times the number of runs.
 #ifndef WEIR_OPS_OUTGOING_GRADIENTS_H_
 #define WEIR_OPS_OUTGOING_GRADIENTS_H_
 
@@ -26,16 +27,18 @@ namespace weir {
 class OutgoingGradients {
  public:
   // `blocks`: one for each variable of slot X. Reads the attributes width, bad_rows and measured, and the slot Counts.
-  OutgoingGradients(const KernelInit& init, std::vector<BlockRef> blocks);
+  // mean: sends means of lanes.
+  OutgoingGradients(const KernelInit& init, std::vector<BlockRef> blocks, bool mean = false);
 
   // Hands the gradients of all lanes to the step's channel. It reads them until the step's pushes end.
   absl::Status Send(KernelContext& ctx);
 
  private:
-  bool Divides(const KernelContext& ctx) const { return ctx.step->loss_scale != 1 && !measured_; }
-  // Reports values that are not finite. Sets `divided`, if given, to the value divided by the loss scale, a power of
-  // two.
-  void Inspect(const KernelContext& ctx, size_t i, const Tensor& value, Tensor* divided) const;
+  bool Divides(const KernelContext& ctx) const { return mean_ || (ctx.step->loss_scale != 1 && !measured_); }
+  // Returns the number by which the gradient of a lane is multiplied.
+  float FactorOf(const KernelContext& ctx, int lane) const;
+  // Reports values that are not finite. Sets `divided`, if given, to factor * value.
+  void Inspect(const KernelContext& ctx, size_t i, const Tensor& value, float factor, Tensor* divided) const;
   absl::Status SendDense(KernelContext& ctx, size_t i, StepChannel* channel);
   absl::Status SendRows(KernelContext& ctx, size_t i, StepChannel* channel);
   template <typename T>
@@ -50,8 +53,9 @@ class OutgoingGradients {
   const int64_t width_;
   const bool bad_rows_;
   const bool measured_;
+  const bool mean_;
   const bool counts_;
-  // Gradient of each X and lane, divided by the loss scale.
+  // Gradient of each X and lane, divided.
   std::vector<std::vector<Variable>> divided_;
 };
 

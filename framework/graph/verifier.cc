@@ -144,6 +144,7 @@ class Verifier {
     }
     RETURN_IF_ERROR(CheckUpdates("geo", mode.geo().blocks(), mode.geo().lr_block()));
     RETURN_IF_ERROR(CheckUpdates("all_reduce", mode.all_reduce().blocks(), mode.all_reduce().lr_block()));
+    RETURN_IF_ERROR(CheckSums(mode.all_reduce()));
     if (mode.has_geo() && mode.has_all_reduce()) return Invalid("mode: has both geo and all_reduce");
     if (mode.all_reduce().local_steps() < 0) {
       return Invalid(
@@ -158,6 +159,19 @@ class Verifier {
     }
     if (!program_.plan().sync() && mode.async_tables())
       return Invalid("mode: async_tables needs a plan with sync: true");
+    return absl::OkStatus();
+  }
+
+  // Checks how trainers add dense gradients among themselves.
+  static absl::Status CheckSums(const v1::AllReduceMode& mode) {
+    const v1::DType format = mode.compression();
+    if (format == v1::DTYPE_UNSET) return absl::OkStatus();
+    if (format != v1::FLOAT16 && format != v1::BFLOAT16) {
+      return Invalid(
+          absl::StrCat("mode: all_reduce.compression must be FLOAT16 or BFLOAT16, got ", v1::DType_Name(format)));
+    }
+    if (!mode.any_order()) return Invalid("mode: all_reduce.compression needs any_order: true");
+    if (mode.adasum()) return Invalid("mode: all_reduce has both compression and adasum");
     return absl::OkStatus();
   }
 

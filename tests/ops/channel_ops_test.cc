@@ -542,6 +542,30 @@ TEST(SplitSelectedRowsTest, ARowBeyondTheSectionsIsRefused) {
   EXPECT_THAT(std::string(t.Run().message()), HasSubstr("row 2; sections hold rows 0 to 1"));
 }
 
+class AllReduceTest : public LanesTest {
+ protected:
+  AllReduceTest() { PerLane("a"); }
+};
+
+TEST_F(AllReduceTest, AMeanIsDividedByTheExamplesOfItsLane) {
+  context_.loss_scale = 2;
+  context_.runs_per_step = 3;
+  for (int lane = 0; lane < 2; ++lane) Var("a", lane) = Tensor::Of<float>({2}, {48, -24});
+  const auto op = [](bool mean) {
+    return MakeOp("all_reduce", {{"X", {"a"}}}, {}, {AttrS("block", "A"), AttrB("mean", mean)});
+  };
+  ASSERT_OK(Run(op(true), {4, 2}));
+  ASSERT_OK(Run(op(false), {4, 2}));
+  EXPECT_THAT(channel_.log,
+              ElementsAre("A@-1 count 2 lane 0: 2 -1 lane 1: 4 -2", "A@-1 count 2 lane 0: 24 -12 lane 1: 24 -12"));
+}
+
+TEST_F(AllReduceTest, ThereIsNoMeanOfMeasurementsAndRows) {
+  OpTest measured("all_reduce", {AttrS("block", "A"), AttrB("mean", true), AttrB("measured", true)});
+  measured.Fixed("X", {2}, {1, 2});
+  EXPECT_THAT(std::string(measured.InferShapes().message()), HasSubstr("mean is of dense gradients"));
+}
+
 TEST(MergeTest, DividesBySamples) {
   OpTest t("merge");
   t.step().samples = 3;

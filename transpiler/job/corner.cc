@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,8 +53,6 @@ absl::Status CheckWhatIsThere(const Job& job, const Setting& at) {
   const v1::Distribute& distribute = job.config.distribute();
   const auto missing = [&](const char* field) { return at.Error(field, "is not there yet"); };
   if (distribute.update() == v1::Distribute::SHARDED) return missing("update");
-  if (distribute.all_reduce().compression() != v1::AllReduce::NONE) return missing("all_reduce.compression");
-  if (distribute.all_reduce().reduction() != v1::AllReduce::AVERAGE) return missing("all_reduce.reduction");
   return absl::OkStatus();
 }
 
@@ -74,7 +73,59 @@ absl::Status CheckLocalSgd(const Setting& at, const v1::Distribute& distribute) 
   return absl::OkStatus();
 }
 
+// Checks the settings of how gradients are added: all_reduce.compression and all_reduce.reduction.
+absl::Status CheckSums(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  const std::string format = v1::AllReduce::Compression_Name(distribute.all_reduce().compression());
+  if (Compresses(distribute)) {
+    if (distribute.reproducible()) {
+      return at.Error("all_reduce.compression",
+                      absl::StrCat(format,
+                                   " rounds the sum of each trainer, so that the result depends on their number: set "
+                                   "distribute.reproducible: false to permit that"));
+    }
+    if (distribute.update() == v1::Distribute::SHARDED) {
+      return at.Error("all_reduce.compression", absl::StrCat(format,
+                                                             " contradicts distribute.update: SHARDED, whose gradients "
+                                                             "are added for their owner alone: leave one of them out"));
+    }
+    if (UsesAdasum(distribute)) {
+      return at.Error("all_reduce.compression", absl::StrCat(format,
+                                                             " contradicts all_reduce.reduction: ADASUM, which needs "
+                                                             "the gradients of single lanes: leave one of them out"));
+    }
+  }
+  for (const auto& [field, value, set] :
+       {std::tuple("all_reduce.compression", format, Compresses(distribute)),
+        std::tuple("all_reduce.reduction", std::string("ADASUM"), UsesAdasum(distribute))}) {
+    if (!set || !distribute.has_local_sgd()) continue;
+    return at.Error(field, absl::StrCat(value,
+                                        " contradicts distribute.local_sgd, whose trainers exchange no gradients: "
+                                        "leave one of them out"));
+  }
+  if (!UsesAdasum(distribute)) return absl::OkStatus();
+  if (distribute.update() == v1::Distribute::SHARDED) {
+    return at.Error("all_reduce.reduction",
+                    "ADASUM contradicts distribute.update: SHARDED: it needs whole gradients on every trainer; set "
+                    "update: REPLICATED");
+  }
+  if (job.config.train().device() == v1::Train::CUDA) {
+    return at.Error("all_reduce.reduction",
+                    "ADASUM contradicts train.device: CUDA, which adds the lanes of a trainer on the device; set "
+                    "device: CPU");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+bool Compresses(const v1::Distribute& distribute) {
+  return AllReduces(distribute) && distribute.all_reduce().compression() != v1::AllReduce::NONE;
+}
+
+bool UsesAdasum(const v1::Distribute& distribute) {
+  return AllReduces(distribute) && distribute.all_reduce().reduction() == v1::AllReduce::ADASUM;
+}
 
 bool AllReduces(const v1::Distribute& distribute) {
   if (distribute.has_dense()) return distribute.dense() == v1::Distribute::ALL_REDUCE;
@@ -92,6 +143,7 @@ absl::Status CheckCorner(const Job& job) {
   RETURN_IF_ERROR(CheckMode(at, distribute));
   if (!AllReduces(distribute)) return CheckWithoutAllReduce(job, at);
   RETURN_IF_ERROR(CheckWhatIsThere(job, at));
+  RETURN_IF_ERROR(CheckSums(job, at));
   RETURN_IF_ERROR(CheckLocalSgd(at, distribute));
   const std::string setting = distribute.has_dense() ? "dense" : "mode";
   const auto contradicts = [&](std::string_view what) {

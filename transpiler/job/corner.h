@@ -12,6 +12,10 @@ struct Job;
 // Returns true if trainers add dense gradients among themselves and every trainer holds all dense parameters.
 bool AllReduces(const v1::Distribute& distribute);
 
+// Return true if trainers give their dense gradients in 16 bits, and if those of the lanes are combined by adasum.
+bool Compresses(const v1::Distribute& distribute);
+bool UsesAdasum(const v1::Distribute& distribute);
+
 // Sets what Fluid's name for a job without servers says beside `dense`: servers: 0, unless the job says more.
 void ApplyMode(v1::Distribute* distribute);
 

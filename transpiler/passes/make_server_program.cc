@@ -15,6 +15,7 @@
 #include "framework/graph/placement.h"
 #include "framework/graph/training_mode.h"
 #include "transpiler/base/state_name.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/append_optimizer.h"
 #include "transpiler/passes/build_startup.h"
@@ -89,7 +90,7 @@ class BlockCloner {
     v1::BlockDesc* block = main_->add_blocks();
     block->set_index(index);
     block->set_parent(0);
-    AppendAverage(grad, block);
+    if (!IsAdasum(grad)) AppendAverage(grad, block);
     if (distribute_.has_delay_compensation()) AppendDelayCompensation(param, grad, block);
     for (const v1::OpDesc* op : updates_) RETURN_IF_ERROR(CloneOp(*op, index));
     return index;
@@ -174,6 +175,16 @@ class BlockCloner {
     *of->mutable_whole_dims() = whole.dims();
   }
 
+  // Returns whether the gradient is the adasum of lanes' means, which nothing divides.
+  bool IsAdasum(const std::string& grad) const {
+    return UsesAdasum(distribute_) && placed_ != nullptr && server_->Find(grad)->kind() == v1::DENSE && !Measured();
+  }
+  // Returns whether the parameter is a running average, and its gradient a measurement.
+  bool Measured() const {
+    return std::any_of(updates_.begin(), updates_.end(),
+                       [](const v1::OpDesc* op) { return op->type() == kRunningAverageOp; });
+  }
+
   // Appends the ops that turn the sum over samples into the average.
   void AppendAverage(const std::string& grad, v1::BlockDesc* block) {
     if (!plan_.average_by_trainers()) {
@@ -201,9 +212,7 @@ class BlockCloner {
     const v1::VarDesc* const grad_var = server_->Find(grad);
     if (grad_var->kind() != v1::DENSE || placed_ == nullptr) return;
     // The input of a running average does not depend on the average.
-    if (std::any_of(updates_.begin(), updates_.end(),
-                    [](const v1::OpDesc* op) { return op->type() == kRunningAverageOp; }))
-      return;
+    if (Measured()) return;
     v1::VarDesc read = *grad_var;
     read.set_name(absl::StrCat(param, ".read"));
     *block->add_ops() =

@@ -89,6 +89,18 @@ void SetGeo(const v1::Geo& geo, v1::ProgramDesc* main) {
   SetUpdates(mode, *main);
 }
 
+// Records that the trainers add their gradients among themselves, and how.
+void SetAllReduce(const v1::Distribute& distribute, v1::ProgramDesc* main) {
+  v1::AllReduceMode* const mode = MutableMode(main)->mutable_all_reduce();
+  SetUpdates(mode, *main);
+  if (!distribute.reproducible()) mode->set_any_order(true);
+  if (UsesAdasum(distribute)) mode->set_adasum(true);
+  if (distribute.has_local_sgd()) mode->set_local_steps(distribute.local_sgd().every_steps());
+  if (!Compresses(distribute)) return;
+  const bool half = distribute.all_reduce().compression() == v1::AllReduce::FLOAT16;
+  mode->set_compression(half ? v1::FLOAT16 : v1::BFLOAT16);
+}
+
 absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   v1::ProgramDesc* main = &programs->main;
   v1::ProgramDesc* startup = &programs->startup;
@@ -122,11 +134,7 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   DropUnusedVars(startup);
   const v1::Distribute& distribute = job.config.distribute();
   if (distribute.has_geo()) SetGeo(distribute.geo(), main);
-  if (AllReduces(distribute)) {
-    v1::AllReduceMode* const mode = MutableMode(main)->mutable_all_reduce();
-    SetUpdates(mode, *main);
-    if (distribute.has_local_sgd()) mode->set_local_steps(distribute.local_sgd().every_steps());
-  }
+  if (AllReduces(distribute)) SetAllReduce(distribute, main);
   if (distribute.has_bounded_staleness()) {
     for (v1::ProgramDesc* program : {main, startup}) {
       MutableMode(program)->set_staleness(distribute.bounded_staleness().steps());

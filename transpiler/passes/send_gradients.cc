@@ -23,6 +23,7 @@
 #include "framework/graph/running_averages.h"
 #include "framework/graph/training_mode.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/pass.h"
 #include "transpiler/passes/slice_variables.h"
@@ -30,10 +31,18 @@
 namespace weir {
 namespace {
 
-// Returns the ops that send the gradient of one parameter: the split, if there is one, then the send. `own`: type of
-// the op for a parameter that every trainer holds.
+// How the gradient of one parameter is sent.
+struct Sending {
+  // Type of the op for a parameter that every trainer holds.
+  std::string own;
+  bool drops_bad_rows = false;
+  bool measured = false;
+  bool adasum = false;
+};
+
+// Returns the ops that send the gradient of one parameter: the split, if there is one, then the send.
 std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
-                                const v1::ParamGrad& pair, const std::string& own, bool drops_bad_rows, bool measured) {
+                                const v1::ParamGrad& pair, const Sending& sending) {
   const v1::VarDesc* grad = vars.Find(pair.grad());
   CHECK(grad != nullptr) << pair.grad();
   const bool rows = grad->kind() == v1::SELECTED_ROWS;
@@ -41,14 +50,16 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
   if (vars.Find(pair.param())->kind() == v1::TABLE) {
     std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", {pair.param()}), AttrInts("servers", {-1}),
                                      AttrI("width", width)};
-    if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
+    if (sending.drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
     return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
   }
   if (placed.size() == 1 && placed.front()->server() == kEveryTrainer) {
     std::vector<v1::OpAttr> attrs = {AttrS("block", placed.front()->name()), AttrI("width", width)};
-    if (drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
-    if (measured) attrs.push_back(AttrB("measured", true));
-    return {WithRole(MakeOp(own, {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
+    if (sending.drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
+    if (sending.measured) attrs.push_back(AttrB("measured", true));
+    // Rows of lanes rarely have ids in common: their sum is their adasum but for those, so they are averaged as ever.
+    if (sending.adasum && !rows && !sending.measured) attrs.push_back(AttrB("mean", true));
+    return {WithRole(MakeOp(sending.own, {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
   }
   std::vector<std::string> blocks;
   std::vector<int64_t> servers, sections;
@@ -70,7 +81,7 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
         v1::DIST, &pair));
   }
   std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", blocks), AttrInts("servers", servers), AttrI("width", width)};
-  if (measured) attrs.push_back(AttrB("measured", true));
+  if (sending.measured) attrs.push_back(AttrB("measured", true));
   ops.push_back(WithRole(MakeOp("send", {{"X", pieces}}, {}, std::move(attrs)), v1::RPC, &pair));
   return ops;
 }
@@ -153,9 +164,11 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   for (const v1::OpDesc& op : block->ops()) {
     if (op.type() == "drop_bad_rows") dropping.insert(InputOf(op, "Grad"));
   }
-  std::map<std::string, RunningAverage> measured;  // with loss scaling: gradients that are not divided by the scale
-  if (job.config.train().has_loss_scaling()) {
-    RETURN_IF_ERROR(CheckSeeds(job, *main));
+  // Measurements that are told from gradients: these are divided by the loss scale, compressed or combined by adasum.
+  std::map<std::string, RunningAverage> measured;
+  const bool scales = job.config.train().has_loss_scaling();
+  if (scales) RETURN_IF_ERROR(CheckSeeds(job, *main));
+  if (scales || Compresses(job.config.distribute()) || UsesAdasum(job.config.distribute())) {
     ASSIGN_OR_RETURN(measured, RunningAveragesOf(*main));
   }
   std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> placed;  // by parameter
@@ -168,8 +181,11 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
       return job.positions.Error(
           "program", absl::StrCat("no operator writes '", pair.grad(), "', the gradient of '", pair.param(), "'"));
     }
-    std::vector<v1::OpDesc> ops =
-        SendOps(vars, placed[pair.param()], pair, own, dropping.contains(pair.grad()), measured.contains(pair.param()));
+    std::vector<v1::OpDesc> ops = SendOps(vars, placed[pair.param()], pair,
+                                          {.own = own,
+                                           .drops_bad_rows = dropping.contains(pair.grad()),
+                                           .measured = measured.contains(pair.param()),
+                                           .adasum = UsesAdasum(job.config.distribute())});
     if (const v1::VarDesc& param = *vars.Find(pair.param()); param.lifecycle().has_click()) {
       ASSIGN_OR_RETURN(v1::OpDesc shows, ShowsOp(job, block, vars, param, pair));
       v1::OpSlot* const counts = ops.back().add_inputs();

@@ -45,6 +45,12 @@ absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, con
         std::tuple{"distribute.dense (ALL_REDUCE)", int64_t{theirs.has_all_reduce()}, int64_t{ours.has_all_reduce()}},
         std::tuple{"distribute.local_sgd.every_steps", theirs.all_reduce().local_steps(),
                    ours.all_reduce().local_steps()},
+        std::tuple{"distribute.reproducible (false: sums in any order)", int64_t{theirs.all_reduce().any_order()},
+                   int64_t{ours.all_reduce().any_order()}},
+        std::tuple{"distribute.all_reduce.compression", int64_t{theirs.all_reduce().compression()},
+                   int64_t{ours.all_reduce().compression()}},
+        std::tuple{"distribute.all_reduce.reduction (ADASUM)", int64_t{theirs.all_reduce().adasum()},
+                   int64_t{ours.all_reduce().adasum()}},
         std::tuple{"distribute.geo.every_steps", theirs.geo().every_steps(), ours.geo().every_steps()}}) {
     if (of_file == of_job) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": was written for another mode: ", what, " is ", of_file,

@@ -100,6 +100,14 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"LayerBeyondAnyMemory", "fc { input: \"deep\" size: 1 }",
               "fc { input: \"deep\" size: 2147483647 } } layer { name: \"out2\" fc { input: \"out\" size: 2147483647 }",
               "layer 'out2': variable 'out2.w' is float32 [2147483647, 2147483647], more than 2^48 elements"},
+        Wrong{"CompressionThatMustBeReproducible", "distribute { servers: 2 trainers: 2 }",
+              "distribute { servers: 2 trainers: 2 dense: ALL_REDUCE all_reduce { compression: FLOAT16 } }",
+              "job.textproto:20:68: distribute.all_reduce.compression FLOAT16 rounds the sum of each trainer"},
+        Wrong{
+            "CompressionOfAdasum", "distribute { servers: 2 trainers: 2 }",
+            "distribute { servers: 2 trainers: 2 dense: ALL_REDUCE reproducible: false all_reduce { compression: "
+            "BFLOAT16 reduction: ADASUM } }",
+            "job.textproto:20:88: distribute.all_reduce.compression BFLOAT16 contradicts all_reduce.reduction: ADASUM"},
         Wrong{"NoOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "", "the job has no optimizer"},
         Wrong{"EmptyOptimizer", "optimizer { sgd { learning_rate: 0.1 } }", "optimizer { }",
               "optimizer needs one of sgd, momentum, adagrad, adam, ftrl, "},
