@@ -36,7 +36,10 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
                                   .replica = o.replica,
                                   .servers = stack->steps_,
                                   .equal_every = {o.config->checkpoint().every_steps(), train.eval_every_steps(),
-                                                  train.digest_every_steps(), train.max_steps()}}));
+                                                  train.digest_every_steps(), train.max_steps()},
+                                  .residuals = [client = o.client](const std::string& name, int64_t count) {
+                                    return client->DenseResidual(name, count);
+                                  }}));
     stack->steps_ = stack->all_reduce_.get();
   }
   if (mode.workers() > 1) {

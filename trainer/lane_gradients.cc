@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "framework/collective/adasum.h"
 #include "framework/runtime/lane_tree.h"
 
 namespace weir {
@@ -61,6 +62,14 @@ std::vector<float> LaneGradients::TreeSum(ByLane by_lane, int lanes) {
 }
 
 Tensor LaneGradients::SumDense(int lanes) && { return Tensor::Of<float>(dims_, TreeSum(std::move(dense_), lanes)); }
+
+Tensor LaneGradients::Adasum(int lanes) && {
+  std::vector<LaneAddend> addends;
+  for (const auto& [lane, values] : dense_) addends.push_back({.lanes = {lane, 1}, .values = values.data()});
+  Tensor result(v1::FLOAT32, dims_);
+  weir::Adasum(v1::FLOAT32, addends, lanes, result.size(), result.data<float>());
+  return result;
+}
 
 std::map<int64_t, std::vector<float>> LaneGradients::SumRowsById(int lanes) && {
   std::map<int64_t, std::vector<float>> sums;

@@ -23,9 +23,11 @@ class LaneGradients {
   // Returns true if the sum of every lane is finite.
   bool IsFinite() const;
 
-  // Add the lanes in the lane tree with `lanes` leaves, and consume the sums of the lanes. SumDense needs has_dense();
-  // the others give rows in order of the ids.
+  // Add the lanes in the lane tree with `lanes` leaves, and consume the sums of the lanes. SumDense and Adasum, which
+  // combines them otherwise (framework/collective/adasum.h), need has_dense(); the others give rows in order of the
+  // ids.
   Tensor SumDense(int lanes) &&;
+  Tensor Adasum(int lanes) &&;
   SelectedRows SumRows(int lanes) &&;
   std::map<int64_t, std::vector<float>> SumRowsById(int lanes) &&;
 

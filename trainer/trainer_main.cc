@@ -347,7 +347,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
                                    .transport = r->transport.get(),
                                    .clock = Clock::Real(),
                                    .pool = r->pool.get(),
-                                   .bounded_staleness = ModeOf(r->programs.main).staleness() >= 0}));
+                                   .bounded_staleness = ModeOf(r->programs.main).staleness() >= 0,
+                                   .compresses = Compresses(r->job.config.distribute())}));
   return absl::OkStatus();
 }
 

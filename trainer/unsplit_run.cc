@@ -17,6 +17,7 @@
 #include "trainer/unsplit_tables.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/base/state_name.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/prefetch_tables.h"
 #include "transpiler/split/transpile.h"
@@ -37,6 +38,7 @@ class UnsplitRunImpl : public UnsplitRun {
     seed_ = single.main.seed();
     FindCounters(single.main);
     ASSIGN_OR_RETURN(measured_, RunningAveragesOf(single.main));
+    adasum_ = UsesAdasum(job_.config.distribute());
     const v1::Distribute& distribute = job_.config.distribute();
     lanes_ = job_.config.train().lanes() == 0 ? distribute.trainers() : job_.config.train().lanes();
     ASSIGN_OR_RETURN(startup_, Executor::Create(single.startup, &scope_, {.lanes = 1}));
@@ -81,7 +83,9 @@ class UnsplitRunImpl : public UnsplitRun {
       StepContext context = Context(0, 0);
       context.step = step_ * static_cast<int64_t>(batches.size()) + static_cast<int64_t>(b);
       RETURN_IF_ERROR(forward_backward_->Run(context, examples));
-      for (const v1::ParamGrad& pair : pairs_) AddLanes(pair, examples, &sums[pair.param()]);
+      for (const v1::ParamGrad& pair : pairs_) {
+        AddLanes(pair, examples, static_cast<int64_t>(batches.size()), &sums[pair.param()]);
+      }
       for (const std::string& loss : losses_) {
         if (!LossIsFinite(loss, examples)) bad_loss = loss;
       }
@@ -217,13 +221,19 @@ class UnsplitRunImpl : public UnsplitRun {
   }
 
   // Adds the gradient of the batch that has just run; a lane without examples adds nothing.
-  void AddLanes(const v1::ParamGrad& pair, const std::vector<int64_t>& examples, LaneGradients* sums) {
+  void AddLanes(const v1::ParamGrad& pair, const std::vector<int64_t>& examples, int64_t batches, LaneGradients* sums) {
     const float factor = measured_.contains(pair.param()) ? 1 : 1 / loss_scaler_.scale();
     for (int lane = 0; lane < lanes_; ++lane) {
       const Variable* var = forward_backward_->Find(lane, pair.grad());
-      if (examples[static_cast<size_t>(lane)] > 0 && var != nullptr) sums->Add(lane, *var, factor);
+      const int64_t own = examples[static_cast<size_t>(lane)];
+      if (own == 0 || var == nullptr) continue;
+      const bool mean = IsAdasum(pair.param()) && std::holds_alternative<Tensor>(*var);
+      sums->Add(lane, *var, mean ? factor / static_cast<float>(own * batches) : factor);
     }
   }
+
+  // Returns whether the parameter's gradient, if it is dense, is the adasum of the lanes' means.
+  bool IsAdasum(const std::string& param) const { return adasum_ && !measured_.contains(param); }
 
   bool LossIsFinite(const std::string& loss, const std::vector<int64_t>& examples) const {
     for (int lane = 0; lane < lanes_; ++lane) {
@@ -244,7 +254,7 @@ class UnsplitRunImpl : public UnsplitRun {
   void SumLanes(const std::string& param, LaneGradients lanes, std::map<std::string, Variable>* gradients,
                 std::map<std::string, UnsplitTables::Rows>* table_rows) const {
     if (lanes.has_dense()) {
-      (*gradients)[param] = std::move(lanes).SumDense(lanes_);
+      (*gradients)[param] = IsAdasum(param) ? std::move(lanes).Adasum(lanes_) : std::move(lanes).SumDense(lanes_);
     } else if (lanes.has_rows() && tables_.Has(param) && !tables_.IsMergedFirst(param)) {
       (*table_rows)[param] = std::move(lanes).SumRowsById(lanes_);
     } else if (lanes.has_rows()) {
@@ -299,6 +309,7 @@ class UnsplitRunImpl : public UnsplitRun {
         for (const v1::ParamGrad& pair : pairs_) {
           if (!present.contains(pair.param())) continue;
           there.insert(pair.grad());
+          if (IsAdasum(pair.param()) && FindVar(*block, pair.grad())->kind() == v1::DENSE) continue;
           *ops.Add() = WithRole(MakeOp("merge", {{"X", {pair.grad()}}}, {{"Out", {pair.grad()}}}), v1::OPTIMIZE, &pair);
         }
       }
@@ -326,6 +337,7 @@ class UnsplitRunImpl : public UnsplitRun {
   ThreadPool* const pool_;
   LossScaler loss_scaler_;
   std::map<std::string, RunningAverage> measured_;  // parameters whose "gradients" are not scaled
+  bool adasum_ = false;
   int lanes_ = 1;
   uint64_t seed_ = 1;
   int64_t step_ = 0;

@@ -27,6 +27,7 @@
 #include "trainer/loss_scaler.h"
 #include "trainer/session.h"
 #include "trainer/unsplit_run.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
@@ -60,6 +61,8 @@ class SplitRun {
 
   absl::Status Start(const std::vector<Column>& columns) {
     ASSIGN_OR_RETURN(trainer_, TrainerPrograms(job_, "", ""));
+    // Another order of sums gives another result, and is no mistake in the split: all are added in the lane tree.
+    if (ModeOf(trainer_.main).has_all_reduce()) MutableMode(&trainer_.main)->mutable_all_reduce()->clear_any_order();
     const std::string plan_text = PlanText(job_, trainer_.main.plan());
     v1::Deadlines deadlines = job_.config.deadlines();
     deadlines.set_progress_deadline_s(std::min(kDeadlineSeconds, deadlines.progress_deadline_s()));
@@ -325,6 +328,11 @@ absl::Status CheckJob(const Job& job) {
     return job.positions.Error("distribute.local_sgd",
                                "--verify compares with one trainer after each step: trainers that update by themselves "
                                "between averages differ from it; leave local_sgd out");
+  }
+  if (Compresses(distribute)) {
+    return job.positions.Error("distribute.all_reduce.compression",
+                               "--verify needs sums that are not rounded on the way; --set "
+                               "distribute.all_reduce.compression=NONE");
   }
   if (distribute.async_tables()) {
     return job.positions.Error("distribute.async_tables",

@@ -128,6 +128,10 @@ class ClientImpl : public Client {
     return member_.exchanges().NewestWord(std::string(key));
   }
 
+  absl::Span<float> DenseResidual(const std::string& parameter, int64_t count) override {
+    return pusher_.residuals().DenseValues(
+        parameter, LanesOfTrainer(options_.plan.lanes(), options_.plan.trainers(), options_.trainer_id), count);
+  }
   bool KeepsResiduals() const override { return residuals_.Keeps(); }
   absl::Status GatherResiduals(int64_t step, int to, const Take& take) override {
     return residuals_.Gather(step, to, take);
@@ -183,7 +187,8 @@ ClientImpl::ClientImpl(ClientOptions options)
       blocks_(&placement_, &pulls_, in_turn_),
       pusher_(&placement_, &member_.calls(), &buffers_, options_.pool, &rows_.orders()),
       norms_(&member_.calls(), &member_.waits()),
-      residuals_(&options_.plan, options_.trainer_id, pusher_.nodes(), &pusher_.residuals(), &member_.exchanges()) {}
+      residuals_(&options_.plan, options_.trainer_id, pusher_.nodes(), &pusher_.residuals(), &member_.exchanges(),
+                 options_.compresses) {}
 
 absl::Status ClientImpl::Join() {
   // Heart-beats begin with the first session: a lease must not run out while another server is still missing.

@@ -46,6 +46,9 @@ struct ClientOptions {
   // Set from the program's training mode (framework/graph/training_mode.h): a step begins only when no trainer is too
   // far behind.
   bool bounded_staleness = false;
+  // Set from the program's training mode: dense gradients travel in 16 bits between trainers, and DenseResidual keeps
+  // what they lose.
+  bool compresses = false;
   // False if the caller calls Heartbeat() itself (tests with a fake clock); no thread is started then.
   bool heartbeat_thread = true;
 };
@@ -152,10 +155,13 @@ class Client : public ParamChannel {
   };
   virtual Counters counters() const = 0;
 
-  // The next four functions save and restore residuals: the parts of gradients that were lost in lossy formats and have
+  // The next functions save and restore residuals: the parts of gradients that were lost in lossy formats and have
   // not been sent yet (pserver/client/residuals.h). The saved form is a weir.v1.Residuals of any size, handed over in
   // pieces; the pieces of several trainers, concatenated, are one such message.
   //
+  // Returns the residual of a parameter in the sum of all lanes of this trainer, `count` floats, zeros at first.
+  // Whoever adds gradients among the trainers keeps it there. Valid as long as the client; call it after DealResiduals.
+  virtual absl::Span<float> DenseResidual(const std::string& parameter, int64_t count) = 0;
   // Returns true if this client keeps residuals.
   virtual bool KeepsResiduals() const = 0;
   // Sync; every trainer calls it at the same step border. Calls `take` on trainer `to` with the residuals of every

@@ -25,8 +25,24 @@ absl::Status OfCheckpoint(const absl::Status& status) {
 
 }  // namespace
 
+ResidualExchange::ResidualExchange(const v1::Plan* plan, int trainer, absl::Span<const LaneRange> nodes,
+                                   Residuals* residuals, Exchanges* exchanges, bool whole)
+    : plan_(*plan),
+      trainer_(trainer),
+      whole_(whole),
+      nodes_(whole ? NodesOf(trainer) : std::vector<LaneRange>(nodes.begin(), nodes.end())),
+      residuals_(*residuals),
+      exchanges_(*exchanges) {}
+
+std::vector<LaneRange> ResidualExchange::NodesOf(int trainer) const {
+  const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer);
+  std::vector<LaneRange> nodes = AlignedNodes(lanes);
+  if (whole_ && nodes.size() > 1) nodes.push_back(lanes);
+  return nodes;
+}
+
 bool ResidualExchange::Keeps() const {
-  return plan_.wire().push() != v1::WIRE_FLOAT32 ||
+  return whole_ || plan_.wire().push() != v1::WIRE_FLOAT32 ||
          std::any_of(plan_.tables().begin(), plan_.tables().end(),
                      [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
 }
@@ -83,9 +99,7 @@ absl::Status ResidualExchange::Deal(int from, const std::function<absl::Status(c
   std::vector<std::unique_ptr<ByteStream>> streams(static_cast<size_t>(plan_.trainers()));
   for (int t = 0; t < plan_.trainers(); ++t) {
     if (t != from) streams[static_cast<size_t>(t)] = exchanges_.StreamTo(kDealt, t);
-    for (const LaneRange& node : AlignedNodes(LanesOfTrainer(plan_.lanes(), plan_.trainers(), t))) {
-      owners[{node.begin, node.count}] = t;
-    }
+    for (const LaneRange& node : NodesOf(t)) owners[{node.begin, node.count}] = t;
   }
   ResidualReader all([&](const v1::Residual& residual, std::string_view element) {
     const auto owner = owners.find({residual.lane(), residual.lanes()});

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -18,10 +19,10 @@ namespace weir {
 // Client::KeepsResiduals, Gather is GatherResiduals, and so on. Not thread-safe; no gradient may be sent meanwhile.
 class ResidualExchange {
  public:
-  // All pointers are borrowed. `nodes`: those of this trainer's lanes, borrowed.
+  // All pointers are borrowed. `nodes`: those of this trainer's lanes. whole: the trainer also has residuals of the sum
+  // of all its lanes, which may be no node (ClientOptions::compresses).
   ResidualExchange(const v1::Plan* plan, int trainer, absl::Span<const LaneRange> nodes, Residuals* residuals,
-                   Exchanges* exchanges)
-      : plan_(*plan), trainer_(trainer), nodes_(nodes), residuals_(*residuals), exchanges_(*exchanges) {}
+                   Exchanges* exchanges, bool whole = false);
 
   bool Keeps() const;
   absl::Status Gather(int64_t step, int to, const TakeBytes& take);
@@ -32,6 +33,8 @@ class ResidualExchange {
  private:
   // Passes this trainer's residuals to `take` in the form that a file has.
   absl::Status Save(int64_t step, const TakeBytes& take) const;
+  // Returns what a trainer has residuals of.
+  std::vector<LaneRange> NodesOf(int trainer) const;
   // Restores this trainer's part of what trainer `from` reads.
   absl::Status Receive(int from, int64_t step);
   absl::Status Restore(const v1::Residual& residual, int64_t step) {
@@ -40,7 +43,8 @@ class ResidualExchange {
 
   const v1::Plan& plan_;
   const int trainer_;
-  const absl::Span<const LaneRange> nodes_;
+  const bool whole_;
+  const std::vector<LaneRange> nodes_;
   Residuals& residuals_;
   Exchanges& exchanges_;
 };

@@ -44,6 +44,11 @@ class Residuals {
   void EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
                   const int64_t* before, absl::Span<float> values, v1::WireFormat format, char* out);
 
+  // Returns the residuals of a block of `count` elements, zeros at first. Valid until Restore replaces them.
+  absl::Span<float> DenseValues(const std::string& block, const LaneRange& node, int64_t count) {
+    return absl::MakeSpan(DenseOf(block, node, count)->left);
+  }
+
   // Passes every residual that is not zero to `take`, in messages of some MiB. `step`: number of steps done. No Encode
   // call may run meanwhile. Stops at the first error of `take` and returns it.
   absl::Status Save(int64_t step, const std::function<absl::Status(const v1::Residual&)>& take) const;

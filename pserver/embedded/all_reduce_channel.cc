@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
+#include "framework/collective/adasum.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/op_view.h"
 #include "framework/graph/placement.h"
@@ -39,6 +40,7 @@ struct Part {
   int block = 0;        // of the replica
   int64_t count = 0;    // elements
   int width = 0;        // > 0: rows
+  bool plain = false;   // neither compressed nor part of an adasum
   size_t exchange = 0;  // which it is part of
   size_t segment = 0;   // of the exchange
   int64_t begin = 0;    // of its elements in those of the exchange
@@ -53,13 +55,15 @@ struct Exchange {
   // Constant.
   std::string name;
   bool rows = false;
+  bool plain = false;
   std::vector<size_t> parts;
   std::vector<int64_t> segments;  // elements of the parts, dense
   int64_t count = 0;              // elements of all
 
   // Of the step.
   std::vector<std::vector<float>> own;  // memory of sums, by node
-  Collective::PendingPtr pending;       // null: not begun
+  std::unique_ptr<CompressedSum> compressed;
+  Collective::PendingPtr pending;  // null: not begun
   // Results.
   std::vector<float> sum;
   std::vector<std::string> all_rows;  // by trainer
@@ -70,12 +74,15 @@ class AllReduceChannelImpl : public AllReduceChannel {
   explicit AllReduceChannelImpl(const AllReduceOptions& options)
       : replica_(*options.replica),
         servers_(*options.servers),
+        mode_(ModeOf(*options.main).all_reduce()),
+        residuals_(options.residuals),
         lanes_(options.main->plan().lanes() == 0 ? options.main->plan().trainers() : options.main->plan().lanes()) {
     const v1::Plan& plan = options.main->plan();
     for (int t = 0; t < plan.trainers(); ++t) {
       nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), t)));
     }
     own_nodes_ = nodes_[static_cast<size_t>(options.trainer_id)];
+    if (mode_.any_order()) one_node_ = {LanesOfTrainer(plan.lanes(), plan.trainers(), options.trainer_id)};
   }
   ~AllReduceChannelImpl() override { EndExchanges(absl::CancelledError("the trainer ends in the middle of a step")); }
   absl::Status Init(const v1::ProgramDesc& main);
@@ -96,26 +103,40 @@ class AllReduceChannelImpl : public AllReduceChannel {
   void MakeExchanges(const std::vector<int64_t>& buckets);
   // Returns the part of a parameter; FailedPrecondition in a step that sends nothing.
   absl::StatusOr<Part*> FindPart(const BlockRef& block);
+  // Returns the nodes whose dense sums this trainer gives: of an exchange in any order one, with all its lanes.
+  const std::vector<LaneRange>& NodesOf(const Exchange& exchange) const {
+    return mode_.any_order() && !Adasums(exchange) ? one_node_ : own_nodes_;
+  }
+  bool Adasums(const Exchange& exchange) const { return mode_.adasum() && !exchange.plain; }
+  // Makes what exchanges keep from step to step.
+  void MakeMemory();
   // Sums the lanes of node n into the memory of the part's exchange. Returns null if no lane has values. A part that
   // travels alone may borrow the values of the only lane that has any.
   absl::StatusOr<const float*> SumNode(size_t n, absl::Span<const LaneTensor> lanes, const Part& part);
   void GiveAndBegin(const Part* given);
   bool Ready(const Exchange& exchange) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Begin(Exchange* exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BeginCompressed(Exchange* exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WaitForExchanges();
+  // Reads the results of compressed exchanges, which have ended. Returns false if one is not finite.
+  bool Unpack();
   absl::StatusOr<TrainerGradients> TakeResults(int64_t samples);
 
   DenseReplica& replica_;
   ParamChannel& servers_;
+  const v1::AllReduceMode mode_;
+  const ResidualMemory residuals_;
   const int lanes_;                            // leaves of the lane tree
   std::vector<std::vector<LaneRange>> nodes_;  // by trainer; constant after Init, like own_nodes_ and part_of_
   std::vector<LaneRange> own_nodes_;
+  std::vector<LaneRange> one_node_;                     // in any order: all lanes of this trainer
   std::map<std::string, size_t, std::less<>> part_of_;  // by parameter
 
   // Used by the thread that runs the program.
   int64_t step_ = 0;
   bool read_only_ = false;
   bool sent_ = false;  // FinishSends has been called in this step
+  bool told_ = false;  // a sum that is not finite has been reported
   std::vector<std::pair<int, Tensor*>> wanted_;
 
   // In the order of the program. Fields of the step, and the part's memory in its exchange: before it is ready, of the
@@ -144,6 +165,7 @@ absl::Status AllReduceChannelImpl::Init(const v1::ProgramDesc& main) {
     }
     part.count = replica_.params().block(part.block).count;
     part.width = static_cast<int>(attrs.Int("width"));
+    part.plain = attrs.Bool("measured");
     part.sums.assign(own_nodes_.size(), nullptr);
     if (!part_of_.emplace(part.name, parts_.size()).second) {
       return absl::InvalidArgumentError(
@@ -159,6 +181,7 @@ absl::Status AllReduceChannelImpl::Init(const v1::ProgramDesc& main) {
                                                    parts_[exchange.parts[0]].name, "' has ", exchange.segments.size(),
                                                    " parameters; at most ", kMostInBucket, " travel together"));
   }
+  MakeMemory();
   MutexLock lock(&mu_);
   ready_.assign(parts_.size(), false);
   return absl::OkStatus();
@@ -166,18 +189,17 @@ absl::Status AllReduceChannelImpl::Init(const v1::ProgramDesc& main) {
 
 void AllReduceChannelImpl::MakeExchanges(const std::vector<int64_t>& buckets) {
   std::vector<Exchange> all;
-  int64_t bucket = -1;
-  size_t filled = 0;  // the exchange of `bucket`
+  // The exchanges of a bucket: of gradients, and of what the mode does not concern.
+  std::map<std::pair<int64_t, bool>, size_t> filled;
+  const bool tells_apart = mode_.adasum() || mode_.compression() != v1::DTYPE_UNSET;
   for (size_t p = 0; p < parts_.size(); ++p) {
-    const bool rows = parts_[p].width > 0;
-    if (rows || buckets[p] != bucket) {
-      if (!rows) {
-        bucket = buckets[p];
-        filled = all.size();
-      }
-      all.emplace_back().rows = rows;
-    }
-    Exchange& exchange = rows ? all.back() : all[filled];
+    const bool rows = parts_[p].width > 0, plain = tells_apart && parts_[p].plain;
+    size_t e = all.size();
+    if (!rows) e = filled.emplace(std::pair(buckets[p], plain), e).first->second;
+    if (e == all.size()) all.emplace_back();
+    Exchange& exchange = all[e];
+    exchange.rows = rows;
+    exchange.plain = plain;
     exchange.parts.push_back(p);
     parts_[p].segment = exchange.segments.size();
     parts_[p].begin = exchange.count;
@@ -195,12 +217,24 @@ void AllReduceChannelImpl::MakeExchanges(const std::vector<int64_t>& buckets) {
       exchange.name = exchange.name.substr(0, kMostOperationName - more.size()) + more;
     }
     exchange.name.resize(std::min(exchange.name.size(), kMostOperationName));
-    exchange.own.resize(own_nodes_.size());
+  }
+  exchanges_ = std::move(all);
+}
+
+void AllReduceChannelImpl::MakeMemory() {
+  for (Exchange& exchange : exchanges_) {
+    if (exchange.rows) continue;
+    exchange.own.resize(NodesOf(exchange).size());
+    // With one trainer nothing is on the way.
+    if (mode_.compression() != v1::DTYPE_UNSET && !exchange.plain && nodes_.size() > 1) {
+      std::vector<CompressedSum::Segment> segments;
+      for (const size_t p : exchange.parts) segments.push_back({parts_[p].name, parts_[p].count});
+      exchange.compressed = std::make_unique<CompressedSum>(mode_.compression(), segments, residuals_);
+    }
     if (exchange.parts.size() == 1) continue;
     // Parts may be there at the same time; a single one takes memory when it needs it.
     for (std::vector<float>& sums : exchange.own) sums.resize(static_cast<size_t>(exchange.count));
   }
-  exchanges_ = std::move(all);
 }
 
 absl::Status AllReduceChannelImpl::BeginStep(int64_t step, bool read_only) {
@@ -239,8 +273,8 @@ absl::StatusOr<Part*> AllReduceChannelImpl::FindPart(const BlockRef& block) {
 
 absl::StatusOr<const float*> AllReduceChannelImpl::SumNode(size_t n, absl::Span<const LaneTensor> lanes,
                                                            const Part& part) {
-  const LaneRange& node = own_nodes_[n];
   Exchange& exchange = exchanges_[part.exchange];
+  const LaneRange& node = NodesOf(exchange)[n];
   std::vector<DenseRun> runs;
   for (const LaneTensor& lane : lanes) {
     if (lane.lane < node.begin || lane.lane >= node.begin + node.count) continue;
@@ -254,7 +288,13 @@ absl::StatusOr<const float*> AllReduceChannelImpl::SumNode(size_t n, absl::Span<
   }
   const absl::Span<float> sum =
       absl::MakeSpan(exchange.own[n]).subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.count));
-  RETURN_IF_ERROR(SumDense(std::move(runs), lanes_, sum));
+  if (Adasums(exchange)) {
+    std::vector<LaneAddend> means;
+    for (const DenseRun& run : runs) means.push_back({.lanes = run.node, .values = run.values.data()});
+    Adasum(v1::FLOAT32, means, lanes_, part.count, sum.data());
+  } else {
+    RETURN_IF_ERROR(SumDense(std::move(runs), lanes_, sum));
+  }
   return sum.data();
 }
 
@@ -265,7 +305,7 @@ absl::Status AllReduceChannelImpl::SendDense(const BlockRef& block, absl::Span<c
     return absl::InvalidArgumentError(absl::StrCat("gradient of ", block.name, " has ", lane.value->size(),
                                                    " elements, the parameter has ", part->count));
   }
-  for (size_t n = 0; n < own_nodes_.size(); ++n) {
+  for (size_t n = 0; n < NodesOf(exchanges_[part->exchange]).size(); ++n) {
     ASSIGN_OR_RETURN(part->sums[n], SumNode(n, lanes, *part));
   }
   GiveAndBegin(part);
@@ -305,9 +345,15 @@ void AllReduceChannelImpl::Begin(Exchange* exchange) {
                                                              &exchange->all_rows);
     return;
   }
+  exchange->sum.resize(static_cast<size_t>(exchange->count));
+  if (exchange->compressed != nullptr) return BeginCompressed(exchange);
+  const bool any_order = mode_.any_order() && !Adasums(*exchange);
+  const std::vector<LaneRange>& nodes = NodesOf(*exchange);
   std::vector<LaneAddend> addends;
-  for (size_t n = 0; n < own_nodes_.size(); ++n) {
-    LaneAddend addend{.lanes = own_nodes_[n], .values = exchange->own[n].data(), .present = 0};
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    LaneAddend addend{.lanes = nodes[n], .values = exchange->own[n].data(), .present = 0};
+    // Trainers are the leaves then.
+    if (any_order) addend.lanes = {replica_.collective().rank(), 1};
     for (const size_t p : exchange->parts) {
       if (parts_[p].sums[n] == nullptr) continue;
       addend.present |= uint64_t{1} << parts_[p].segment;
@@ -315,14 +361,55 @@ void AllReduceChannelImpl::Begin(Exchange* exchange) {
     }
     if (addend.present != 0) addends.push_back(addend);
   }
-  exchange->sum.resize(static_cast<size_t>(exchange->count));
+  exchange->pending =
+      replica_.collective().AllReduce({.name = exchange->name,
+                                       .shape = {exchange->count},
+                                       .segments = exchange->segments,
+                                       .reduction = Adasums(*exchange) ? Reduction::kAdasum : Reduction::kSum,
+                                       .lanes = any_order ? 0 : lanes_,
+                                       .addends = std::move(addends),
+                                       .any_order = any_order},
+                                      exchange->sum.data());
+}
+
+void AllReduceChannelImpl::BeginCompressed(Exchange* exchange) {
+  std::vector<const float*> sums;
+  uint64_t present = 0;
+  for (const size_t p : exchange->parts) {
+    const float* const sum = parts_[p].sums[0];
+    if (sum != nullptr) present |= uint64_t{1} << parts_[p].segment;
+    sums.push_back(sum);
+  }
+  void* const values = exchange->compressed->Pack(sums);
+  std::vector<LaneAddend> addends;
+  if (present != 0) {
+    addends.push_back({.lanes = {replica_.collective().rank(), 1}, .values = values, .present = present});
+  }
   exchange->pending = replica_.collective().AllReduce({.name = exchange->name,
+                                                       .dtype = mode_.compression(),
                                                        .shape = {exchange->count},
                                                        .segments = exchange->segments,
                                                        .reduction = Reduction::kSum,
-                                                       .lanes = lanes_,
-                                                       .addends = std::move(addends)},
-                                                      exchange->sum.data());
+                                                       .addends = std::move(addends),
+                                                       .lost = exchange->compressed->lost()},
+                                                      values);
+}
+
+bool AllReduceChannelImpl::Unpack() {
+  bool finite = true;
+  for (Exchange& exchange : exchanges_) {
+    if (exchange.compressed == nullptr) continue;
+    const Collective::Pending& pending = *exchange.pending;
+    if (exchange.compressed->Unpack([&](size_t s) { return pending.present(s); }, exchange.sum.data())) continue;
+    finite = false;
+    if (told_) continue;
+    told_ = true;
+    LOG(WARNING) << "step " << step_ << ": the sum of the gradients of '" << exchange.name << "' is not finite in "
+                 << v1::DType_Name(mode_.compression())
+                 << " on the way (distribute.all_reduce.compression), so all trainers skip the step; BFLOAT16 has the "
+                    "range of float32. Later steps are only counted";
+  }
+  return finite;
 }
 
 void AllReduceChannelImpl::EndExchanges(const absl::Status& error) {
@@ -355,8 +442,15 @@ absl::Status AllReduceChannelImpl::FinishSends(int64_t samples, v1::Verdict verd
     MutexLock lock(&mu_);
     for (; next_ < exchanges_.size(); ++next_) Begin(&exchanges_[next_]);
   }
-  absl::Status status = servers_.FinishSends(samples, verdict);
-  if (status.ok()) status = WaitForExchanges();
+  absl::Status status;
+  if (mode_.compression() != v1::DTYPE_UNSET) {
+    status = WaitForExchanges();
+    if (status.ok() && !Unpack()) verdict = v1::SKIP;
+    if (status.ok()) status = servers_.FinishSends(samples, verdict);
+  } else {
+    status = servers_.FinishSends(samples, verdict);
+    if (status.ok()) status = WaitForExchanges();
+  }
   if (!status.ok()) EndExchanges(status);
   sent_ = status.ok();
   return status;
@@ -401,6 +495,9 @@ absl::Status AllReduceChannelImpl::FinishReceives(StepOutcome* outcome) {
   if (sent_ && !result.skipped && !result.ended && result.samples > 0) {
     ASSIGN_OR_RETURN(const TrainerGradients gradients, TakeResults(result.samples));
     RETURN_IF_ERROR(replica_.Update(step_, absl::MakeConstSpan(&gradients, 1)));
+    for (Exchange& exchange : exchanges_) {
+      if (exchange.compressed != nullptr) exchange.compressed->Keep();
+    }
   }
   sent_ = false;
   for (const auto& [block, out] : wanted_) {

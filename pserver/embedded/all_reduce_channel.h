@@ -6,10 +6,15 @@
 // of parameters that are sparse and not distributed are merged by id in each node, and every trainer gets the rows of
 // all. Rows of distributed tables go to the servers.
 //
+// The program's mode may say otherwise of dense gradients, though not of measurements for running averages: sums in any
+// order, of one sum for each trainer; 16 bits on the way (pserver/embedded/compressed_sum.h); adasums of the lanes'
+// means (framework/collective/adasum.h).
+//
 // The dense gradients of a bucket (attribute of the program's all_reduce ops) are one exchange, the rows of a parameter
 // one of their own. An exchange begins as soon as its gradients and those of all exchanges before it are there, while
 // backward continues. The order of exchanges is that of their last all_reduce ops. The servers decide whether the step
-// takes effect, for tables and replica alike. Threads as ParamChannel.
+// takes effect, for tables and replica alike. With 16 bits on the way a trainer gives its verdict when all exchanges
+// have ended: a sum that is not finite is SKIP, and all trainers see the same sums. Threads as ParamChannel.
 #ifndef WEIR_PSERVER_EMBEDDED_ALL_REDUCE_CHANNEL_H_
 #define WEIR_PSERVER_EMBEDDED_ALL_REDUCE_CHANNEL_H_
 
@@ -21,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "framework/runtime/param_channel.h"
 #include "proto/program.pb.h"
+#include "pserver/embedded/compressed_sum.h"
 #include "pserver/embedded/dense_replica.h"
 
 namespace weir {
@@ -35,6 +41,8 @@ struct AllReduceOptions {
   // With local_sgd: the replicas are averaged, too, after each multiple of one of these numbers of steps: when somebody
   // looks at them. 0 says nothing.
   std::vector<int64_t> equal_every = {};
+  // With 16 bits on the way: see CompressedSum. May be null.
+  ResidualMemory residuals = nullptr;
 };
 
 class AllReduceChannel : public ParamChannel {

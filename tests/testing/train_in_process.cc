@@ -19,6 +19,7 @@
 #include "pserver/embedded/own_server.h"
 #include "tests/testing/printed_lines.h"
 #include "trainer/predict.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
@@ -59,7 +60,8 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
                                    .transport = transport,
                                    .clock = Clock::Real(),
                                    .pool = &pool,
-                                   .bounded_staleness = ModeOf(programs.main).staleness() >= 0}));
+                                   .bounded_staleness = ModeOf(programs.main).staleness() >= 0,
+                                   .compresses = Compresses(job.config.distribute())}));
   RETURN_IF_ERROR(client->Join());
   std::unique_ptr<Collective> collective;
   std::unique_ptr<DenseReplica> replica;

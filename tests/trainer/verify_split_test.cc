@@ -125,11 +125,18 @@ TEST(VerifySplitTest, DenseGradientsAddedAmongTrainersToo) {
   }
   for (const char* setting :
        {"distribute.memory_optimize=true", "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE",
-        "train.accumulate_steps=3", "distribute.all_reduce={bucket_bytes: 4096 first_bucket_bytes: 4096}"}) {
+        "train.accumulate_steps=3", "distribute.all_reduce={bucket_bytes: 4096 first_bucket_bytes: 4096}",
+        "distribute.reproducible=false", "distribute.all_reduce={reduction: ADASUM}"}) {
     const VerifyReport report =
         Verify(JobOf(JobText(kAdam), {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", setting}), {.steps = 3});
     EXPECT_TRUE(report.equal) << setting << ": " << report.text;
   }
+  const auto compressed =
+      VerifySplit(JobOf(JobText(kAdam), {"distribute.dense=ALL_REDUCE", "distribute.reproducible=false",
+                                         "distribute.all_reduce={compression: FLOAT16}"}),
+                  {.steps = 3});
+  EXPECT_THAT(std::string(compressed.status().message()),
+              HasSubstr("--verify needs sums that are not rounded on the way"));
   // Without lanes each trainer is a leaf.
   const VerifyReport report =
       Verify(JobOf(JobText(kAdam), {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", "train.lanes=0",

@@ -147,6 +147,26 @@ TEST_F(ResidualExchangeTest, AReceiverRestoresWhatIsDealtToIt) {
   EXPECT_EQ(Own(), ResidualElement(OfBlock(kOfTrainer1, {3, 4})));
 }
 
+TEST_F(ResidualExchangeTest, ResidualsOfAllLanesOfATrainerAreItsOwnToo) {
+  // Lanes 3 to 5 of trainer 1 are the nodes of lane 3 and of lanes 4 and 5.
+  v1::Plan plan;
+  plan.set_trainers(3);
+  plan.set_lanes(8);
+  const std::vector<LaneRange> nodes = {{3, 1}, {4, 2}};
+  const LaneRange all = {3, 3};
+  for (const bool whole : {false, true}) {
+    ResidualExchange exchange(&plan, trainer_, nodes, &residuals_, &member_.exchanges(), whole);
+    EXPECT_EQ(exchange.Keeps(), whole);
+    AnswerStream(ResidualElement(OfBlock(all, {3, 4})));
+    ASSERT_TRUE(exchange.Deal(/*from=*/0, nullptr, /*step=*/5).ok());
+    EXPECT_EQ(Own(), whole ? ResidualElement(OfBlock(all, {3, 4})) : "");
+  }
+  const absl::Span<float> values = residuals_.DenseValues("b", all, 2);
+  EXPECT_EQ(values[1], 4);
+  values[1] = 5;
+  EXPECT_EQ(Own(), ResidualElement(OfBlock(all, {3, 5})));
+}
+
 TEST_F(ResidualExchangeTest, AStreamThatEndsWithinAnElementIsDamage) {
   const std::string element = ResidualElement(OfBlock(kOfTrainer1, {3, 4}));
   AnswerStream(element.substr(0, element.size() - 1));
