@@ -5,6 +5,7 @@
 //   comm_bench --ranks=2                        all operations over both backends, TCP on the loop-back interface
 //   comm_bench --ranks=4 --backend=WIRE --unix  over Unix-domain sockets
 //   comm_bench --ranks=2 --peer                 all-reduce by turns with the ring of the library Gloo
+//   comm_bench --operations=all_reduce,any_order
 //
 // Both ends of a message share the cores of the machine, so figures are about processor time as much as about latency.
 
@@ -39,6 +40,7 @@
 #include "gloo/transport/tcp/device.h"
 #include "pserver/collective/gloo_mesh.h"
 #include "pserver/collective/wire_mesh.h"
+#include "pserver/embedded/compressed_sum.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
 
@@ -50,6 +52,7 @@ ABSL_FLAG(int, repetitions, 20, "timed runs of each operation and size");
 ABSL_FLAG(int64_t, message_bytes, 1 << 20, "most bytes of a message");
 ABSL_FLAG(int, streams, 2, "operations that run at once");
 ABSL_FLAG(bool, peer, false, "also runs Gloo's own ring, by turns");
+ABSL_FLAG(std::vector<std::string>, operations, {}, "names of the operations to run; empty: all");
 
 namespace weir {
 namespace {
@@ -196,6 +199,7 @@ using Begins = std::vector<int64_t>;
 // One operation on `count` floats. Values of rank r are r + 1 + i % 8 before, so that sums are exact.
 struct Case {
   const char* name;
+  bool reduces_all;  // like Gloo's ring
   // Bytes that each rank must send, as a part of the bytes of the operation.
   std::function<double(int ranks)> bus;
   std::function<absl::Status(Collective*, std::vector<float>*)> run;
@@ -234,20 +238,58 @@ absl::Status Gather(
   return absl::OkStatus();
 }
 
+// Adds the values as BFLOAT16, with error feedback.
+absl::Status AllReduce16Bits(Collective* c, std::vector<float>* v) {
+  const auto count = static_cast<int64_t>(v->size());
+  static CompressedSum* sum = nullptr;
+  static int64_t of_count = -1;
+  if (of_count != count) {
+    delete sum;
+    sum = new CompressedSum(v1::BFLOAT16, {{"v", count}}, nullptr);
+    of_count = count;
+  }
+  void* const packed = sum->Pack({v->data()});
+  Collective::Values values{
+      .name = "v", .dtype = v1::BFLOAT16, .shape = {count}, .addends = c->Own(packed), .lost = sum->lost()};
+  RETURN_IF_ERROR(c->AllReduce(std::move(values), packed)->Wait());
+  if (!sum->Unpack([](size_t) { return true; }, v->data())) return absl::InternalError("a sum is not finite");
+  sum->Keep();
+  return absl::OkStatus();
+}
+
 std::vector<Case> Cases() {
   const auto shape = [](const std::vector<float>& v) { return std::vector<int64_t>{static_cast<int64_t>(v.size())}; };
   const auto values = [shape](Collective* c, std::vector<float>* v) {
     return Collective::Values{.name = "v", .shape = shape(*v), .addends = c->Own(v->data())};
   };
   const auto part = [](int ranks) { return static_cast<double>(ranks - 1) / ranks; };
+  const auto twice = [part](int ranks) { return 2 * part(ranks); };
+  const auto sum = [](int, const Begins& begins, int64_t i) { return SumOfAll(begins, i); };
   return {
-      {"all_reduce", [part](int n) { return 2 * part(n); },
-       [values](Collective* c, std::vector<float>* v) { return c->AllReduce(values(c, v), v->data())->Wait(); },
-       [](int, const Begins& begins, int64_t i) { return SumOfAll(begins, i); }},
-      {"reduce", part,
+      {"all_reduce", true, twice,
+       [values](Collective* c, std::vector<float>* v) { return c->AllReduce(values(c, v), v->data())->Wait(); }, sum},
+      {"any_order", true, twice,
+       [values](Collective* c, std::vector<float>* v) {
+         Collective::Values any = values(c, v);
+         any.any_order = true;
+         return c->AllReduce(std::move(any), v->data())->Wait();
+       },
+       sum},
+      // Sums are below 256, so that BFLOAT16 has them; the time is with the conversions.
+      {"16 bits", true, [part](int n) { return part(n); }, AllReduce16Bits, sum},
+      // All ranks but 0 give zeros, of which the adasum is what rank 0 has.
+      {"adasum", true, twice,
+       [values](Collective* c, std::vector<float>* v) {
+         if (c->rank() > 0) std::fill(v->begin(), v->end(), 0.0F);
+         Collective::Values means = values(c, v);
+         means.reduction = Reduction::kAdasum;
+         return c->AllReduce(std::move(means), v->data())->Wait();
+       },
+       [](int, const Begins&, int64_t i) { return Value(0, i); }},
+      {"reduce", false, part,
        [values](Collective* c, std::vector<float>* v) { return c->Reduce(values(c, v), 0, v->data())->Wait(); },
        [](int rank, const Begins& begins, int64_t i) { return rank == 0 ? SumOfAll(begins, i) : Value(rank, i); }},
-      {"reduce_scatter", part,
+      {"reduce_scatter", false, part,
        [values](Collective* c, std::vector<float>* v) {
          const Begins begins = EvenBegins(static_cast<int64_t>(v->size()), c->size());
          return c->ReduceScatter(values(c, v), begins, v->data() + begins[static_cast<size_t>(c->rank())])->Wait();
@@ -255,18 +297,18 @@ std::vector<Case> Cases() {
        [](int rank, const Begins& begins, int64_t i) {
          return OwnerOf(begins, i) == rank ? SumOfAll(begins, i) : Value(rank, i);
        }},
-      {"all_gather", part,
+      {"all_gather", false, part,
        [](Collective* c, std::vector<float>* v) {
          const Begins begins = EvenBegins(static_cast<int64_t>(v->size()), c->size());
          return c->AllGather("v", v1::FLOAT32, begins, v->data())->Wait();
        },
        [](int, const Begins& begins, int64_t i) { return Value(OwnerOf(begins, i), i); }},
-      {"broadcast", [](int) { return 1.0; },
+      {"broadcast", false, [](int) { return 1.0; },
        [shape](Collective* c, std::vector<float>* v) {
          return c->Broadcast("v", v1::FLOAT32, shape(*v), c->size() - 1, v->data())->Wait();
        },
        [](int, const Begins& begins, int64_t i) { return Value(static_cast<int>(begins.size()) - 2, i); }},
-      {"all_to_all", part,
+      {"all_to_all", false, part,
        [](Collective* c, std::vector<float>* v) -> absl::Status {
          const Begins begins = EvenBegins(static_cast<int64_t>(v->size()), c->size());
          std::vector<std::string> to, from;
@@ -287,21 +329,22 @@ std::vector<Case> Cases() {
          const int64_t at = begins[static_cast<size_t>(rank)] + i - begins[static_cast<size_t>(sender)];
          return at < begins[static_cast<size_t>(rank) + 1] ? Value(sender, at) : Value(rank, i);
        }},
-      {"all_gather bytes", part,
+      {"all_gather bytes", false, part,
        [](Collective* c, std::vector<float>* v) {
          return Gather(c, v, [c](std::string mine, std::vector<std::string>* all) {
            return c->AllGatherBytes("v", std::move(mine), all);
          });
        },
        [](int, const Begins& begins, int64_t i) { return Value(OwnerOf(begins, i), i); }},
-      {"gather bytes", part,
+      {"gather bytes", false, part,
        [](Collective* c, std::vector<float>* v) {
          return Gather(c, v, [c](std::string mine, std::vector<std::string>* all) {
            return c->GatherBytes("v", std::move(mine), 0, all);
          });
        },
        [](int rank, const Begins& begins, int64_t i) { return Value(rank == 0 ? OwnerOf(begins, i) : rank, i); }},
-      {"barrier", [](int) { return 0.0; }, [](Collective* c, std::vector<float>*) { return c->Barrier("b")->Wait(); },
+      {"barrier", false, [](int) { return 0.0; },
+       [](Collective* c, std::vector<float>*) { return c->Barrier("b")->Wait(); },
        [](int rank, const Begins&, int64_t i) { return Value(rank, i); }},
   };
 }
@@ -333,14 +376,16 @@ absl::Status RunCases(const Backend& backend, int rank, int ranks, Ring* ring) {
   Collective collective(backend.mesh.get(),
                         {.streams = absl::GetFlag(FLAGS_streams), .message_bytes = absl::GetFlag(FLAGS_message_bytes)});
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
+  const std::vector<std::string> wanted = absl::GetFlag(FLAGS_operations);
   for (const Case& each : Cases()) {
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), each.name) == wanted.end()) continue;
     const bool sized = std::strcmp(each.name, "barrier") != 0;
     const std::vector<std::string> sizes = absl::GetFlag(FLAGS_bytes);
     for (const std::string& text : sized ? sizes : std::vector<std::string>({"0"})) {
       const int64_t bytes = std::atoll(text.c_str());
       std::vector<float> values(static_cast<size_t>(bytes) / sizeof(float));
       std::vector<double> times, ring_times;
-      const bool with_ring = ring != nullptr && std::strcmp(each.name, "all_reduce") == 0;
+      const bool with_ring = ring != nullptr && each.reduces_all;
       for (int i = 0; i < repetitions; ++i) {
         Fill(rank, &values);
         RETURN_IF_ERROR(collective.Barrier("begin")->Wait());
@@ -354,7 +399,7 @@ absl::Status RunCases(const Backend& backend, int rank, int ranks, Ring* ring) {
         const absl::Time ring_begin = Clock::Real()->Now();
         ring->AllReduce(&values);
         ring_times.push_back(Seconds(ring_begin));
-        RETURN_IF_ERROR(Check(each, rank, ranks, values));
+        RETURN_IF_ERROR(Check(Cases().front(), rank, ranks, values));
       }
       if (rank != 0) continue;
       const double seconds = Median(times);
