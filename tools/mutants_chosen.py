@@ -51,6 +51,21 @@ CHOSEN = [
         "((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]))",
         "((((((a[i] + b[i]) + c[i]) + d[i]) + e[i]) + f[i]) + g[i]) + h[i]",
     ),
+    # Updates shared out among trainers.
+    Chosen(
+        "updated-rows-stay-with-their-trainer",
+        "pserver/embedded/dense_replica.cc",
+        "GatherStep(rows)",
+        "GatherStep({})",
+        tests=("//tests/pserver/embedded:sharded_channel_test",),
+    ),
+    Chosen(
+        "norms-of-the-first-share",
+        "pserver/embedded/dense_replica.cc",
+        "AddSums(reply, &totals)",
+        "AddSums(t > 0 ? v1::NormsReply() : reply, &totals)",
+        tests=("//tests/pserver/embedded:sharded_channel_test",),
+    ),
     Chosen(
         "lane-tree-border",
         "framework/runtime/lane_tree.cc",

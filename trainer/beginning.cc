@@ -68,6 +68,10 @@ std::string Beginning::Serialize() const {
   message.set_statistics(point.statistics);
   if (point.loss_scale.has_value()) *message.mutable_loss_scale() = *point.loss_scale;
   message.set_first_step_examples(point.first_step_examples);
+  if (resumed) {
+    message.set_checkpoint(point.name);
+    message.set_manifest(point.manifest);
+  }
   return message.SerializeAsString();
 }
 
@@ -82,6 +86,8 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
   beginning.point.statistics = message.statistics();
   if (message.has_loss_scale()) beginning.point.loss_scale = message.loss_scale();
   beginning.point.first_step_examples = message.first_step_examples();
+  beginning.point.name = message.checkpoint();
+  beginning.point.manifest = message.manifest();
   return beginning;
 }
 
@@ -104,7 +110,12 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   RETURN_IF_ERROR(client->Exchange(kBeginning, "", /*kept=*/true).status());
   begun.step = StepsDone(begun.beginning, o.trainer);
   if (o.trainer.replica != nullptr) {
-    if (begun.beginning.resumed) RETURN_IF_ERROR(o.trainer.replica->Broadcast(word.by));
+    if (begun.beginning.resumed) {
+      // A process without the chief's directory is refused when it joins.
+      if (o.checkpoints == nullptr) return absl::InternalError("the chief has resumed a job without checkpoint.dir");
+      RETURN_IF_ERROR(o.checkpoints->LoadReplica(begun.beginning.point, word.by));
+    }
+    RETURN_IF_ERROR(o.trainer.replica->Gather());
     RETURN_IF_ERROR(o.trainer.replica->CheckEqual("before the first step"));
   }
   // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.

@@ -211,10 +211,11 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
   RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_, train_data_));
   RETURN_IF_ERROR(LoadIntoServers(client_, path, manifest));
-  if (replica_ != nullptr) RETURN_IF_ERROR(replica_->Load(path, manifest));
+  // Those that hold shares read them when the job begins.
+  if (replica_ != nullptr && !replica_->sharded()) RETURN_IF_ERROR(replica_->Load(path, manifest));
   if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
   RETURN_IF_ERROR(SetAside(manifest.step()));
-  ResumePoint point{.step = manifest.step()};
+  ResumePoint point{.step = manifest.step(), .name = found->name, .manifest = ManifestIdentity(manifest)};
   point.trainer_steps.assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());
   ASSIGN_OR_RETURN(point.statistics, ReadStatistics(path, manifest));
   for (const v1::CheckpointFile& file : manifest.extra()) {
@@ -224,6 +225,25 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   point.first_step_examples = manifest.first_step_examples();
   LOG(INFO) << "resumed from " << path;
   return point;
+}
+
+absl::Status Checkpointing::LoadReplica(const ResumePoint& point, int chief) {
+  if (!replica_->sharded()) return replica_->Broadcast(chief);
+  RETURN_IF_ERROR(CheckFileName(point.name));
+  const std::string path = absl::StrCat(dir_, "/", point.name);
+  const bool none = !PathExists(path);
+  absl::StatusOr<v1::CheckpointManifest> manifest;
+  if (!none) {
+    manifest = ReadManifest(path);
+    RETURN_IF_ERROR(manifest.status());
+  }
+  if (none || ManifestIdentity(*manifest) != point.manifest) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("trainer ", chief, " has resumed from ", point.name,
+                     " of checkpoint.dir, and this trainer, which ", "reads its share of it itself, has ",
+                     none ? "none at " : "another one at ", path, ": give all trainers a directory that they share"));
+  }
+  return replica_->Load(path, *manifest);
 }
 
 absl::Status Checkpointing::SetAside(int64_t above) {
@@ -261,6 +281,9 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
   request.mutable_save()->set_name(name);
   request.mutable_save()->set_per_host(per_host_);
   if (plan_.sync()) request.mutable_save()->set_step(version);
+  // The other trainers write while the servers do.
+  const int own = replica_ == nullptr ? 0 : replica_->collective().rank();
+  if (replica_ != nullptr) RETURN_IF_ERROR(replica_->AgreeOnSave(own, name).status());
   ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
   for (const v1::ControlReply& reply : replies) {
     if (!manifest->add_shards()->ParseFromString(reply.shard())) {
@@ -268,9 +291,11 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
     }
   }
   if (replica_ != nullptr) {
-    ASSIGN_OR_RETURN(v1::CheckpointShard shard, replica_->Save(absl::StrCat(dir_, "/", name)));
-    *shard.mutable_trainer_steps() = manifest->shards(0).trainer_steps();
-    *manifest->add_shards() = std::move(shard);
+    ASSIGN_OR_RETURN(std::vector<v1::CheckpointShard> shards, replica_->SaveShards(own, absl::StrCat(dir_, "/", name)));
+    for (v1::CheckpointShard& shard : shards) {
+      *shard.mutable_trainer_steps() = manifest->shards(0).trainer_steps();
+      *manifest->add_shards() = std::move(shard);
+    }
   }
   // In async servers save at moments of their own. A trainer resumes at the step of the last server: the others know
   // which of its steps they have and drop repeats. If servers exchange norms they cannot drop a step, so it resumes at
@@ -288,6 +313,20 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
   manifest->mutable_data()->set_trainers(plan_.trainers());
   saved_trainer_steps_ = steps;
   return absl::OkStatus();
+}
+
+absl::Status Checkpointing::WriteShareFor(int chief) {
+  ASSIGN_OR_RETURN(const std::string name, replica_->AgreeOnSave(chief, ""));
+  // Any other name could be that of a published checkpoint.
+  if (!IsTemporaryName(name)) {
+    return absl::DataLossError(absl::StrCat("trainer ", chief, " saves to '", name.substr(0, 200),
+                                            "', which is no name of a checkpoint that is being written"));
+  }
+  const std::string directory = absl::StrCat(dir_, "/", name);
+  // The chief has made it; a file system on the network may not show it here yet. Errors come when the shard is
+  // written.
+  CreateDirectories(directory).IgnoreError();
+  return replica_->SaveShards(chief, directory).status();
 }
 
 absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, const v1::CheckpointManifest& sealed) {

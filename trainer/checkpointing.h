@@ -43,6 +43,9 @@ struct ResumePoint {
   std::optional<v1::LossScale> loss_scale;
   // Sync: number of examples in step 0; 0 if unknown.
   int64_t first_step_examples = 0;
+  // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
+  std::string name;
+  uint64_t manifest = 0;
 };
 
 // State of the trainers for a checkpoint: contents of files ("": no such file) and fields of the manifest.
@@ -62,11 +65,14 @@ class Checkpointing {
   Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data,
                 Client* client, DenseReplica* replica = nullptr);
 
-  // Loads the newest complete checkpoint into the servers, and into this trainer's replica. Newer ones that are refused
-  // are logged with the reason and set aside. nullopt: the directory holds none. DataLoss: it holds some, none of them
-  // complete. FailedPrecondition: the checkpoint is of a job that this one cannot continue (trainer/resume_check.h), or
-  // the directory belongs to a run that is alive.
+  // Loads the newest complete checkpoint into the servers, and into this trainer's replica if each has all of it. Newer
+  // ones that are refused are logged with the reason and set aside. nullopt: the directory holds none. DataLoss: it
+  // holds some, none of them complete. FailedPrecondition: the checkpoint is of a job that this one cannot continue
+  // (trainer/resume_check.h), or the directory belongs to a run that is alive.
   absl::StatusOr<std::optional<ResumePoint>> Resume();
+  // Brings what `chief` has resumed from into the replicas of all trainers, which call it at the same time: they get
+  // its replica, or each reads its share. FailedPrecondition: this trainer's directory does not have that checkpoint.
+  absl::Status LoadReplica(const ResumePoint& point, int chief);
   // Begins a fresh run: moves checkpoints of an earlier run aside, with a line in the log.
   absl::Status StartAfresh();
 
@@ -75,6 +81,9 @@ class Checkpointing {
   // newest saved one; FailedPrecondition when a disk is full or read-only.
   absl::StatusOr<std::string> Save(int64_t step, int64_t version, const TrainerState& trainers,
                                    const std::optional<MetricResult>& eval);
+  // Writes this trainer's shard of the checkpoint that `chief` saves at the same time. OK if it could not be written:
+  // the chief, which learns why, ends the job.
+  absl::Status WriteShareFor(int chief);
   // Adds the figures of an evaluation at the step of the last Save to the manifest of that checkpoint, and prunes by
   // them. The checkpoint stays on disk even if this fails.
   absl::Status RecordEvaluation(const MetricResult& eval);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -27,14 +29,16 @@ absl::Status AppendToLog(const std::string& log, const std::vector<std::string>&
 }  // namespace
 
 absl::Status Digests::Report(int64_t step, int64_t version) {
-  if (!o_.trainer.IsChief()) return absl::OkStatus();
   const ProfileSpan span(step - 1, ProfileKind::kBorder, kDigest);
+  std::vector<v1::ControlReply> replies;
+  if (o_.trainer.replica != nullptr) {
+    ASSIGN_OR_RETURN(replies, o_.trainer.replica->Digests(o_.trainer.client->Chief()));
+  }
+  if (!o_.trainer.IsChief()) return absl::OkStatus();
   v1::ControlRequest request;
   request.mutable_digest()->set_step(version);
-  ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, o_.trainer.client->Control(request));
-  if (o_.trainer.replica != nullptr) {
-    ASSIGN_OR_RETURN(replies.emplace_back(), o_.trainer.replica->Digest());
-  }
+  ASSIGN_OR_RETURN(std::vector<v1::ControlReply> of_servers, o_.trainer.client->Control(request));
+  std::move(of_servers.begin(), of_servers.end(), std::back_inserter(replies));
   DigestTable table;
   for (const v1::ControlReply& reply : replies) {
     for (const v1::VariableDigest& v : reply.variables()) {

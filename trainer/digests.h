@@ -28,8 +28,9 @@ class Digests {
   };
   explicit Digests(Options options) : o_(std::move(options)) {}
 
-  // Asks every server for the digests of its variables at `version`, and reports them for step `step`. Only the chief
-  // does anything. Errors of the file are deferred.
+  // Asks every server for the digests of its variables at `version`, and reports them for step `step`. The chief does
+  // so; the others, which call it at the same step, give it the digests of what they alone hold. Errors of the file are
+  // deferred.
   absl::Status Report(int64_t step, int64_t version);
 
  private:

@@ -51,13 +51,14 @@ absl::StatusOr<std::optional<int64_t>> JobCheckpoints::ClaimNumber(int64_t step)
 
 absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
   const ProfileSpan span(at.step - 1, ProfileKind::kBorder, kCheckpoint);
-  // A checkpoint has the values of one trainer, so those of the others must be the same.
+  // Each trainer writes a part of the values, so all must have the same.
   if (o_.trainer.replica != nullptr)
     RETURN_IF_ERROR(o_.trainer.replica->CheckEqual(absl::StrCat("at the checkpoint of step ", at.step)));
   Client* const client = o_.trainer.client;
   int64_t number = at.step;
   if (o_.trainer.sync && !o_.trainer.IsChief()) {
     if (client->KeepsResiduals()) RETURN_IF_ERROR(client->GatherResiduals(at.step, kFirst, {}));
+    if (o_.trainer.replica != nullptr) RETURN_IF_ERROR(o_.checkpointing->WriteShareFor(kFirst));
     return false;
   }
   if (!o_.trainer.sync) {

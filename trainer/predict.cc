@@ -63,7 +63,7 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
     const std::string path = std::filesystem::absolute(newest.found.path).lexically_normal().string();
     RETURN_IF_ERROR(
         LoadIntoServers(o.client, path.ends_with('/') ? path.substr(0, path.size() - 1) : path, newest.manifest));
-    if (o.replica != nullptr) RETURN_IF_ERROR(o.replica->Load(path, newest.manifest));
+    if (o.replica != nullptr) RETURN_IF_ERROR(o.replica->LoadValues(path, newest.manifest));
     ASSIGN_OR_RETURN(const std::string statistics, ReadStatistics(newest.found.path, newest.manifest));
     LOG(INFO) << "scores with " << newest.found.path;
     mine = absl::StrCat(newest.manifest.step(), "\n", statistics);

@@ -98,7 +98,10 @@ class SplitRun {
       RETURN_IF_ERROR(client->Join());
       clients_.push_back(std::move(client));
     }
-    if (ModeOf(trainer_.main).has_all_reduce()) RETURN_IF_ERROR(MakeReplicas(deadlines));
+    if (ModeOf(trainer_.main).has_all_reduce()) {
+      RETURN_IF_ERROR(MakeReplicas(deadlines));
+      RETURN_IF_ERROR(GatherValues());
+    }
     for (int t = 0; t < plan().trainers(); ++t) {
       ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                        Session::Create({.main = trainer_.main,
@@ -165,6 +168,17 @@ class SplitRun {
     }
     return absl::OkStatus();
   }
+  // Makes the values of all replicas known to all of them.
+  absl::Status GatherValues() {
+    std::vector<absl::Status> ends(replicas_.size());
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < replicas_.size(); ++t) {
+      threads.push_back(StartThread("weir-trainer", [&, t] { ends[t] = replicas_[t]->Gather(); }));
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& end : ends) RETURN_IF_ERROR(end);
+    return absl::OkStatus();
+  }
   ParamChannel* channel(int trainer) {
     const size_t t = static_cast<size_t>(trainer);
     return channels_.empty() ? static_cast<ParamChannel*>(clients_[t].get()) : channels_[t].get();
@@ -174,8 +188,10 @@ class SplitRun {
     v1::ControlRequest request;
     request.mutable_digest()->set_step(version);
     ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, clients_[0]->Control(request));
-    if (!replicas_.empty()) {
-      ASSIGN_OR_RETURN(replies.emplace_back(), replicas_[0]->Digest());
+    for (const auto& replica : replicas_) {
+      // If each has everything, that of the first is enough.
+      if (replica != replicas_[0] && !replica->sharded()) continue;
+      ASSIGN_OR_RETURN(replies.emplace_back(), replica->Digest());
     }
     DigestTable table;
     for (const v1::ControlReply& reply : replies) {

@@ -23,7 +23,6 @@
 #include "pserver/embedded/node_rows.h"
 #include "pserver/embedded/replica_reads.h"
 #include "pserver/protocol/merge_gradients.h"
-#include "pserver/server/server_params.h"
 
 namespace weir {
 
@@ -33,11 +32,13 @@ static_assert(kMostInBucket == kMostSegments);
 
 const ProfileName kExchangesName("gradients of all trainers");
 
-// Gradient of one parameter.
+// Gradient of one block.
 struct Part {
   // Constant.
   std::string name;
-  int block = 0;        // of the replica
+  std::string parameter;
+  int owner = -1;       // trainer that updates the block; -1: every one does
+  int target = -1;      // index in the replica's parameters; -1: this trainer does not update it
   int64_t count = 0;    // elements
   int width = 0;        // > 0: rows
   bool plain = false;   // neither compressed nor part of an adasum
@@ -56,16 +57,18 @@ struct Exchange {
   std::string name;
   bool rows = false;
   bool plain = false;
-  std::vector<size_t> parts;
+  std::vector<size_t> parts;      // in the order of their owners
   std::vector<int64_t> segments;  // elements of the parts, dense
   int64_t count = 0;              // elements of all
+  // If trainers share the updates out: begins of their parts among the elements, and the end of the last one.
+  std::vector<int64_t> begins;
 
   // Of the step.
   std::vector<std::vector<float>> own;  // memory of sums, by node
   std::unique_ptr<CompressedSum> compressed;
   Collective::PendingPtr pending;  // null: not begun
   // Results.
-  std::vector<float> sum;
+  std::vector<float> sum;             // of all elements, or of this trainer's
   std::vector<std::string> all_rows;  // by trainer
 };
 
@@ -76,13 +79,14 @@ class AllReduceChannelImpl : public AllReduceChannel {
         servers_(*options.servers),
         mode_(ModeOf(*options.main).all_reduce()),
         residuals_(options.residuals),
+        any_order_(mode_.any_order() && !mode_.sharded()),
         lanes_(options.main->plan().lanes() == 0 ? options.main->plan().trainers() : options.main->plan().lanes()) {
     const v1::Plan& plan = options.main->plan();
     for (int t = 0; t < plan.trainers(); ++t) {
       nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), t)));
     }
     own_nodes_ = nodes_[static_cast<size_t>(options.trainer_id)];
-    if (mode_.any_order()) one_node_ = {LanesOfTrainer(plan.lanes(), plan.trainers(), options.trainer_id)};
+    if (any_order_) one_node_ = {LanesOfTrainer(plan.lanes(), plan.trainers(), options.trainer_id)};
   }
   ~AllReduceChannelImpl() override { EndExchanges(absl::CancelledError("the trainer ends in the middle of a step")); }
   absl::Status Init(const v1::ProgramDesc& main);
@@ -101,11 +105,18 @@ class AllReduceChannelImpl : public AllReduceChannel {
  private:
   // Puts the parts of the program into exchanges.
   void MakeExchanges(const std::vector<int64_t>& buckets);
-  // Returns the part of a parameter; FailedPrecondition in a step that sends nothing.
+  // Returns true if the rows of a part can join an exchange: of one parameter, each with another owner.
+  bool JoinsRows(const Part& part, const Exchange& exchange) const;
+  // Orders the parts of an exchange, and gives them places.
+  void LayOut(Exchange* exchange);
+  // Begin an exchange of rows, and of dense gradients.
+  void BeginRows(Exchange* exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BeginDense(Exchange* exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the part of a block; FailedPrecondition in a step that sends nothing.
   absl::StatusOr<Part*> FindPart(const BlockRef& block);
   // Returns the nodes whose dense sums this trainer gives: of an exchange in any order one, with all its lanes.
   const std::vector<LaneRange>& NodesOf(const Exchange& exchange) const {
-    return mode_.any_order() && !Adasums(exchange) ? one_node_ : own_nodes_;
+    return any_order_ && !Adasums(exchange) ? one_node_ : own_nodes_;
   }
   bool Adasums(const Exchange& exchange) const { return mode_.adasum() && !exchange.plain; }
   // Makes what exchanges keep from step to step.
@@ -126,6 +137,7 @@ class AllReduceChannelImpl : public AllReduceChannel {
   ParamChannel& servers_;
   const v1::AllReduceMode mode_;
   const ResidualMemory residuals_;
+  const bool any_order_;  // the owner of a share adds in the tree all the same
   const int lanes_;                            // leaves of the lane tree
   std::vector<std::vector<LaneRange>> nodes_;  // by trainer; constant after Init, like own_nodes_ and part_of_
   std::vector<LaneRange> own_nodes_;
@@ -158,12 +170,16 @@ absl::Status AllReduceChannelImpl::Init(const v1::ProgramDesc& main) {
     const AttrReader attrs(op, *def);
     Part part;
     part.name = attrs.String("block");
-    part.block = replica_.params().FindBlock(part.name);
-    if (part.block < 0) {
+    const int block = replica_.FindBlock(part.name);
+    if (block < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("program ", main.name(), ": all_reduce of '", part.name, "', which the plan does not have"));
     }
-    part.count = replica_.params().block(part.block).count;
+    const v1::PlacedBlock& placed = replica_.block(block).placed;
+    part.parameter = placed.parameter();
+    if (replica_.sharded()) part.owner = placed.trainer();
+    part.target = replica_.block(block).target;
+    part.count = placed.element_count();
     part.width = static_cast<int>(attrs.Int("width"));
     part.plain = attrs.Bool("measured");
     part.sums.assign(own_nodes_.size(), nullptr);
@@ -187,6 +203,12 @@ absl::Status AllReduceChannelImpl::Init(const v1::ProgramDesc& main) {
   return absl::OkStatus();
 }
 
+bool AllReduceChannelImpl::JoinsRows(const Part& part, const Exchange& exchange) const {
+  return exchange.rows && std::all_of(exchange.parts.begin(), exchange.parts.end(), [&](size_t p) {
+           return parts_[p].parameter == part.parameter && parts_[p].owner != part.owner;
+         });
+}
+
 void AllReduceChannelImpl::MakeExchanges(const std::vector<int64_t>& buckets) {
   std::vector<Exchange> all;
   // The exchanges of a bucket: of gradients, and of what the mode does not concern.
@@ -195,28 +217,26 @@ void AllReduceChannelImpl::MakeExchanges(const std::vector<int64_t>& buckets) {
   for (size_t p = 0; p < parts_.size(); ++p) {
     const bool rows = parts_[p].width > 0, plain = tells_apart && parts_[p].plain;
     size_t e = all.size();
+    if (rows && !all.empty() && JoinsRows(parts_[p], all.back())) e = all.size() - 1;
     if (!rows) e = filled.emplace(std::pair(buckets[p], plain), e).first->second;
     if (e == all.size()) all.emplace_back();
-    Exchange& exchange = all[e];
-    exchange.rows = rows;
-    exchange.plain = plain;
-    exchange.parts.push_back(p);
-    parts_[p].segment = exchange.segments.size();
-    parts_[p].begin = exchange.count;
-    exchange.count += parts_[p].count;
-    if (!rows) exchange.segments.push_back(parts_[p].count);
+    all[e].rows = rows;
+    all[e].plain = plain;
+    all[e].parts.push_back(p);
   }
   std::sort(all.begin(), all.end(),
             [](const Exchange& a, const Exchange& b) { return a.parts.back() < b.parts.back(); });
-  for (size_t e = 0; e < all.size(); ++e) {
-    Exchange& exchange = all[e];
-    for (const size_t p : exchange.parts) parts_[p].exchange = e;
+  for (Exchange& exchange : all) {
     exchange.name = parts_[exchange.parts[0]].name;
     if (exchange.parts.size() > 1) {
       const std::string more = absl::StrCat(" and ", exchange.parts.size() - 1, " more");
       exchange.name = exchange.name.substr(0, kMostOperationName - more.size()) + more;
     }
     exchange.name.resize(std::min(exchange.name.size(), kMostOperationName));
+    LayOut(&exchange);
+  }
+  for (size_t e = 0; e < all.size(); ++e) {
+    for (const size_t p : all[e].parts) parts_[p].exchange = e;
   }
   exchanges_ = std::move(all);
 }
@@ -235,6 +255,21 @@ void AllReduceChannelImpl::MakeMemory() {
     // Parts may be there at the same time; a single one takes memory when it needs it.
     for (std::vector<float>& sums : exchange.own) sums.resize(static_cast<size_t>(exchange.count));
   }
+}
+
+void AllReduceChannelImpl::LayOut(Exchange* exchange) {
+  std::stable_sort(exchange->parts.begin(), exchange->parts.end(),
+                   [this](size_t a, size_t b) { return parts_[a].owner < parts_[b].owner; });
+  for (const size_t p : exchange->parts) {
+    Part& part = parts_[p];
+    part.segment = exchange->segments.size();
+    part.begin = exchange->count;
+    exchange->count += part.count;
+    if (!exchange->rows) exchange->segments.push_back(part.count);
+    // Those before it own nothing more.
+    if (replica_.sharded()) exchange->begins.resize(static_cast<size_t>(part.owner) + 1, part.begin);
+  }
+  if (replica_.sharded()) exchange->begins.resize(nodes_.size() + 1, exchange->count);
 }
 
 absl::Status AllReduceChannelImpl::BeginStep(int64_t step, bool read_only) {
@@ -341,13 +376,26 @@ bool AllReduceChannelImpl::Ready(const Exchange& exchange) const {
 void AllReduceChannelImpl::Begin(Exchange* exchange) {
   open_ = true;
   if (exchange->rows) {
+    BeginRows(exchange);
+  } else {
+    BeginDense(exchange);
+  }
+}
+
+void AllReduceChannelImpl::BeginRows(Exchange* exchange) {
+  if (!replica_.sharded()) {
     exchange->pending = replica_.collective().AllGatherBytes(exchange->name, std::move(parts_[exchange->parts[0]].rows),
                                                              &exchange->all_rows);
     return;
   }
-  exchange->sum.resize(static_cast<size_t>(exchange->count));
+  std::vector<std::string> to(nodes_.size());
+  for (const size_t p : exchange->parts) to[static_cast<size_t>(parts_[p].owner)] = std::move(parts_[p].rows);
+  exchange->pending = replica_.collective().AllToAllBytes(exchange->name, std::move(to), &exchange->all_rows);
+}
+
+void AllReduceChannelImpl::BeginDense(Exchange* exchange) {
   if (exchange->compressed != nullptr) return BeginCompressed(exchange);
-  const bool any_order = mode_.any_order() && !Adasums(*exchange);
+  const bool any_order = any_order_ && !Adasums(*exchange);
   const std::vector<LaneRange>& nodes = NodesOf(*exchange);
   std::vector<LaneAddend> addends;
   for (size_t n = 0; n < nodes.size(); ++n) {
@@ -361,15 +409,21 @@ void AllReduceChannelImpl::Begin(Exchange* exchange) {
     }
     if (addend.present != 0) addends.push_back(addend);
   }
-  exchange->pending =
-      replica_.collective().AllReduce({.name = exchange->name,
-                                       .shape = {exchange->count},
-                                       .segments = exchange->segments,
-                                       .reduction = Adasums(*exchange) ? Reduction::kAdasum : Reduction::kSum,
-                                       .lanes = any_order ? 0 : lanes_,
-                                       .addends = std::move(addends),
-                                       .any_order = any_order},
-                                      exchange->sum.data());
+  Collective::Values values{.name = exchange->name,
+                            .shape = {exchange->count},
+                            .segments = exchange->segments,
+                            .reduction = Adasums(*exchange) ? Reduction::kAdasum : Reduction::kSum,
+                            .lanes = any_order ? 0 : lanes_,
+                            .addends = std::move(addends),
+                            .any_order = any_order};
+  if (!replica_.sharded()) {
+    exchange->sum.resize(static_cast<size_t>(exchange->count));
+    exchange->pending = replica_.collective().AllReduce(std::move(values), exchange->sum.data());
+    return;
+  }
+  const auto own = static_cast<size_t>(replica_.collective().rank());
+  exchange->sum.resize(static_cast<size_t>(exchange->begins[own + 1] - exchange->begins[own]));
+  exchange->pending = replica_.collective().ReduceScatter(std::move(values), exchange->begins, exchange->sum.data());
 }
 
 void AllReduceChannelImpl::BeginCompressed(Exchange* exchange) {
@@ -380,6 +434,7 @@ void AllReduceChannelImpl::BeginCompressed(Exchange* exchange) {
     if (sum != nullptr) present |= uint64_t{1} << parts_[p].segment;
     sums.push_back(sum);
   }
+  exchange->sum.resize(static_cast<size_t>(exchange->count));
   void* const values = exchange->compressed->Pack(sums);
   std::vector<LaneAddend> addends;
   if (present != 0) {
@@ -457,33 +512,35 @@ absl::Status AllReduceChannelImpl::FinishSends(int64_t samples, v1::Verdict verd
 }
 
 absl::Status AllReduceChannelImpl::Receive(const BlockRef& block, Tensor* out) {
-  const int index = replica_.params().FindBlock(block.name);
+  const int index = replica_.FindBlock(block.name);
   if (index < 0) return servers_.Receive(block, out);
   RETURN_IF_ERROR(CheckReceives(replica_, index, *out));
   wanted_.emplace_back(index, out);
   return absl::OkStatus();
 }
 
-// Returns the gradients of the step, as those of one trainer.
+// Returns the gradients of what this trainer updates in the step, as those of one trainer.
 absl::StatusOr<TrainerGradients> AllReduceChannelImpl::TakeResults(int64_t samples) {
   TrainerGradients all{.trainer = 0, .samples = samples};
   for (const Part& part : parts_) {
+    if (part.target < 0) continue;
     const Exchange& exchange = exchanges_[part.exchange];
     if (exchange.rows) {
       const int64_t height = part.count / part.width;
       for (size_t t = 0; t < exchange.all_rows.size(); ++t) {
         const absl::Status read =
-            ReadNodeRows(exchange.all_rows[t], nodes_[t], part.block, part.width, height, &all.gradients);
+            ReadNodeRows(exchange.all_rows[t], nodes_[t], part.target, part.width, height, &all.gradients);
         if (!read.ok()) {
           return absl::Status(read.code(), absl::StrCat("'", part.name, "' from trainer ", t, ": ", read.message()));
         }
       }
     } else if (exchange.pending->present(part.segment)) {
       Gradient& gradient = all.gradients.emplace_back();
-      gradient.target = part.block;
+      gradient.target = part.target;
       gradient.node = {0, lanes_};
       gradient.count = part.count;
-      gradient.values = exchange.sum.data() + part.begin;
+      const int64_t first = part.owner < 0 ? 0 : exchange.begins[static_cast<size_t>(part.owner)];
+      gradient.values = exchange.sum.data() + part.begin - first;
     }
   }
   return all;
@@ -500,9 +557,7 @@ absl::Status AllReduceChannelImpl::FinishReceives(StepOutcome* outcome) {
     }
   }
   sent_ = false;
-  for (const auto& [block, out] : wanted_) {
-    replica_.params().CopyBlock(block, 0, out->size(), out->data<float>(), /*reader=*/0);
-  }
+  for (const auto& [block, out] : wanted_) replica_.CopyBlock(block, out->data<float>());
   wanted_.clear();
   if (outcome != nullptr) *outcome = result;
   return absl::OkStatus();

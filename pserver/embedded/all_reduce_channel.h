@@ -10,6 +10,9 @@
 // order, of one sum for each trainer; 16 bits on the way (pserver/embedded/compressed_sum.h); adasums of the lanes'
 // means (framework/collective/adasum.h).
 //
+// If the trainers share the updates out, each gets the sums, and the rows, of its share alone, and the replica brings
+// the new values of all.
+//
 // The dense gradients of a bucket (attribute of the program's all_reduce ops) are one exchange, the rows of a parameter
 // one of their own. An exchange begins as soon as its gradients and those of all exchanges before it are there, while
 // backward continues. The order of exchanges is that of their last all_reduce ops. The servers decide whether the step

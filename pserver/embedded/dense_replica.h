@@ -1,15 +1,23 @@
 // Dense parameters of a trainer that holds all of them (distribute.dense is ALL_REDUCE): values, optimizer state and
-// learning rates, updated by the optimize blocks of the trainer's own program. All trainers hold the same bits; with
+// learning rates, updated by the optimize blocks of the trainer's own program. All trainers hold the same values; with
 // local_sgd they do after each average.
 //
-// Beside the job's servers it is one more: number plan.servers() in digests and checkpoints. Not thread-safe.
+// If the trainers share the updates out (distribute.update is SHARDED), each has the optimizer state of its share
+// alone, runs its updates, and gives the new values to the others (pserver/embedded/gathered_values.h).
+//
+// Beside the job's servers trainer t is one more: number plan.servers() + t in digests and checkpoints. Not
+// thread-safe.
 #ifndef WEIR_PSERVER_EMBEDDED_DENSE_REPLICA_H_
 #define WEIR_PSERVER_EMBEDDED_DENSE_REPLICA_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,11 +26,14 @@
 #include "framework/collective/collective.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/parameter_server.pb.h"
+#include "proto/plan.pb.h"
 #include "proto/program.pb.h"
+#include "pserver/protocol/norm_rounds.h"
 #include "pserver/server/gradient.h"
 
 namespace weir {
 
+class GatheredValues;
 class ServerParams;
 
 class DenseReplica {
@@ -40,38 +51,89 @@ class DenseReplica {
   static absl::StatusOr<std::unique_ptr<DenseReplica>> Create(const Options& options);
   ~DenseReplica();
 
-  // The blocks, in the order of the plan.
+  // What this trainer updates: all blocks, or its share, in the order of the plan.
   const ServerParams& params() const { return *params_; }
   ServerParams& params() { return *params_; }
   Collective& collective() const { return collective_; }
+  bool sharded() const { return values_ != nullptr; }
 
-  // Runs the update of a step that takes effect. `gradients`: as ServerParams::Apply has them, of all trainers and
-  // equal on all of them; with local_sgd those of this trainer. Empty: only schedules advance.
+  // A block of the plan that trainers hold.
+  struct Block {
+    v1::PlacedBlock placed;
+    int target = -1;  // index in params(); -1: another trainer updates it
+  };
+  // Returns the index of a block by its name; -1 if trainers do not hold it.
+  int FindBlock(std::string_view name) const;
+  const Block& block(int i) const { return blocks_[static_cast<size_t>(i)]; }
+  bool Holds(std::string_view parameter) const { return parameters_.contains(parameter); }
+  // Copy the values of a block, and rows `ids` of a parameter with a gradient by rows to out [ids.size(), width].
+  // InvalidArgument: the parameter is no such matrix, or has no such row.
+  void CopyBlock(int i, float* out);
+  absl::Status CopyRows(std::string_view parameter, absl::Span<const int64_t> ids, int width, float* out);
+
+  // The following exchange values; every trainer calls them at the same time.
+  //
+  // Runs the update of a step that takes effect. `gradients`: as ServerParams::Apply has them, of all trainers: of all
+  // blocks, equal on all trainers, or of this trainer's share; with local_sgd those of this trainer. Empty: only
+  // schedules advance.
   absl::Status Update(int64_t step, absl::Span<const TrainerGradients> gradients);
-
-  // Return the digests, and write the shard of a checkpoint into `directory`, as a server does.
-  absl::StatusOr<v1::ControlReply> Digest();
-  absl::StatusOr<v1::CheckpointShard> Save(const std::string& directory);
-  // Reads the state from a checkpoint, written by jobs of any kind, which `manifest` describes.
-  absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
-
-  // The state of trainer `root` becomes that of all. Every trainer calls it at the same time, as CheckEqual.
+  // Makes the values of all shares known to all trainers: once before the first step, after Load. Does nothing unless
+  // the replica is sharded.
+  absl::Status Gather();
+  // What trainer `root` has loaded becomes that of all: all state, or with LoadValues values alone.
   absl::Status Broadcast(int root);
   // Values and optimizer state become the mean of those of all trainers, by samples: `samples` of this trainer, of
   // `all_samples` (> 0, equal on all trainers) since they were equal. The mean has the same bits on all. Counters of
   // learning rates stay: they are equal. Every trainer calls it at the same time.
   absl::Status Average(int64_t samples, int64_t all_samples);
-  // Compares the state of all trainers. DataLoss names the trainers that differ from the others, and the first
-  // variable. `when`: for the message ("before step 3").
+  // Compares what is equal on all trainers: all state, or all values. DataLoss names the trainers that differ from the
+  // others, and the first variable. `when`: for the message ("before step 3").
   absl::Status CheckEqual(std::string_view when);
+  // Returns on trainer `root` the digests of what trainers hold, which add up; on others nothing.
+  absl::StatusOr<std::vector<v1::ControlReply>> Digests(int root);
+  // Write a checkpoint. AgreeOnSave returns the name that `root` gives. SaveShards has every trainer write a shard into
+  // `directory`, its share of everything, and returns on `root` all shards by trainer, elsewhere nothing; `root` gets
+  // the error of every trainer, with its name.
+  absl::StatusOr<std::string> AgreeOnSave(int root, std::string name);
+  absl::StatusOr<std::vector<v1::CheckpointShard>> SaveShards(int root, const std::string& directory);
+
+  // Returns the digest of what this trainer updates.
+  absl::StatusOr<v1::ControlReply> Digest();
+  // Reads what this trainer updates from a checkpoint, written by jobs of any kind, which `manifest` describes.
+  absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
+  // Reads what a trainer needs that makes no step, and of a sharded replica no more: the values of all parameters.
+  absl::Status LoadValues(const std::string& directory, const v1::CheckpointManifest& manifest);
 
  private:
   explicit DenseReplica(Collective* collective);
 
+  absl::Status AddBlocks(const v1::Plan& plan, bool sharded);
+  // Adds the sums of the other trainers to the sums of a round.
+  absl::Status AddSumsOfOthers(NormSums* sums);
+  using RowsByBlock = std::map<int, std::vector<int64_t>>;
+  // Copies the values of this trainer's share to those that the others get: of blocks with gradients by rows only
+  // `rows`, null: everything.
+  void CopyShare(const RowsByBlock* rows);
+  // Returns the rows of gradients.
+  RowsByBlock RowsOf(absl::Span<const TrainerGradients> gradients) const;
+  // Returns the digests that CheckEqual compares.
+  absl::StatusOr<v1::ControlReply> DigestOfEqual();
+  // Returns the parameters that this trainer writes into a checkpoint.
+  std::set<std::string, std::less<>> WrittenParameters() const;
+  // Sets the values of a whole parameter.
+  absl::Status SetValues(const std::string& parameter, absl::Span<const float> whole);
+  // Returns a name for the next collective operation, equal on all trainers.
+  std::string NextName(std::string_view what);
+
   Collective& collective_;
-  std::string shard_file_;
+  int number_ = 0;  // in checkpoints
+  int norm_rounds_ = 0;
   std::unique_ptr<ServerParams> params_;
-  int64_t exchanges_ = 0;  // numbers the names of collective operations
+  std::vector<Block> blocks_;  // in the order of the plan
+  std::map<std::string, int, std::less<>> index_;
+  std::map<std::string, std::vector<int>, std::less<>> parameters_;  // blocks of each
+  std::unique_ptr<GatheredValues> values_;                           // null: every trainer updates everything
+  int64_t exchanges_ = 0;
 };
 
 }  // namespace weir

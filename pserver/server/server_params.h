@@ -111,8 +111,9 @@ class ServerParams {
   // two updates. Thread-safe.
   void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
 
-  // No Apply may run during the following three.
-  absl::StatusOr<v1::CheckpointShard> Save(const std::string& path);
+  // No Apply may run during the following three. `writes`: chooses what is dense of a shard; empty: everything.
+  absl::StatusOr<v1::CheckpointShard> Save(const std::string& path,
+                                           const std::function<bool(const DensePiece&)>& writes = {});
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
   absl::Status Digest(v1::ControlReply* reply);
   // Calls `exchange` with all that is dense, piece by piece in a fixed order: values, optimizer state and counters of

@@ -54,9 +54,13 @@ std::vector<PersistentRows> ServerParams::RowTables() {
   return all;
 }
 
-absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path) {
+absl::StatusOr<v1::CheckpointShard> ServerParams::Save(const std::string& path,
+                                                       const std::function<bool(const DensePiece&)>& writes) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer, ShardWriter::Create(path));
-  for (const Piece& each : DensePieces()) RETURN_IF_ERROR(writer->AddDense(each.piece.place, each.piece.bits));
+  for (const Piece& each : DensePieces()) {
+    if (writes && !writes(each.piece.place)) continue;
+    RETURN_IF_ERROR(writer->AddDense(each.piece.place, each.piece.bits));
+  }
   std::vector<int64_t> ids;
   std::vector<float> floats;
   for (const PersistentRows& rows : RowTables()) {

@@ -117,6 +117,13 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
     EXPECT_EQ(result.digests, reference.digests)
         << servers << " servers, " << trainers << " trainers, " << threads << " threads";
   }
+  for (const auto& [servers, trainers] : {std::tuple{0, 3}, std::tuple{2, 4}}) {
+    const InProcessResult result = Train({.overrides = {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"},
+                                          .servers = servers,
+                                          .trainers = trainers});
+    EXPECT_EQ(result.digests, reference.digests) << servers << " servers, " << trainers << " trainers share updates";
+    EXPECT_EQ(result.summary.eval->auc, reference.summary.eval->auc);
+  }
   const InProcessResult shared = Train({.overrides = {"distribute.memory_optimize=true"}, .trainers = 2});
   EXPECT_EQ(shared.digests, reference.digests) << "buffers shared";
   const std::string checkpoints = CheckpointDir("resumed");
@@ -128,14 +135,17 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
 }
 
 TEST_F(PicturesTest, TheSplitIsTheUnsplitProgram) {
-  for (const char* dense : {"SERVERS", "ALL_REDUCE"}) {
-    const absl::StatusOr<Job> job =
-        ParseJob(kJob, dir_ + "/job.textproto",
-                 {"distribute.servers=3", "distribute.trainers=2", absl::StrCat("distribute.dense=", dense)});
+  for (const std::vector<std::string>& corner :
+       std::vector<std::vector<std::string>>{{"distribute.dense=SERVERS"},
+                                             {"distribute.dense=ALL_REDUCE"},
+                                             {"distribute.update=SHARDED", "distribute.dense=ALL_REDUCE"}}) {
+    std::vector<std::string> overrides = {"distribute.servers=3", "distribute.trainers=2"};
+    overrides.insert(overrides.end(), corner.begin(), corner.end());
+    const absl::StatusOr<Job> job = ParseJob(kJob, dir_ + "/job.textproto", overrides);
     ASSERT_TRUE(job.ok()) << job.status();
     const absl::StatusOr<VerifyReport> report = VerifySplit(*job, {.steps = 6});
     ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_TRUE(report->equal) << dense << ": " << report->text;
+    EXPECT_TRUE(report->equal) << corner[0] << ": " << report->text;
     EXPECT_EQ(report->steps, 6);
   }
 }

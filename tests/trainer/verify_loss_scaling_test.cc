@@ -52,7 +52,9 @@ distribute { servers: 2 trainers: 2 }
             "distribute.dense=ALL_REDUCE", "distribute.trainers=3"},
            {"train.loss_scaling={ initial: 1099511627776 most: 1099511627776 growth_every: 1 }",
             "distribute.dense=ALL_REDUCE", "distribute.trainers=3", "train.accumulate_steps=2",
-            "distribute.all_reduce={reduction: ADASUM}"}}) {
+            "distribute.all_reduce={reduction: ADASUM}"},
+           {"train.loss_scaling={ initial: 1099511627776 most: 1099511627776 growth_every: 1 }",
+            "distribute.dense=ALL_REDUCE", "distribute.update=SHARDED", "distribute.trainers=3"}}) {
     const auto report = VerifySplit(JobOf(text, overrides), {.steps = 8});
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_TRUE(report->equal) << overrides[0] << ": " << report->text;

@@ -110,15 +110,25 @@ TEST(VerifySplitTest, OtherPlacementsAndSharedBuffersToo) {
   }
 }
 
-TEST(VerifySplitTest, DenseGradientsAddedAmongTrainersToo) {
+// Every trainer updates everything, or a share.
+class AllReducedSplitTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  static std::vector<std::string> Settings(const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"distribute.dense=ALL_REDUCE", absl::StrCat("distribute.update=", GetParam())};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_P(AllReducedSplitTest, DenseGradientsAddedAmongTrainersToo) {
   const std::string clipped = "adam { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.01 } }";
   for (const std::string& optimizer : {std::string(kSgd), std::string(kScheduled), clipped}) {
     for (const auto& [servers, trainers, lanes] :
          {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{1, 3, 8}, std::tuple{1, 5, 32}}) {
       const VerifyReport report =
           Verify(JobOf(JobText(optimizer),
-                       {"distribute.dense=ALL_REDUCE", absl::StrCat("distribute.servers=", servers),
-                        absl::StrCat("distribute.trainers=", trainers), absl::StrCat("train.lanes=", lanes)}),
+                       Settings({absl::StrCat("distribute.servers=", servers),
+                                 absl::StrCat("distribute.trainers=", trainers), absl::StrCat("train.lanes=", lanes)})),
                  {.steps = 4});
       EXPECT_TRUE(report.equal) << optimizer << " " << servers << " " << trainers << ": " << report.text;
     }
@@ -126,9 +136,9 @@ TEST(VerifySplitTest, DenseGradientsAddedAmongTrainersToo) {
   for (const char* setting :
        {"distribute.memory_optimize=true", "table[1].is_sparse=false", "table[1].fetch=ROWS", "table[1].fetch=WHOLE",
         "train.accumulate_steps=3", "distribute.all_reduce={bucket_bytes: 4096 first_bucket_bytes: 4096}",
-        "distribute.reproducible=false", "distribute.all_reduce={reduction: ADASUM}"}) {
+        "distribute.reproducible=false", "distribute.slice_var_up=false"}) {
     const VerifyReport report =
-        Verify(JobOf(JobText(kAdam), {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", setting}), {.steps = 3});
+        Verify(JobOf(JobText(kAdam), Settings({"distribute.trainers=3", setting})), {.steps = 3});
     EXPECT_TRUE(report.equal) << setting << ": " << report.text;
   }
   const auto compressed =
@@ -139,11 +149,27 @@ TEST(VerifySplitTest, DenseGradientsAddedAmongTrainersToo) {
               HasSubstr("--verify needs sums that are not rounded on the way"));
   // Without lanes each trainer is a leaf.
   const VerifyReport report =
-      Verify(JobOf(JobText(kAdam), {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", "train.lanes=0",
-                                    "distribute.reproducible=false", "data.batch_size=33"}),
+      Verify(JobOf(JobText(kAdam), Settings({"distribute.trainers=3", "train.lanes=0", "distribute.reproducible=false",
+                                             "data.batch_size=33"})),
              {.steps = 3});
   EXPECT_TRUE(report.equal) << report.text;
 }
+
+TEST_P(AllReducedSplitTest, NormsOverWholeParametersAndGroupsToo) {
+  for (const char* optimizer : {"lamb { learning_rate: 0.01 }", "lars_momentum { learning_rate: 0.1 }",
+                                "adagrad { learning_rate: 0.1 } clip { by_norm { max_norm: 0.05 } }",
+                                "lamb { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.05 } }",
+                                "momentum { learning_rate: 0.1 } l2_decay: 0.1", "ftrl { learning_rate: 0.1 }"}) {
+    for (const int trainers : {2, 4}) {
+      const VerifyReport report =
+          Verify(JobOf(JobText(optimizer), Settings({absl::StrCat("distribute.trainers=", trainers)})), {.steps = 4});
+      EXPECT_TRUE(report.equal) << optimizer << ", " << trainers << ": " << report.text;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Updates, AllReducedSplitTest, ::testing::Values("REPLICATED", "SHARDED"),
+                         [](const ::testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
 
 TEST(VerifySplitTest, SequencesAndTheirModelsToo) {
   for (const auto& [servers, trainers, lanes] : {std::tuple{1, 1, 8}, std::tuple{2, 2, 8}, std::tuple{3, 4, 4}}) {
@@ -251,10 +277,13 @@ optimizer { momentum { learning_rate: 0.1 } clip { by_global_norm { max_norm: 0.
 distribute { servers: 3 trainers: 2 }
 train { lanes: 4 }
 )";
-  for (const char* clusters : {"distribute.trainers=1", "distribute.servers=1"}) {
-    const auto report = VerifySplit(JobOf(text, {clusters}), {.steps = 8});
+  for (const std::vector<std::string>& clusters :
+       std::vector<std::vector<std::string>>{{"distribute.trainers=1"},
+                                             {"distribute.servers=1"},
+                                             {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}}) {
+    const auto report = VerifySplit(JobOf(text, clusters), {.steps = 8});
     ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_TRUE(report->equal) << clusters << ": " << report->text;
+    EXPECT_TRUE(report->equal) << clusters[0] << ": " << report->text;
     EXPECT_EQ(report->steps, 8);
   }
 }
@@ -282,9 +311,11 @@ table { name: "vectors" width: 2 is_sparse: true is_distributed: true optimizer 
 optimizer { adam { learning_rate: 0.01 } schedule { exponential { decay_steps: 2 decay_rate: 0.5 } } }
 distribute { servers: 2 trainers: 2 }
 )";
-  for (const char* dense : {"SERVERS", "ALL_REDUCE"}) {
+  for (const char* dense : {"SERVERS", "ALL_REDUCE", "ALL_REDUCE update: SHARDED"}) {
     const auto skipped = VerifySplit(
-        JobOf(text, {"train.nan_policy=SKIP_STEP", absl::StrCat("distribute.dense=", dense)}), {.steps = 8});
+        JobOf(text,
+              {"train.nan_policy=SKIP_STEP", absl::StrCat("distribute={servers: 2 trainers: 2 dense: ", dense, "}")}),
+        {.steps = 8});
     ASSERT_TRUE(skipped.ok()) << skipped.status();
     EXPECT_TRUE(skipped->equal) << dense << ": " << skipped->text;
     EXPECT_EQ(skipped->steps, 8);

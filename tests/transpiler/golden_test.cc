@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -20,6 +21,7 @@ struct Variant {
   const char* name;
   int servers;
   bool sync;
+  std::vector<std::string> more = {};  // settings
 };
 
 // The plan stands once, not in every program.
@@ -30,8 +32,10 @@ std::string Text(const v1::ProgramDesc& program) {
 }
 
 std::string AllPrograms(const Variant& variant) {
-  const Job job = JobOf(kDeepFm, {absl::StrCat("distribute.servers=", variant.servers),
-                                  absl::StrCat("distribute.sync=", variant.sync ? "true" : "false")});
+  std::vector<std::string> settings = {absl::StrCat("distribute.servers=", variant.servers),
+                                       absl::StrCat("distribute.sync=", variant.sync ? "true" : "false")};
+  settings.insert(settings.end(), variant.more.begin(), variant.more.end());
+  const Job job = JobOf(kDeepFm, settings);
   const Transpiled transpiled = TranspiledOf(job);
   std::string all = ExplainPlan(job, transpiled.trainer().main);
   // The fingerprint covers every setting that a job can have: a new one changes it, and no program.
@@ -71,10 +75,13 @@ TEST_P(GoldenTest, TheProgramsAreThoseInTheTree) {
   EXPECT_EQ(FirstOtherLine(got, want.str()), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(DeepFm, GoldenTest,
-                         ::testing::Values(Variant{"deepfm_sync_1", 1, true}, Variant{"deepfm_sync_2", 2, true},
-                                           Variant{"deepfm_async_1", 1, false}, Variant{"deepfm_async_2", 2, false}),
-                         [](const ::testing::TestParamInfo<Variant>& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    DeepFm, GoldenTest,
+    ::testing::Values(Variant{"deepfm_sync_1", 1, true}, Variant{"deepfm_sync_2", 2, true},
+                      Variant{"deepfm_async_1", 1, false}, Variant{"deepfm_async_2", 2, false},
+                      Variant{
+                          "deepfm_sharded_1", 1, true, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}}),
+    [](const ::testing::TestParamInfo<Variant>& info) { return std::string(info.param.name); });
 
 TEST(GoldenTest, TheProgramsReadBack) {
   const Transpiled transpiled = TranspiledOf(JobOf(kDeepFm));

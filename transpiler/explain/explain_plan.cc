@@ -6,11 +6,15 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
+#include "framework/graph/infer.h"
+#include "framework/graph/op_registry.h"
 #include "framework/graph/placement.h"
+#include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/runtime/row_values.h"
 #include "transpiler/base/programs.h"
@@ -54,37 +58,103 @@ std::string Server(const v1::ProgramDesc& main, int server) {
                       " tables\n", list);
 }
 
+// Returns the bytes of the optimizer state of the blocks that trainers update, by name of the block.
+std::map<std::string, int64_t> StateBytes(const v1::ProgramDesc& main) {
+  const VarIndex vars(main.blocks(0));
+  const v1::TrainingMode mode = ModeOf(main);
+  std::map<std::string, int64_t> bytes;
+  for (const int32_t index : mode.all_reduce().blocks()) {
+    for (const v1::OpDesc& op : main.blocks(index).ops()) {
+      const OpDef* const def = OpRegistry::Global().Find(op.type());
+      if (def == nullptr || !def->is_optimizer) continue;
+      int64_t& of_block = bytes[InputOf(op, "Param")];
+      for (const StateDef& state : def->state) {
+        const v1::VarDesc* const var = vars.Find(InputOf(op, state.slot));
+        if (var != nullptr) of_block += ElementCount(Dims(*var)) * static_cast<int64_t>(DTypeSize(var->dtype()));
+      }
+    }
+  }
+  return bytes;
+}
+
+// What a trainer updates where all share the updates out.
+struct UpdateShare {
+  int blocks = 0;
+  int64_t elements = 0, dense = 0, state = 0;  // dense: elements with a dense gradient
+  std::string list;
+};
+
+std::vector<UpdateShare> SharesOf(const v1::ProgramDesc& main) {
+  const std::map<std::string, int64_t> state = StateBytes(main);
+  std::vector<UpdateShare> shares(static_cast<size_t>(main.plan().trainers()));
+  for (const v1::PlacedBlock& block : main.plan().blocks()) {
+    if (!block.has_trainer()) continue;
+    UpdateShare& share = shares[static_cast<size_t>(block.trainer())];
+    const auto found = state.find(block.name());
+    ++share.blocks;
+    share.elements += block.element_count();
+    share.dense += block.sparse_gradient() ? 0 : block.element_count();
+    share.state += found == state.end() ? 0 : found->second;
+    absl::StrAppend(&share.list, "  ", block.name(), " [", absl::StrJoin(block.dims(), ", "), "]",
+                    block.sparse_gradient() ? ", gradient by rows" : "", "\n");
+  }
+  return shares;
+}
+
+std::string SharesText(const std::vector<UpdateShare>& shares) {
+  std::string text;
+  for (size_t t = 0; t < shares.size(); ++t) {
+    const UpdateShare& share = shares[t];
+    absl::StrAppend(&text, "trainer ", t, " updates: ", share.blocks, " blocks, ", share.elements * kFloatBytes,
+                    " bytes of parameters, ", share.state, " bytes of optimizer state\n", share.list);
+  }
+  return text;
+}
+
 // Describes what every trainer holds, and what trainers send each other for its gradients.
-std::string AllReduced(const v1::Plan& plan) {
+std::string AllReduced(const v1::ProgramDesc& main) {
+  const v1::Plan& plan = main.plan();
   int blocks = 0;
   int64_t elements = 0, dense = 0, row_blocks = 0;
+  bool sharded = false;
   for (const v1::PlacedBlock& block : plan.blocks()) {
     if (block.server() != kEveryTrainer) continue;
     ++blocks;
     elements += block.element_count();
     row_blocks += block.sparse_gradient();
     dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;
+    sharded |= block.has_trainer();
   }
   if (blocks == 0) return "";
-  std::string text = absl::StrCat("every trainer: ", blocks, " blocks, ", elements * kFloatBytes,
-                                  " bytes of parameters\n", "all-reduce of ", dense, " bytes of dense gradients:");
+  const std::vector<UpdateShare> shares = sharded ? SharesOf(main) : std::vector<UpdateShare>();
+  std::string text =
+      absl::StrCat("every trainer: ", blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters\n",
+                   SharesText(shares), sharded ? "reduce-scatter and all-gather of " : "all-reduce of ", dense,
+                   sharded ? " bytes of dense parameters:" : " bytes of dense gradients:");
   const int trainers = plan.trainers();
+  const auto nodes = [&](int trainer) { return AlignedNodes(LanesOfTrainer(plan.lanes(), trainers, trainer)).size(); };
+  // Sums of the others' shares go to these, and the values of the own share to all.
+  const auto sent = [&](int trainer) {
+    const double all = static_cast<double>(dense);
+    const double own =
+        sharded ? static_cast<double>(shares[static_cast<size_t>(trainer)].dense * kFloatBytes) : all / trainers;
+    return std::llround(static_cast<double>(nodes(trainer)) * (all - own) + own * (trainers - 1));
+  };
   for (int first = 0; first < trainers;) {
-    const auto nodes = [&](int trainer) {
-      return AlignedNodes(LanesOfTrainer(plan.lanes(), trainers, trainer)).size();
-    };
     int end = first + 1;
-    while (end < trainers && nodes(end) == nodes(first)) ++end;
-    const size_t k = nodes(first);
-    const double bytes =
-        static_cast<double>(k + 1) * static_cast<double>(dense) * (trainers - 1) / static_cast<double>(trainers);
+    while (end < trainers && nodes(end) == nodes(first) && sent(end) == sent(first)) ++end;
     absl::StrAppend(&text, first == 0 ? " trainer " : "; trainer ", first,
-                    end - first > 1 ? absl::StrCat(" to ", end - 1) : "", " sends ", std::llround(bytes),
-                    " bytes (k = ", k, ")");
+                    end - first > 1 ? absl::StrCat(" to ", end - 1) : "", " sends ", sent(first),
+                    " bytes (k = ", nodes(first), ")");
     first = end;
   }
   absl::StrAppend(&text, "\n");
-  if (row_blocks > 0) {
+  if (row_blocks > 0 && sharded) {
+    absl::StrAppend(&text, "gradients of ", row_blocks,
+                    " blocks by rows: a trainer sends its rows to those that update them, and rows that it has updated "
+                    "to ",
+                    trainers - 1, " others\n");
+  } else if (row_blocks > 0) {
     absl::StrAppend(&text, "gradients of ", row_blocks, " blocks by rows: a trainer sends its rows to ", trainers - 1,
                     " others\n");
   }
@@ -124,7 +194,7 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
       absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
   int64_t dense = 0;
   for (int server = 0; server < plan.servers(); ++server) text += Server(main, server);
-  text += AllReduced(plan);
+  text += AllReduced(main);
   for (const v1::PlacedBlock& block : plan.blocks()) {
     if (block.server() == kEveryTrainer) continue;
     dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;

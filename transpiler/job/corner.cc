@@ -49,13 +49,6 @@ absl::Status CheckWithoutAllReduce(const Job& job, const Setting& at) {
   return job.positions.Error("comm", "says nothing with distribute.dense: SERVERS: it is about dense: ALL_REDUCE");
 }
 
-absl::Status CheckWhatIsThere(const Job& job, const Setting& at) {
-  const v1::Distribute& distribute = job.config.distribute();
-  const auto missing = [&](const char* field) { return at.Error(field, "is not there yet"); };
-  if (distribute.update() == v1::Distribute::SHARDED) return missing("update");
-  return absl::OkStatus();
-}
-
 absl::Status CheckLocalSgd(const Setting& at, const v1::Distribute& distribute) {
   if (!distribute.has_local_sgd()) return absl::OkStatus();
   const int64_t every = distribute.local_sgd().every_steps();
@@ -132,6 +125,10 @@ bool AllReduces(const v1::Distribute& distribute) {
   return distribute.has_mode() && distribute.mode() != v1::Distribute::PSERVER;
 }
 
+bool ShardsUpdates(const v1::Distribute& distribute) {
+  return AllReduces(distribute) && distribute.update() == v1::Distribute::SHARDED;
+}
+
 void ApplyMode(v1::Distribute* distribute) {
   const bool without_servers = distribute->has_mode() && distribute->mode() != v1::Distribute::PSERVER;
   if (without_servers && !distribute->has_servers() && AllReduces(*distribute)) distribute->set_servers(0);
@@ -142,7 +139,11 @@ absl::Status CheckCorner(const Job& job) {
   const Setting at(&distribute, "distribute", &job.positions);
   RETURN_IF_ERROR(CheckMode(at, distribute));
   if (!AllReduces(distribute)) return CheckWithoutAllReduce(job, at);
-  RETURN_IF_ERROR(CheckWhatIsThere(job, at));
+  if (ShardsUpdates(distribute) && distribute.has_local_sgd()) {
+    return at.Error("update",
+                    "SHARDED contradicts distribute.local_sgd, where every trainer updates all dense parameters by its "
+                    "own gradients: leave one of them out");
+  }
   RETURN_IF_ERROR(CheckSums(job, at));
   RETURN_IF_ERROR(CheckLocalSgd(at, distribute));
   const std::string setting = distribute.has_dense() ? "dense" : "mode";

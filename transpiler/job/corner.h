@@ -11,6 +11,8 @@ struct Job;
 
 // Returns true if trainers add dense gradients among themselves and every trainer holds all dense parameters.
 bool AllReduces(const v1::Distribute& distribute);
+// Returns true if besides every trainer updates a share of them only (update: SHARDED).
+bool ShardsUpdates(const v1::Distribute& distribute);
 
 // Return true if trainers give their dense gradients in 16 bits, and if those of the lanes are combined by adasum.
 bool Compresses(const v1::Distribute& distribute);
@@ -19,7 +21,7 @@ bool UsesAdasum(const v1::Distribute& distribute);
 // Sets what Fluid's name for a job without servers says beside `dense`: servers: 0, unless the job says more.
 void ApplyMode(v1::Distribute* distribute);
 
-// Checks dense, mode and all_reduce of the job. InvalidArgument names the setting that contradicts.
+// Checks dense, mode, update and all_reduce of the job. InvalidArgument names the setting that contradicts.
 absl::Status CheckCorner(const Job& job);
 
 }  // namespace weir

@@ -9,10 +9,11 @@
 //     all_reduce(X=w1@GRAD) block="w1"         ->      all_reduce(X=w1@GRAD) block="w1" bucket=2
 //     all_reduce(X=w0@GRAD) block="w0"                 all_reduce(X=w0@GRAD) block="w0" bucket=3
 //
-// A bucket takes parameters as long as they fit; one that is larger has a bucket of its own. Both sizes are halved
-// until there are four buckets, or as many as parameters, so that something travels while backward continues: here the
-// bucket of w1 and w2 would be the second of three. Gradients by rows travel by themselves: they close no bucket, and
-// their `bucket` is the one before them. Changes nothing without all_reduce ops, or if one of them has a bucket.
+// A bucket takes parameters as long as they fit, all blocks of one together; one that is larger has a bucket of its
+// own. Both sizes are halved until there are four buckets, or as many as parameters, so that something travels while
+// backward continues: here the bucket of w1 and w2 would be the second of three. Gradients by rows travel by
+// themselves: they close no bucket, and their `bucket` is the one before them. Changes nothing without all_reduce ops,
+// or if one of them has a bucket.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -35,49 +36,66 @@ namespace {
 
 constexpr size_t kFewestBuckets = 4;
 
-// Returns the number of the bucket of each gradient, in order.
-std::vector<int64_t> BucketsOf(const std::vector<int64_t>& bytes, int64_t first_bytes, int64_t other_bytes) {
+// Dense gradient of one parameter: its all_reduce ops, one for each block.
+struct Gradient {
+  std::string parameter;
+  std::vector<v1::OpDesc*> ops;
+  int64_t bytes = 0;
+};
+
+// Returns the bucket of each op of the gradients, in order. The blocks of a parameter are there at the same time, and
+// among all trainers: they stay together as far as one exchange carries them.
+std::vector<int64_t> BucketsOf(const std::vector<Gradient>& gradients, int64_t first_bytes, int64_t other_bytes) {
   std::vector<int64_t> buckets;
-  int64_t bucket = 0, filled = 0, members = 0;
-  for (const int64_t each : bytes) {
+  int64_t bucket = 0, filled = 0;
+  size_t members = 0;
+  const auto close = [&] {
+    ++bucket;
+    filled = 0;
+    members = 0;
+  };
+  for (const Gradient& each : gradients) {
     const int64_t most = bucket == 0 ? first_bytes : other_bytes;
-    if (members > 0 && (each > most - filled || members == kMostInBucket)) {
-      ++bucket;
-      filled = members = 0;
+    if (members > 0 && (each.bytes > most - filled || members + each.ops.size() > kMostInBucket)) close();
+    filled += each.bytes;
+    for (size_t i = 0; i < each.ops.size(); ++i) {
+      if (members == kMostInBucket) close();
+      ++members;
+      buckets.push_back(bucket);
     }
-    filled += each;
-    ++members;
-    buckets.push_back(bucket);
   }
   return buckets;
 }
 
 absl::StatusOr<bool> AssignBuckets(const Job& job, Programs* programs) {
   v1::BlockDesc* const block = programs->main.mutable_blocks(0);
-  std::map<std::string, int64_t> elements;  // by block of the plan
-  for (const v1::PlacedBlock& placed : programs->main.plan().blocks()) {
-    elements[placed.name()] = placed.element_count();
-  }
+  std::map<std::string, const v1::PlacedBlock*> blocks;  // of the plan
+  for (const v1::PlacedBlock& placed : programs->main.plan().blocks()) blocks[placed.name()] = &placed;
   std::vector<v1::OpDesc*> ops;
-  std::vector<int64_t> bytes;  // of the dense ones
+  std::vector<Gradient> gradients;  // dense ones
   for (v1::OpDesc& op : *block->mutable_ops()) {
     if (op.type() != "all_reduce") continue;
     if (FindAttr(op, "bucket") != nullptr) return false;
     ops.push_back(&op);
     if (IntOr(op, "width", 0) > 0) continue;
     const v1::OpAttr* const name = FindAttr(op, "block");
-    const auto placed = elements.find(name == nullptr ? "" : name->s());
-    CHECK(placed != elements.end()) << OpText(op);
-    bytes.push_back(placed->second * static_cast<int64_t>(sizeof(float)));
+    const auto placed = blocks.find(name == nullptr ? "" : name->s());
+    CHECK(placed != blocks.end()) << OpText(op);
+    const std::string& parameter = placed->second->parameter();
+    if (gradients.empty() || gradients.back().parameter != parameter) {
+      gradients.emplace_back().parameter = parameter;
+    }
+    gradients.back().ops.push_back(&op);
+    gradients.back().bytes += placed->second->element_count() * static_cast<int64_t>(sizeof(float));
   }
   if (ops.empty()) return false;
 
   const v1::AllReduce& sizes = job.config.distribute().all_reduce();
   int64_t first = sizes.first_bucket_bytes(), others = sizes.bucket_bytes();
-  const size_t fewest = std::min(kFewestBuckets, bytes.size());
-  std::vector<int64_t> buckets = BucketsOf(bytes, first, others);
+  const size_t fewest = std::min(kFewestBuckets, gradients.size());
+  std::vector<int64_t> buckets = BucketsOf(gradients, first, others);
   while ((first > 0 || others > 0) && !buckets.empty() && static_cast<size_t>(buckets.back()) + 1 < fewest) {
-    buckets = BucketsOf(bytes, first /= 2, others /= 2);
+    buckets = BucketsOf(gradients, first /= 2, others /= 2);
   }
   int64_t last = 0;
   size_t next = 0;

@@ -93,6 +93,7 @@ void SetGeo(const v1::Geo& geo, v1::ProgramDesc* main) {
 void SetAllReduce(const v1::Distribute& distribute, v1::ProgramDesc* main) {
   v1::AllReduceMode* const mode = MutableMode(main)->mutable_all_reduce();
   SetUpdates(mode, *main);
+  if (ShardsUpdates(distribute)) mode->set_sharded(true);
   if (!distribute.reproducible()) mode->set_any_order(true);
   if (UsesAdasum(distribute)) mode->set_adasum(true);
   if (distribute.has_local_sgd()) mode->set_local_steps(distribute.local_sgd().every_steps());

@@ -1,10 +1,10 @@
 // Pass: sends gradients to those who update the parameters and removes updates from the trainer's step.
 //
 // Before: a placed program with update ops. After: the last op that writes a parameter's gradient is followed by its
-// send, after split_byref (dense) or split_selected_rows (rows) if the parameter is cut, or by its all_reduce if every
-// trainer holds the parameter (local_gradient with local_sgd); update ops are gone; send_barrier ends the step. Errors:
-// a gradient that no op writes, an unsuitable lifecycle.click variable, backward seeds that loss_scaling cannot scale.
-// Returns false if there is a send_barrier.
+// send, or by the all_reduce of each of its blocks if every trainer holds the parameter (local_gradient with local_sgd),
+// after split_byref (dense) or split_selected_rows (rows) if it is cut; update ops are gone; send_barrier ends the step.
+// Errors: a gradient that no op writes, an unsuitable lifecycle.click variable, backward seeds that loss_scaling cannot
+// scale. Returns false if there is a send_barrier.
 #include <iterator>
 #include <map>
 #include <set>
@@ -40,7 +40,8 @@ struct Sending {
   bool adasum = false;
 };
 
-// Returns the ops that send the gradient of one parameter: the split, if there is one, then the send.
+// Returns the ops that send the gradient of one parameter: the split, if there is one, then the send, or the all_reduce
+// of each block.
 std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1::PlacedBlock*>& placed,
                                 const v1::ParamGrad& pair, const Sending& sending) {
   const v1::VarDesc* grad = vars.Find(pair.grad());
@@ -52,14 +53,6 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
                                      AttrI("width", width)};
     if (sending.drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
     return {WithRole(MakeOp("send", {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
-  }
-  if (placed.size() == 1 && placed.front()->server() == kEveryTrainer) {
-    std::vector<v1::OpAttr> attrs = {AttrS("block", placed.front()->name()), AttrI("width", width)};
-    if (sending.drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
-    if (sending.measured) attrs.push_back(AttrB("measured", true));
-    // Rows of lanes rarely have ids in common: their sum is their adasum but for those, so they are averaged as ever.
-    if (sending.adasum && !rows && !sending.measured) attrs.push_back(AttrB("mean", true));
-    return {WithRole(MakeOp(sending.own, {{"X", {pair.grad()}}}, {}, std::move(attrs)), v1::RPC, &pair)};
   }
   std::vector<std::string> blocks;
   std::vector<int64_t> servers, sections;
@@ -79,6 +72,17 @@ std::vector<v1::OpDesc> SendOps(const VarIndex& vars, const std::vector<const v1
                       {AttrInts("height_sections", sections)})
              : MakeOp("split_byref", {{"X", {pair.grad()}}}, {{"Out", pieces}}, {AttrInts("sections", sections)}),
         v1::DIST, &pair));
+  }
+  if (placed.front()->server() == kEveryTrainer) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      std::vector<v1::OpAttr> attrs = {AttrS("block", blocks[i]), AttrI("width", width)};
+      if (sending.drops_bad_rows) attrs.push_back(AttrB("bad_rows", true));
+      if (sending.measured) attrs.push_back(AttrB("measured", true));
+      // Rows of lanes rarely have ids in common: their sum is their adasum but for those, so they are averaged as ever.
+      if (sending.adasum && !rows && !sending.measured) attrs.push_back(AttrB("mean", true));
+      ops.push_back(WithRole(MakeOp(sending.own, {{"X", {pieces[i]}}}, {}, std::move(attrs)), v1::RPC, &pair));
+    }
+    return ops;
   }
   std::vector<v1::OpAttr> attrs = {AttrStrings("blocks", blocks), AttrInts("servers", servers), AttrI("width", width)};
   if (sending.measured) attrs.push_back(AttrB("measured", true));

@@ -83,13 +83,44 @@ std::string BlockName(const std::string& variable, int block, int blocks) {
   return blocks == 1 ? variable : absl::StrCat(variable, ".block", block);
 }
 
+absl::StatusOr<std::vector<v1::PlacedBlock>> CutIntoBlocks(const Job& job, absl::Span<const CutParameter> parameters,
+                                                           v1::ProgramDesc* main) {
+  std::vector<v1::PlacedBlock> placed;
+  std::vector<v1::VarDesc> pieces;
+  for (const CutParameter& each : parameters) {
+    const int blocks = static_cast<int>(each.counts.size());
+    int64_t begin = 0;
+    for (int i = 0; i < blocks; ++i) {
+      const int64_t count = each.counts[static_cast<size_t>(i)];
+      placed.push_back(MakeBlock(*each.param, *each.grad, i, blocks, begin, count));
+      begin += count;
+      if (blocks == 1) continue;
+      pieces.push_back(PieceOf(*each.param, placed.back().name(), placed.back()));
+      pieces.push_back(PieceOf(*each.grad, BlockName(each.grad->name(), i, blocks), placed.back()));
+    }
+  }
+  VarIndex vars(main->blocks(0));
+  for (v1::VarDesc& piece : pieces) {
+    if (vars.Contains(piece.name())) {
+      return job.positions.Error("model", absl::StrCat("a block of a parameter would be named '", piece.name(),
+                                                       "', which is the name of another variable"));
+    }
+    v1::VarDesc* added = main->mutable_blocks(0)->add_vars();
+    *added = std::move(piece);
+    vars.Add(*added);
+  }
+  return placed;
+}
+
 absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
   v1::ProgramDesc* main = &programs->main;
   if (main->has_plan()) return false;
   v1::Plan plan = PlanHeader(job.config);
   const v1::Distribute& distribute = job.config.distribute();
-  std::vector<v1::VarDesc> pieces;
-  VarIndex vars(main->blocks(0));
+  // A parameter that every trainer holds is one block.
+  const bool slices = distribute.slice_var_up() && !AllReduces(distribute);
+  std::vector<CutParameter> parameters;
+  const VarIndex vars(main->blocks(0));
   for (const v1::ParamGrad& pair : UpdatedParameters(*main)) {
     const v1::VarDesc* param = vars.Find(pair.param());
     const v1::VarDesc* grad = vars.Find(pair.grad());
@@ -105,31 +136,11 @@ absl::StatusOr<bool> SliceVariables(const Job& job, Programs* programs) {
       return job.positions.Error("model", absl::StrCat("parameter '", param->name(), "' has no elements: its shape is ",
                                                        ShapeString(Dims(*param))));
     }
-    // A parameter that every trainer holds is one block.
-    const bool slices = distribute.slice_var_up() && !AllReduces(distribute);
-    const std::vector<int64_t> counts =
-        SliceElements(Dims(*param), slices ? plan.servers() : 1, distribute.min_block_size());
-    const int blocks = static_cast<int>(counts.size());
-    int64_t begin = 0;
-    for (int i = 0; i < blocks; ++i) {
-      const v1::PlacedBlock block = MakeBlock(*param, *grad, i, blocks, begin, counts[i]);
-      begin += counts[i];
-      if (blocks > 1) {
-        pieces.push_back(PieceOf(*param, block.name(), block));
-        pieces.push_back(PieceOf(*grad, BlockName(grad->name(), i, blocks), block));
-      }
-      *plan.add_blocks() = block;
-    }
+    parameters.push_back(
+        {param, grad, SliceElements(Dims(*param), slices ? plan.servers() : 1, distribute.min_block_size())});
   }
-  for (v1::VarDesc& piece : pieces) {
-    if (vars.Contains(piece.name())) {
-      return job.positions.Error("model", absl::StrCat("a block of a parameter would be named '", piece.name(),
-                                                       "', which is the name of another variable"));
-    }
-    v1::VarDesc* added = main->mutable_blocks(0)->add_vars();
-    *added = std::move(piece);
-    vars.Add(*added);
-  }
+  ASSIGN_OR_RETURN(const std::vector<v1::PlacedBlock> blocks, CutIntoBlocks(job, parameters, main));
+  plan.mutable_blocks()->Assign(blocks.begin(), blocks.end());
   *main->mutable_plan() = std::move(plan);
   return true;
 }

@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "proto/plan.pb.h"
+#include "proto/program.pb.h"
 #include "transpiler/base/programs.h"
 
 namespace weir {
@@ -21,6 +23,20 @@ std::vector<int64_t> SliceElements(absl::Span<const int64_t> dims, int servers, 
 
 // Returns "fc_0.w.block1"; the variable's own name if it is in one block.
 std::string BlockName(const std::string& variable, int block, int blocks);
+
+// Parameter that is cut, with its gradient: variables of the program. `counts`: elements of its blocks, in order, whole
+// rows each.
+struct CutParameter {
+  const v1::VarDesc* param = nullptr;
+  const v1::VarDesc* grad = nullptr;
+  std::vector<int64_t> counts;
+};
+
+// Returns the blocks of parameters, in their order, without servers, and declares in block 0 of `main` the variables of
+// the pieces (block_of) of those that have more than one block, and of their gradients. InvalidArgument: a block with
+// the name of another variable.
+absl::StatusOr<std::vector<v1::PlacedBlock>> CutIntoBlocks(const Job& job, absl::Span<const CutParameter> parameters,
+                                                           v1::ProgramDesc* main);
 
 // Before: a program with update ops. After: ProgramDesc.plan with every block of every updated dense parameter, in
 // order of the update ops, still without servers; and variables for the pieces (block_of) of those in more than one

@@ -112,7 +112,8 @@ class SettingsPrinter {
 };
 
 std::string BlockLine(const v1::PlacedBlock& block) {
-  return absl::StrCat("server ", block.server(), ", elements ", block.element_begin(), " to ",
+  const std::string trainer = block.has_trainer() ? absl::StrCat(", trainer ", block.trainer()) : "";
+  return absl::StrCat("server ", block.server(), trainer, ", elements ", block.element_begin(), " to ",
                       block.element_begin() + block.element_count(), " of ", block.parameter(), ", [",
                       absl::StrJoin(block.dims(), ", "), "], gradient ", block.gradient(),
                       block.sparse_gradient() ? " by rows" : "");

@@ -51,6 +51,8 @@ absl::Status CheckMode(const std::string& file, const v1::ProgramDesc& read, con
                    int64_t{ours.all_reduce().compression()}},
         std::tuple{"distribute.all_reduce.reduction (ADASUM)", int64_t{theirs.all_reduce().adasum()},
                    int64_t{ours.all_reduce().adasum()}},
+        std::tuple{"distribute.update (SHARDED)", int64_t{theirs.all_reduce().sharded()},
+                   int64_t{ours.all_reduce().sharded()}},
         std::tuple{"distribute.geo.every_steps", theirs.geo().every_steps(), ours.geo().every_steps()}}) {
     if (of_file == of_job) continue;
     return absl::InvalidArgumentError(absl::StrCat(file, ": was written for another mode: ", what, " is ", of_file,

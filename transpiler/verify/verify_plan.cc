@@ -18,6 +18,21 @@
 namespace weir {
 namespace {
 
+// Checks who updates a block that trainers hold. `sharded`: the plan's first such block names a trainer.
+absl::Status CheckTrainer(const v1::PlacedBlock& block, const std::string& what, int trainers, bool sharded) {
+  if (block.has_trainer() && block.server() != kEveryTrainer) {
+    return Broken("owned", what, " is on server ", block.server(), " and names trainer ", block.trainer(),
+                  "; a block has one owner");
+  }
+  if (block.server() != kEveryTrainer) return absl::OkStatus();
+  if (block.has_trainer() != sharded) {
+    return Broken("owned", what, sharded ? " names no trainer" : absl::StrCat(" names trainer ", block.trainer()),
+                  "; either every block that trainers hold names the one that updates it, or none does");
+  }
+  if (!sharded || (block.trainer() >= 0 && block.trainer() < trainers)) return absl::OkStatus();
+  return Broken("owned", what, " is updated by trainer ", block.trainer(), "; there are trainers 0 to ", trainers - 1);
+}
+
 // Blocks of one parameter, in plan order.
 absl::Status CheckCover(const std::vector<const v1::PlacedBlock*>& blocks, int servers, bool placed,
                         const VarIndex& vars) {
@@ -37,7 +52,8 @@ absl::Status CheckCover(const std::vector<const v1::PlacedBlock*>& blocks, int s
       return Broken("owned", what, " has ", block->element_count(), " elements and the shape ",
                     ShapeString(DimsOf(*block)));
     }
-    const bool on_trainers = block->server() == kEveryTrainer && blocks.size() == 1;
+    // If every trainer updates it, it is whole.
+    const bool on_trainers = block->server() == kEveryTrainer && (blocks.size() == 1 || block->has_trainer());
     if (placed && !on_trainers && (!block->has_server() || block->server() < 0 || block->server() >= servers)) {
       return Broken("owned", what, " is on server ", block->has_server() ? absl::StrCat(block->server()) : "none",
                     "; there are servers 0 to ", servers - 1);
@@ -84,6 +100,13 @@ absl::Status CheckOwnership(const v1::ProgramDesc& main, const PlanIndex& index,
   // Until the blocks are placed none has a server.
   const bool placed = plan.tables_size() > 0 || std::any_of(plan.blocks().begin(), plan.blocks().end(),
                                                             [](const v1::PlacedBlock& b) { return b.has_server(); });
+  const auto held = std::find_if(plan.blocks().begin(), plan.blocks().end(),
+                                 [](const v1::PlacedBlock& b) { return b.server() == kEveryTrainer; });
+  const bool sharded = held != plan.blocks().end() && held->has_trainer();
+  for (const v1::PlacedBlock& block : plan.blocks()) {
+    RETURN_IF_ERROR(CheckTrainer(block, absl::StrCat("block '", block.name(), "' of '", block.parameter(), "'"),
+                                 plan.trainers(), sharded));
+  }
   for (const v1::PlacedBlock& block : plan.blocks()) {
     const auto& blocks = index.of_parameter.at(block.parameter());
     if (blocks.front() == &block) RETURN_IF_ERROR(CheckCover(blocks, plan.servers(), placed, vars));

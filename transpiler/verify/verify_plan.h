@@ -4,8 +4,8 @@
 //
 // Each rule has a name that its errors begin with: "sent_once: send of the gradient of block 'out.w' is missing".
 //
-//   owned          the plan's blocks of each parameter cover its elements once and in whole rows; their servers exist;
-//                  every parameter that is updated is in the plan
+//   owned          the plan's blocks of each parameter cover its elements once and in whole rows; their servers exist,
+//                  or the trainers that update them, one for each block; every parameter that is updated is in the plan
 //   sent_once      the gradient of every block leaves exactly once, to the block's owner, before send_barrier
 //   buckets        gradients that trainers add among themselves have buckets that ascend in the order of the program,
 //                  none with more parameters than one exchange can carry
@@ -22,7 +22,7 @@
 //                  server
 //   shapes         tensors that are sent, received and fetched have the shape of the plan and of the other side
 //   agreed         server_id, trainers, lanes, sync and the plan are equal on both sides; lanes are dealt to trainers
-//                  completely
+//                  completely; trainers share updates out in the mode if they do so in the plan
 //   waits          no cycle of waits between programs, and no wait for a message that never comes
 //
 // Trainers run equal programs and differ in their id and their lanes; so one program is checked, for all ids at once.

@@ -155,16 +155,30 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // Checks that the blocks of the mode update exactly what every trainer holds, each once, and by gradients of the kind
-  // that the mode has.
-  absl::Status CheckOwnUpdates() const {
-    const v1::TrainingMode mode = ModeOf(main_);
-    const std::string other = mode.all_reduce().local_steps() > 0 ? "all_reduce" : "local_gradient";
+  // Checks that gradients of what every trainer holds are of the kind that the mode has, and that the plan names
+  // trainers if they share the updates out.
+  absl::Status CheckKindOfUpdates(const v1::AllReduceMode& mode) const {
+    const std::string other = mode.local_steps() > 0 ? "all_reduce" : "local_gradient";
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       if (op.type() != other) continue;
       return Broken("sent_once", other, " of '", BlockOf(op), "' in a program whose mode has local_steps ",
-                    mode.all_reduce().local_steps());
+                    mode.local_steps());
     }
+    for (const v1::PlacedBlock& block : main_.plan().blocks()) {
+      if (block.server() != kEveryTrainer || block.has_trainer() == mode.sharded()) continue;
+      return Broken("agreed", "the mode says that ",
+                    mode.sharded() ? "trainers share the updates out" : "every trainer updates everything",
+                    ", and block '", block.name(), "' of the plan names ", block.has_trainer() ? "one" : "no",
+                    " trainer");
+    }
+    return absl::OkStatus();
+  }
+
+  // Checks that the blocks of the mode update exactly what every trainer holds, each once. With a block's trainer
+  // (PlacedBlock.trainer) these are the updates of all trainers, of which each runs its own.
+  absl::Status CheckOwnUpdates() const {
+    const v1::TrainingMode mode = ModeOf(main_);
+    RETURN_IF_ERROR(CheckKindOfUpdates(mode.all_reduce()));
     std::unordered_map<std::string_view, int> updated;
     for (const int32_t index : mode.all_reduce().blocks()) {
       for (const v1::OpDesc& op : main_.blocks(index).ops()) {

@@ -84,6 +84,12 @@ scene "bytes moved by the default"
 start_launch --servers=0
 expect_done
 
+scene "updates shared out among the trainers"
+start_launch --servers=0 --set distribute.update=SHARDED
+expect_done
+start_launch --servers=1 --trainers=3 --set distribute.update=SHARDED
+expect_done
+
 scene "a resume with servers for everything"
 "$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$logs" --set train.epochs=8 -- --resume \
   > "$work/launch.out" 2> "$work/launch.log" || fail "no resume: $(tail -n 3 "$work/launch.log")"
@@ -106,6 +112,11 @@ scene "predictions"
   -- --role=predict --checkpoint="$work/checkpoints" --input="$work/train.txt" --output="$work/scores" \
   > "$work/launch.out" 2> "$work/launch.log" || fail "prediction by two fails: $(tail -n 3 "$work/launch.log")"
 cmp "$work/alone.scores" "$work/scores" || fail "other scores"
+"$launch" --job="$job" --servers=1 --trainers=2 --log_dir="$logs" --set distribute.dense=ALL_REDUCE \
+  --set distribute.update=SHARDED \
+  -- --role=predict --checkpoint="$work/checkpoints" --input="$work/train.txt" --output="$work/sharded.scores" \
+  > "$work/launch.out" 2> "$work/launch.log" || fail "prediction of shares fails: $(tail -n 3 "$work/launch.log")"
+cmp "$work/alone.scores" "$work/sharded.scores" || fail "other scores where updates are shared out"
 
 for servers_and_backend in "1 WIRE" "0 WIRE" "0 GLOO"; do
   read -r servers backend <<< "$servers_and_backend"

@@ -75,6 +75,8 @@ TEST(PassesTest, EachHasSomethingToDoAndTwiceIsOnce) {
   changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 sync: false geo {}"))));
   // Only trainers that add gradients among themselves put them into buckets.
   changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 dense: ALL_REDUCE"))));
+  // Only such trainers can share the updates out.
+  changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 dense: ALL_REDUCE update: SHARDED"))));
   const std::vector<std::string> names = PassNames();
   EXPECT_EQ(changed, std::set<std::string>(names.begin(), names.end()));
 }
