@@ -36,6 +36,7 @@
 #include "tools/hosts.h"
 #include "tools/inherited_variables.h"
 #include "tools/launcher.h"
+#include "transpiler/job/corner.h"
 #include "tools/placement.h"
 #include "tools/ssh.h"
 
@@ -320,8 +321,10 @@ absl::StatusOr<JobNumbers> ReadJobSettings(LaunchOptions* options) {
   options->lease = absl::Seconds(job->deadlines().lease_s());
   options->slow_warning = absl::Seconds(job->deadlines().slow_warning_s());
   options->connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
-  numbers.servers = job->distribute().servers();
-  numbers.trainers = job->distribute().trainers();
+  v1::Distribute distribute = job->distribute();
+  ApplyMode(&distribute);
+  numbers.servers = distribute.servers();
+  numbers.trainers = distribute.trainers();
   return numbers;
 }
 

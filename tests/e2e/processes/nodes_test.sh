@@ -104,6 +104,30 @@ kill -TERM "${pid[node.0]}" 2>/dev/null
 wait_end 30 node.0
 expect_no_children
 
+scene "two nodes without servers: the trainers meet at the master"
+start_nodes --servers=0
+expect_both_done
+
+scene "two nodes without servers, all-reduced"
+start_nodes --servers=0 --set distribute.dense=ALL_REDUCE
+expect_both_done
+
+scene "two nodes without servers: a trainer of the other node is killed"
+start_nodes --servers=0 --set train.epochs=10000
+wait_checkpoint
+kill -KILL "$(pgrep -P "${pid[node.1]}" -f -- --trainer_id=1)"
+wait_end $((2 * lease + 10)) node.0 node.1
+expect_rc 137 node.1
+expect_log node.1 'launch: trainer.1 failed: killed by signal 9 \(Killed\)'
+expect_no_children
+
+scene "two nodes without servers meet at a directory"
+rm -rf "$work/checkpoints"
+port=$(free_port)
+start_node 0 --master_addr=127.0.0.1 --master_port="$port" --servers=0 -- --init_method="file://$work/meet"
+start_node 1 --master_addr=127.0.0.1 --master_port="$port" --servers=0 -- --init_method="file://$work/meet"
+expect_both_done
+
 scene "flags that contradict each other"
 refuse 2 "launch: --node_rank=2, but --nnodes is 2: ranks are 0 to 1" \
   "$launch" --job="$job" --nnodes=2 --node_rank=2 --master_addr=127.0.0.1 --servers=1

@@ -250,6 +250,12 @@ TEST(ExplainTest, GradientRowsOfSparseParametersAreSaidApart) {
   EXPECT_GT(e.trainer(0).step().push().rows(), 0);
 }
 
+TEST(ExplainTest, SharedOutUpdatesAreRefused) {
+  const auto refused =
+      Explainer::Create(JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}), Link());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("distribute.update SHARDED has no explanation yet"));
+}
+
 TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
   for (const int count : {3, 5, 6, 7}) {
     for (const int lanes : {8, 16}) {
