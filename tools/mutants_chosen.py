@@ -408,8 +408,8 @@ CHOSEN = [
     Chosen(
         "collective-last-message-not-added",
         "framework/collective/reduce_run.cc",
-        "reducer_.Reduce(addends, samples_, run.count, result + offset);",
-        "reducer_.Reduce(addends, samples_, m == 0 || m + 1 < messages_ ? run.count : 0, result + offset);",
+        "reducer_.Reduce(addends, samples_, run.count, result + offset, lost);",
+        "reducer_.Reduce(addends, samples_, m == 0 || m + 1 < messages_ ? run.count : 0, result + offset, lost);",
         tests=("//tests/framework/collective:collective_test",),
     ),
     Chosen(
