@@ -49,7 +49,6 @@ class Host {
   Host(const RendezvousOptions& options, const v1::RendezvousGreeting& own, const Cancellation& cancellation,
        Socket listener, std::string place)
       : options_(options),
-        own_(own),
         cancellation_(cancellation),
         listener_(std::move(listener)),
         place_(std::move(place)),
@@ -261,7 +260,6 @@ class Host {
   }
 
   const RendezvousOptions& options_;
-  const v1::RendezvousGreeting& own_;
   const Cancellation& cancellation_;
   const Socket listener_;
   const std::string place_;  // "tcp://10.0.0.1:6170"

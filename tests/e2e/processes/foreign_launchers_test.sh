@@ -7,8 +7,8 @@
 source tests/e2e/processes/cluster.sh
 
 PATH=$PATH:/usr/sbin:/sbin
-for variable in $(compgen -e | grep -E '^(OMPI_|PMIX_|PRTE_|SLURM|TORCHELASTIC_|FLAGS_|PADDLE_)') RANK WORLD_SIZE LOCAL_RANK \
-  LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT; do
+for variable in $(compgen -e | grep -E '^(OMPI_|PMIX_|PRTE_|SLURM|TORCHELASTIC_|FLAGS_|PADDLE_)') RANK WORLD_SIZE \
+  LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT; do
   unset "$variable"
 done
 
