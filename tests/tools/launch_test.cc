@@ -206,7 +206,7 @@ class LaunchTest : public ::testing::Test {
                                     "--servers=1",
                                     "--master_addr=127.0.0.1",
                                     "--ssh=" + Runfile("tests/tools/fakes/ssh"),
-                                    "--ssh_timeout_s=5"};
+                                    "--ssh_timeout_s=20"};
     all.insert(all.end(), more.begin(), more.end());
     return ArgumentsWithoutNumbers(all);
   }
@@ -614,7 +614,7 @@ TEST_F(LaunchTest, OtherHostsAreStartedOverSsh) {
   const std::vector<std::string> words = Lines(ReadFile(log));
   EXPECT_EQ(std::count(words.begin(), words.end(), "203.0.113.1"), 1);
   EXPECT_THAT(words,
-              AllOf(Contains("BatchMode=yes"), Contains("2222"), Contains("a key"), Contains("ConnectTimeout=5")));
+              AllOf(Contains("BatchMode=yes"), Contains("2222"), Contains("a key"), Contains("ConnectTimeout=20")));
 }
 
 TEST_F(LaunchTest, ServersRunOnTheHostsThatAreNamed) {
@@ -697,9 +697,13 @@ TEST_F(LaunchTest, AHostThatCannotBeUsedIsNamedAndNothingIsStarted) {
        "(publickey).",
        3},
       {"203.0.113.68", "/launch cannot be run there; every host needs the programs at the same place", 2},
-      {"203.0.113.69", "speaks version 99 of the messages among launches, this one 1; install the same version", 2}};
+      {"203.0.113.69", "speaks version 99 of the messages among launches, this one 1; install the same version", 2},
+      {"203.0.113.71", "launch: host 203.0.113.71: cannot change to the directory /here", 2},
+      {"203.0.113.72", "launch: host 203.0.113.72: a message 'out' about process 9, which is none", 1}};
   for (const Case& c : cases) {
-    const Result result = Launched(RemoteArguments("127.0.0.1:1," + c.host + ":1", {"--ssh_timeout_s=1"}), {}).Finish();
+    std::vector<std::string> flags;
+    if (c.host == "203.0.113.66") flags.push_back("--ssh_timeout_s=1");
+    const Result result = Launched(RemoteArguments("127.0.0.1:1," + c.host + ":1", flags), {}).Finish();
     EXPECT_EQ(result.code, c.code) << result.err;
     EXPECT_THAT(result.err, HasSubstr(c.message));
     EXPECT_THAT(result.err, HasSubstr("host " + c.host));
