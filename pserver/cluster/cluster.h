@@ -19,8 +19,8 @@
 //
 //   trainers' list  --pservers                       PADDLE_TRAINER_ENDPOINTS or                  cluster.pserver
 //                                                    PADDLE_PSERVERS_IP_PORT_LIST
-//   own endpoint    --current_endpoint, --endpoint   PADDLE_CURRENT_ENDPOINT                      list at the trainer's
-//   id trainer's id    --trainer_id                     PADDLE_TRAINER_ID, launcher's rank           place in the list
+//   own endpoint    --current_endpoint, --endpoint   PADDLE_CURRENT_ENDPOINT                      list at its id
+//   trainer's id    --trainer_id                     PADDLE_TRAINER_ID, launcher's rank           place in the list
 //   meeting point   --init_method                    MASTER_ADDR and MASTER_PORT, if there is     -
 //                                                    no list
 //

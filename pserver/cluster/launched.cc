@@ -100,7 +100,9 @@ absl::StatusOr<Launched> ReadLaunched(const Environment& environment) {
   launched.size = plain.size;
   if (const MaybeSourced run = ReadVariable(environment, "TORCHELASTIC_RUN_ID"); run.has_value() && plain.given()) {
     launched.launcher = "torchrun";
-    launched.run_id = run->value;
+    // All runs to which the user gives no name are "none".
+    const std::string port = ValueOf(environment, "MASTER_PORT");
+    launched.run_id = port.empty() ? run->value : absl::StrCat(run->value, ":", port);
     launched.agent_has_master_port = true;
     return launched;
   }

@@ -1,11 +1,12 @@
 // What the launcher of this process says about it: its rank among the processes that it has started, their number, the
 // place on its machine, and the name of the run.
 //
-//   launcher    rank                  number                       on its machine              run
-//   torchrun    RANK                  WORLD_SIZE                   LOCAL_RANK                  TORCHELASTIC_RUN_ID
-//   Open MPI    OMPI_COMM_WORLD_RANK  OMPI_COMM_WORLD_SIZE         OMPI_COMM_WORLD_LOCAL_RANK  PMIX_NAMESPACE
-//   Slurm       SLURM_PROCID          SLURM_STEP_NUM_TASKS, else   SLURM_LOCALID SLURM_JOB_ID.SLURM_STEP_ID
-//                                     SLURM_NTASKS
+//   launcher   rank                  number                on its machine              run
+//   torchrun   RANK                  WORLD_SIZE            LOCAL_RANK                  TORCHELASTIC_RUN_ID:MASTER_PORT
+//   Open MPI   OMPI_COMM_WORLD_RANK  OMPI_COMM_WORLD_SIZE  OMPI_COMM_WORLD_LOCAL_RANK  PMIX_NAMESPACE
+//   Slurm      SLURM_PROCID          SLURM_STEP_NUM_TASKS  SLURM_LOCALID               SLURM_JOB_ID.SLURM_STEP_ID
+//
+// SLURM_NTASKS stands for SLURM_STEP_NUM_TASKS if that is not set.
 //
 // RANK, WORLD_SIZE and LOCAL_RANK come from `launch` and from scripts, too. A launcher may start another one, and its
 // variables stay in the environment; the inner one counts:

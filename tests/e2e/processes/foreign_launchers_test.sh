@@ -14,7 +14,9 @@ done
 
 make_data "$work/train.txt"
 make_job "$work/hybrid.textproto"
-sed -i 's/^distribute .*/distribute { sync: true servers: 1 dense: ALL_REDUCE }/' "$work/hybrid.textproto"
+# The loss of the evaluation is that of all examples; that of training is of a trainer's own.
+sed -i -e 's/^distribute .*/distribute { sync: true servers: 1 dense: ALL_REDUCE }/' \
+  -e 's/^  train { files: "train.txt" }/&\n  eval { files: "train.txt" }/' "$work/hybrid.textproto"
 sed 's/servers: 1/servers: 0/' "$work/hybrid.textproto" > "$work/collective.textproto"
 job=$work/collective.textproto
 hybrid=$work/hybrid.textproto
@@ -26,11 +28,15 @@ end_case() {
   if [ "$failures" -gt "$case_failures" ]; then cases+=("failed $case_name"); else cases+=("passed $case_name"); fi
   case_name=
 }
-begin() {
+# go_on <case>: with the checkpoints of the one before; begin <case>: without
+go_on() {
   end_case
   case_failures=$failures
-  rm -rf "$work/checkpoints"
   scene "$1"
+}
+begin() {
+  rm -rf "$work/checkpoints"
+  go_on "$1"
 }
 # skip <what> <why>
 skip() {
@@ -136,7 +142,7 @@ begin "one process"
 "$trainer" --job="$job" --role=local > "$work/local.log" 2>&1 || fail "local training fails"
 alone=$(digest)
 alone_line=$(done_line local)
-[[ $alone_line == "done steps=60 examples=3840 loss="* ]] || fail "no reference: '$alone_line'"
+[[ $alone_line == "done steps=60 examples=3840 loss="*" auc="* ]] || fail "no reference: '$alone_line'"
 [ -n "$alone" ] || fail "no digest"
 
 begin "torchrun's variables beside its agent"
@@ -147,6 +153,19 @@ wait_end 60 trainer.0 trainer.1 trainer.2
 expect_rc 0 trainer.0 trainer.1 trainer.2
 expect_same
 expect_log trainer.0 "meets 2 others at tcp://127.0.0.1:$((port + 1)) to $((port + 16))"
+
+go_on "torchrun's variables and predictions"
+"$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" --input="$work/train.txt" \
+  --output="$work/alone.scores" > "$work/alone.log" 2>&1 || fail "prediction alone fails"
+port=$(free_port 16)
+start_agent "$port"
+for rank in 0 1; do
+  start_torch "$rank" 2 1 "$port" --job="$job" --role=predict --checkpoint="$work/checkpoints" \
+    --input="$work/train.txt" --output="$work/scores"
+done
+wait_end 60 trainer.0 trainer.1
+expect_rc 0 trainer.0 trainer.1
+cmp "$work/alone.scores" "$work/scores" || fail "other scores"
 
 begin "torchrun's variables and a server started by hand"
 port=$(free_port 17)

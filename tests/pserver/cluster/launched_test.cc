@@ -98,7 +98,7 @@ TEST(LaunchedTest, TheInnermostLauncherCounts) {
   const Variables shell = With(Srun(), {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "1"}});
   const std::vector<Case> cases = {
       {"nobody", {}, "nobody -/-"},
-      {"torchrun", Torchrun(), "torchrun 2/3 of run7 agent"},
+      {"torchrun", Torchrun(), "torchrun 2/3 of run7:29500 agent"},
       {"a script", {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}, "nobody 1/2"},
       {"a rank alone", {{"RANK", "1"}}, "nobody 1/-"},
       {"mpirun", OpenMpi(), "Open MPI 1/3 of 1234567"},
@@ -110,9 +110,9 @@ TEST(LaunchedTest, TheInnermostLauncherCounts) {
       {"salloc", {{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "17"}}, "nobody -/-"},
       {"a batch step by name", With(batch, {{"SLURM_STEP_ID", "batch"}}), "nobody -/- batch"},
       {"an interactive shell of srun", shell, "nobody -/-"},
-      {"torchrun in an sbatch script", With(batch, Torchrun()), "torchrun 2/3 of run7 agent"},
-      {"torchrun by srun, once a node", With(daemon, Torchrun()), "torchrun 2/3 of run7 agent"},
-      {"torchrun by mpirun, once a node", With(OpenMpi(), Torchrun()), "torchrun 2/3 of run7 agent"},
+      {"torchrun in an sbatch script", With(batch, Torchrun()), "torchrun 2/3 of run7:29500 agent"},
+      {"torchrun by srun, once a node", With(daemon, Torchrun()), "torchrun 2/3 of run7:29500 agent"},
+      {"torchrun by mpirun, once a node", With(OpenMpi(), Torchrun()), "torchrun 2/3 of run7:29500 agent"},
       {"mpirun by srun's daemons", With(daemon, OpenMpi()), "Open MPI 1/3 of 1234567"},
       {"an mpirun of one", With(Srun(), {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), "nobody -/-"},
       {"a script that says the same", With(OpenMpi(), {{"RANK", "1"}, {"WORLD_SIZE", "3"}}), "Open MPI 1/3 of 1234567"},
