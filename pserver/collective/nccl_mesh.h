@@ -6,7 +6,8 @@
 // the control mesh: a receiver tells the sender what it waits for; whoever has a message that is waited for begins the
 // next round; every rank tells every other which of these messages it sends in the round; then each begins all sends
 // and receives of the round at once. A message that nobody waits for is not sent, so none needs room on the other side.
-// Small messages (headers) and the reason of an end go over the control mesh alone.
+// Small messages (headers) and the reason of an end go over the control mesh alone. A rank has a thread for each other
+// rank, and three more.
 #ifndef WEIR_PSERVER_COLLECTIVE_NCCL_MESH_H_
 #define WEIR_PSERVER_COLLECTIVE_NCCL_MESH_H_
 

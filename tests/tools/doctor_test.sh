@@ -88,6 +88,7 @@ for out in a b; do
 done
 
 # Another service at the port.
+rm -f "$work/http.port"
 python3 - "$work/http.port" <<'PY' &
 import http.server, sys
 server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
