@@ -280,7 +280,9 @@ train { lanes: 4 }
   for (const std::vector<std::string>& clusters :
        std::vector<std::vector<std::string>>{{"distribute.trainers=1"},
                                              {"distribute.servers=1"},
-                                             {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}}) {
+                                             {"distribute.update=SHARDED", "distribute.dense=ALL_REDUCE",
+                                              // A norm over what servers and trainers update is refused.
+                                              "table[2].optimizer={momentum { learning_rate: 0.1 }}"}}) {
     const auto report = VerifySplit(JobOf(text, clusters), {.steps = 8});
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_TRUE(report->equal) << clusters[0] << ": " << report->text;
