@@ -26,6 +26,13 @@ for format in text json html; do
 done
 "$transpile" --job=$job --print=explain | grep -q "balance of servers, max/mean: " || fail "explain: no balance"
 "$transpile" --job=$job --print=explain --format=json | grep -q '"bytes_at_rest": "' || fail "explain: no JSON"
+reduces="--set distribute.dense=ALL_REDUCE --print=explain"
+for format in text json html; do
+  "$transpile" --job=$job $reduces --format=$format > "$TEST_TMPDIR/a" || fail "explain of all-reduce, $format"
+  [ -s "$TEST_TMPDIR/a" ] || fail "explain of all-reduce, $format: printed nothing"
+done
+"$transpile" --job=$job $reduces --link_gbit=2.5 --link_us=7 | grep -q "on 2.5 Gbit/s and 7 us; a ring " ||
+  fail "explain of all-reduce: no link"
 
 # The split programs against the unsplit one; the job has no data files, so batches are generated.
 "$transpile" --job=$job --verify --steps=3 > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err" ||
@@ -94,6 +101,8 @@ expect_error "nowhere.program" --job=$job --program=nowhere.program --role=train
 expect_error "format" --job=$job --role=trainer --format=xml
 expect_error "--format must be text, json or html with --print=explain, got 'textproto'" \
   --job=$job --print=explain --format=textproto
+expect_error "--link_gbit must be positive, got 0" --job=$job $reduces --link_gbit=0
+expect_error "--link_us must not be negative, got -1" --job=$job $reduces --link_us=-1
 expect_error "--verify needs sync" --job=$job --verify --set distribute.sync=false
 expect_error "data.train" --job=$job --print=explain --sample=3
 expect_error "unknown flag --jobb (did you mean --job?)" --jobb=$job
