@@ -197,6 +197,15 @@ absl::Status Calls::TooLate(absl::Span<const CallPtr> calls, const std::string& 
                                                   MissingText(calls, what), trouble, held));
 }
 
+absl::Status Calls::CheckStop(absl::Span<const CallPtr> calls, const std::string& what, absl::Time* stopping) const {
+  if (!job_->stop_requested()) return absl::OkStatus();
+  const absl::Time now = settings_.clock->Now();
+  *stopping = std::min(*stopping, now);
+  if (now - *stopping <= settings_.lease) return absl::OkStatus();
+  return absl::CancelledError(
+      absl::StrCat(settings_.Self(), " was asked to stop while it waited for ", MissingText(calls, what)));
+}
+
 absl::Status Calls::Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                          WaitOptions options) {
   ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait,
@@ -219,6 +228,7 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
                                       const WaitOptions& options, int* last_server) {
   absl::Time start = settings_.clock->Now();
   absl::Time warned = start;
+  absl::Time stopping = absl::InfiniteFuture();
   int64_t version = -1;
   const absl::Duration look = settings_.clock == Clock::Real() ? kRealLook : kLook;
   while (true) {
@@ -239,6 +249,7 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
       LOG(WARNING) << settings_.Self() << ": waits for " << MissingText(calls, what) << ", for " << SecondsText(waited);
     }
     RETURN_IF_ERROR(job_->failure());
+    if (options.until_stop) RETURN_IF_ERROR(CheckStop(calls, what, &stopping));
     if (options.thread == Waits::kAhead && waits_->ahead_cancelled()) {
       return absl::CancelledError(absl::StrCat("nobody waits any more for ", what));
     }

@@ -72,6 +72,9 @@ class Calls {
     // If true, the deadline begins anew whenever a server's version has moved (async: another trainer is not ready, but
     // works).
     bool while_others_work = false;
+    // If true, the wait ends with Cancelled a lease after somebody has asked for the end of the job: what it waits for
+    // may never come.
+    bool until_stop = false;
     // kAhead: for the thread that works ahead of the program, whose waits Waits::CancelAhead ends.
     Waits::Thread thread = Waits::kProgram;
   };
@@ -101,6 +104,8 @@ class Calls {
   absl::Status FailureOfJob(const absl::Status& aborted);
   // Returns the servers whose answers are missing and what they are for: "server 0, server 1: rows of step 3".
   std::string MissingText(absl::Span<const CallPtr> calls, const std::string& what) const;
+  // Returns Cancelled when a stop was asked for a lease ago; `stopping`: since when this wait has known of it.
+  absl::Status CheckStop(absl::Span<const CallPtr> calls, const std::string& what, absl::Time* stopping) const;
   absl::Status TooLate(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration waited,
                        const std::string& held_by) const;
 

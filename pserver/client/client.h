@@ -58,8 +58,9 @@ class Client : public ParamChannel {
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
 
   // Joins every server. Logs the servers that are missing every slow_warning_s, until connect_deadline_s. A refusal
-  // fails at once. On failure the servers already joined are told: after a refusal they get this trainer's place back;
-  // a missing server ends the job.
+  // fails at once. RequestStop ends it with Cancelled if a lease later some server is still missing. On failure the
+  // servers already joined are told: after a refusal they get this trainer's place back; a missing server, and a stop,
+  // end the job.
   virtual absl::Status Join() = 0;
 
   // Sends one round of heart-beats to all servers.

@@ -56,14 +56,15 @@ absl::Status Membership::JoinServers(const v1::JoinRequest& introduction, const 
                                  return true;
                                }));
   }
-  return calls_.Wait(calls, "to join", settings_.connect_deadline);
+  return calls_.Wait(calls, "to join", settings_.connect_deadline, {.until_stop = true});
 }
 
 absl::Status Membership::Join(const v1::JoinRequest& introduction, const Welcome& welcome) {
   absl::Status joined = JoinServers(introduction, welcome);
   if (joined.ok()) return joined;
-  if (!job_->failure().ok() || IsRetryable(joined)) {
-    // A server that is not there ends the job: the others would take this trainer for the culprit.
+  if (!job_->failure().ok() || IsRetryable(joined) || absl::IsCancelled(joined)) {
+    // A server that is not there ends the job: the others would take this trainer for the culprit. So does a stop
+    // before the job has begun.
     ReportFailure(joined);
     return joined;
   }

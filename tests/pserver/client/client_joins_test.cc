@@ -72,6 +72,23 @@ TEST(ClientTest, ATrainerThatMissesAServerTellsTheOthersWhichOne) {
   }
 }
 
+TEST(ClientTest, AStopEndsTheWaitForAServerThatNeverAppears) {
+  ClusterOptions options = ShortLeases({.servers = 2, .trainers = 2});
+  options.deadlines.set_connect_deadline_s(600);
+  auto cluster = MakeCluster(std::move(options));
+  for (int t = 0; t < 2; ++t) cluster->transport(t).KillServer(1);
+  const absl::Time begin = Clock::Real()->Now();
+  (void)cluster->RunTrainers([&](int t) {
+    // Trainer 1 is told by trainer 0, through server 0.
+    if (t == 0) cluster->client(t).RequestStop();
+    const absl::Status joined = cluster->client(t).Join();
+    EXPECT_STATUS(joined, kCancelled, "server 1");
+    return joined;
+  });
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(20));
+  EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kCancelled, "was asked to stop");
+}
+
 TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false};
   auto cluster = MakeCluster(OptionsFor(job));
