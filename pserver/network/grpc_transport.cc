@@ -14,6 +14,7 @@
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/grpc_threads.h"
 #include "pserver/network/grpc_timers.h"
+#include "pserver/network/peer_address.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -50,7 +51,7 @@ constexpr absl::Duration kRenewAfter = absl::Seconds(2);
 
 bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull || method == Method::kDeliver; }
 
-class GrpcTransport : public Transport {
+class GrpcTransport : public ClosableTransport {
  public:
   explicit GrpcTransport(GrpcTransportOptions options)
       : endpoints_(std::move(options.endpoints)),
@@ -84,17 +85,27 @@ class GrpcTransport : public Transport {
     if (const ProfiledCall profiled = ProfiledCallScope::current(); profiled.id != 0) {
       call->context.AddMetadata(kProfiledCallKey, ProfiledCallText(profiled));
     }
-    {
-      MutexLock lock(&mu_);
-      Server& of = *servers_[static_cast<size_t>(server)];
-      call->over_unix = IsBulk(method) && of.near != nullptr;
-      call->stub = call->over_unix ? of.near : IsBulk(method) ? of.bulk.stub : of.rest.stub;
-      calls_.insert(call);
-      if (closing_) call->context.TryCancel();
+    if (!Begin(call, server)) {
+      call->done(absl::UnavailableError(absl::StrCat(Describe(server), ": the connections are closed")));
+      delete call;
+      return;
     }
     WallClockHasGoneBack();
     call->stub->UnaryCall(&call->context, MethodPath(method), {}, &call->request, &call->reply,
                           [this, call, server](const grpc::Status& status) { Finish(call, server, status); });
+  }
+
+  void Close() override {
+    std::set<std::string> addresses(endpoints_.begin(), endpoints_.end());
+    {
+      MutexLock lock(&mu_);
+      closing_ = true;
+      for (Pending* call : calls_) call->context.TryCancel();
+      for (const std::unique_ptr<Server>& server : servers_) addresses.insert(server->path);
+    }
+    // gRPC keeps a call that was given up until the current write of its connection has ended, which it does not while
+    // the process at the other end is stopped.
+    ShutDownConnectionsTo(addresses);
   }
 
   std::string Describe(int server) const override {
@@ -126,6 +137,17 @@ class GrpcTransport : public Transport {
 
   static std::shared_ptr<Stub> MakeStub(const std::string& address) {
     return std::make_shared<Stub>(grpc::CreateCustomChannel(address, ChannelCredentials(), Arguments()));
+  }
+
+  // Gives the call its connection. Returns false if there is none any more.
+  bool Begin(Pending* call, int server) {
+    MutexLock lock(&mu_);
+    if (closing_) return false;
+    Server& of = *servers_[static_cast<size_t>(server)];
+    call->over_unix = IsBulk(call->method) && of.near != nullptr;
+    call->stub = call->over_unix ? of.near : IsBulk(call->method) ? of.bulk.stub : of.rest.stub;
+    calls_.insert(call);
+    return true;
   }
 
   // Returns the Unix-domain socket that a server names in its answer to Join; "" if it names none.
@@ -198,7 +220,7 @@ class GrpcTransport : public Transport {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options) {
+absl::StatusOr<std::unique_ptr<ClosableTransport>> MakeGrpcTransport(GrpcTransportOptions options) {
   if (options.endpoints.empty())
     return absl::InvalidArgumentError("no endpoints of servers were given; see --pservers");
   CheckGrpcThreads();

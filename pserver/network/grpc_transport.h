@@ -24,6 +24,15 @@ struct GrpcTransportOptions {
   bool servers_in_trainers = false;
 };
 
+// Transport whose calls can be given up. Thread-safe.
+class ClosableTransport : public Transport {
+ public:
+  // Ends all calls under way, whose `done` runs soon, and shuts the connections down, so that nothing holds the memory
+  // of requests any more. Where an endpoint has a name instead of an address, and there is a process at it that does
+  // not read, a call may last until its connection is found dead. Later calls end at once with Unavailable.
+  virtual void Close() = 0;
+};
+
 // Creates a transport. Connects on the first call to a server. Each server has one connection for Push, Pull and
 // Deliver and one for all other calls, so that a heart-beat never waits behind tensors. Does not retry: the caller
 // repeats (Unavailable comes within about a second when nothing listens). Slices with an owner are sent without a copy.
@@ -31,7 +40,7 @@ struct GrpcTransportOptions {
 //
 // The destructor cancels calls in flight and returns when their `done` has run (Unavailable). InvalidArgument when
 // endpoints is empty.
-absl::StatusOr<std::unique_ptr<Transport>> MakeGrpcTransport(GrpcTransportOptions options);
+absl::StatusOr<std::unique_ptr<ClosableTransport>> MakeGrpcTransport(GrpcTransportOptions options);
 
 }  // namespace weir
 

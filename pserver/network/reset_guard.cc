@@ -24,6 +24,7 @@
 #include "glog/logging.h"
 #include "grpc/grpc.h"
 #include "grpc/support/alloc.h"
+#include "pserver/network/peer_address.h"
 
 namespace weir {
 namespace {
@@ -94,24 +95,6 @@ std::string PeerOfName(std::string_view name) {
     }
   }
   return text;
-}
-
-// Writes an address as gRPC does: an IPv4 address in an IPv6 one is an IPv4 address.
-std::string AddressText(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = {};
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
-    return absl::StrCat(text, ":", ntohs(v4.sin_port));
-  }
-  if (address.ss_family != AF_INET6) return "";
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
-    return absl::StrCat(text, ":", ntohs(v6.sin6_port));
-  }
-  ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
-  return absl::StrCat("[", text, "]:", ntohs(v6.sin6_port));
 }
 
 int PortOf(const sockaddr_storage& address) {

@@ -125,7 +125,7 @@ class GrpcTest : public testing::Test {
 
   ScriptedCore core_;
   std::unique_ptr<GrpcServer> server_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<ClosableTransport> transport_;
 };
 
 TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
@@ -135,6 +135,17 @@ TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(*reply, std::string(MethodName(method)) + " echo");
   }
+}
+
+TEST_F(GrpcTest, CallsEndWhenTheTransportIsClosed) {
+  auto under_way = Start(Method::kControl, {Slice::Own("hold")}, absl::Minutes(10));
+  const std::vector<ReplyCallback> held = core_.WaitForHeld(1);
+  transport_->Close();
+  EXPECT_FALSE(under_way.get().ok());
+  EXPECT_THAT(std::string(Ask("echo").status().message()), HasSubstr("the connections are closed"));
+  // The server lives on, for others.
+  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
+  EXPECT_TRUE(Ask("echo").ok());
 }
 
 TEST_F(GrpcTest, ARecordedCallIsKnownToItsHandler) {

@@ -1,0 +1,53 @@
+#include "pserver/network/peer_address.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace weir {
+
+std::string AddressText(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return absl::StrCat(text, ":", ntohs(v4.sin_port));
+  }
+  if (address.ss_family == AF_UNIX) {
+    const auto& path = reinterpret_cast<const sockaddr_un&>(address).sun_path;
+    return std::string(path, std::find(path, path + sizeof(path), '\0'));
+  }
+  if (address.ss_family != AF_INET6) return "";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
+    return absl::StrCat(text, ":", ntohs(v6.sin6_port));
+  }
+  ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  return absl::StrCat("[", text, "]:", ntohs(v6.sin6_port));
+}
+
+void ShutDownConnectionsTo(const std::set<std::string>& addresses) {
+  DIR* const descriptors = ::opendir("/proc/self/fd");
+  if (descriptors == nullptr) return;
+  while (const dirent* const entry = ::readdir(descriptors)) {
+    char* end = nullptr;
+    const auto descriptor = static_cast<int>(std::strtol(entry->d_name, &end, 10));
+    if (end == entry->d_name || *end != '\0') continue;
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof(peer);
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    const std::string text = AddressText(peer);
+    if (!text.empty() && addresses.count(text) > 0) ::shutdown(descriptor, SHUT_RDWR);
+  }
+  ::closedir(descriptors);
+}
+
+}  // namespace weir

@@ -1,0 +1,22 @@
+// Connections of this process by the address at their other end.
+#ifndef WEIR_PSERVER_NETWORK_PEER_ADDRESS_H_
+#define WEIR_PSERVER_NETWORK_PEER_ADDRESS_H_
+
+#include <sys/socket.h>
+
+#include <set>
+#include <string>
+
+namespace weir {
+
+// Writes an address as gRPC does, "10.0.0.1:51504" or "[fe80::1]:51504": an IPv4 address in an IPv6 one is an IPv4
+// address. The path of a Unix-domain socket; "" for others.
+std::string AddressText(const sockaddr_storage& address);
+
+// Shuts down the connections of this process whose other end is one of `addresses` (as AddressText). Reads and writes
+// that are under way fail then. Does nothing where there is no /proc.
+void ShutDownConnectionsTo(const std::set<std::string>& addresses);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_NETWORK_PEER_ADDRESS_H_
