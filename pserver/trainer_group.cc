@@ -55,7 +55,8 @@ auto ExchangeOf(Client* client) {
 TrainerGroup::~TrainerGroup() {
   // Ends what is under way if this trainer has failed.
   collective_ = nullptr;
-  if (server_ != nullptr) server_->Shutdown(kGrace);
+  // After a failure the others have been told, and a process that is stopped would keep its call open.
+  if (server_ != nullptr) server_->Shutdown(closed_ ? absl::ZeroDuration() : kGrace);
   mesh_ = nullptr;
   control_ = nullptr;
 }
@@ -76,7 +77,9 @@ absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& 
     transport.endpoints.push_back(peer.endpoint());
     transport.sockets.push_back(peer.unix_socket());
   }
-  ASSIGN_OR_RETURN(transport_, MakeGrpcTransport(transport));
+  ASSIGN_OR_RETURN(std::unique_ptr<ClosableTransport> made, MakeGrpcTransport(transport));
+  ClosableTransport* const closable = made.get();
+  transport_ = std::move(made);
   const auto describe = [endpoints = transport.endpoints](int rank) {
     return absl::StrCat("trainer ", rank, " at ", endpoints[static_cast<size_t>(rank)]);
   };
@@ -84,7 +87,12 @@ absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& 
                                              .rank = o.trainer_id,
                                              .transport = transport_.get(),
                                              .inbox = &inbox_,
-                                             .describe = describe},
+                                             .describe = describe,
+                                             .close =
+                                                 [this, closable] {
+                                                   closed_ = true;
+                                                   closable->Close();
+                                                 }},
                                             waits));
   return absl::OkStatus();
 }
@@ -104,7 +112,8 @@ absl::StatusOr<std::unique_ptr<Mesh>> TrainerGroup::ConnectGloo(const Options& o
                           .host = o.host,
                           .exchange = ExchangeOf(o.client),
                           .describe = describe,
-                          .connect_deadline = ConnectDeadline(o.deadlines)});
+                          .connect_deadline = ConnectDeadline(o.deadlines),
+                          .job = [client = o.client] { return client->JobStatus(); }});
 }
 
 absl::Status TrainerGroup::ConnectNccl(const Options& o) {

@@ -2,6 +2,7 @@
 #ifndef WEIR_PSERVER_TRAINER_GROUP_H_
 #define WEIR_PSERVER_TRAINER_GROUP_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +55,8 @@ class TrainerGroup {
   absl::StatusOr<std::unique_ptr<Mesh>> ConnectGloo(const Options& options, const std::string& backend);
   absl::Status ConnectNccl(const Options& options);
 
+  // Set by a thread of the mesh when it has ended, which is before the destructor only after a failure.
+  std::atomic<bool> closed_{false};
   // Destroyed in reverse order.
   WireInbox inbox_;
   std::unique_ptr<GrpcServer> server_;  // with backend WIRE

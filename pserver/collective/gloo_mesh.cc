@@ -1,5 +1,7 @@
 #include "pserver/collective/gloo_mesh.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -34,6 +36,8 @@ constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 // How long after a connection was closed the reason may come.
 constexpr absl::Duration kReasonComes = absl::Milliseconds(300);
+// How often Connect looks whether the job has failed.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
 // Of the message that says why a rank has ended the mesh. No operation has it.
 constexpr uint64_t kEndTag = ~uint64_t{0};
 
@@ -117,14 +121,25 @@ class GlooMesh : public Mesh {
       MutexLock lock(&mu_);
       closing_ = true;
       End(absl::CancelledError("the collective group has ended here"));
+    }
+    // Woken by the other one.
+    for (std::thread& each : notices_) each.join();
+    {
+      MutexLock lock(&mu_);
+      wakes_ = false;
       changed_.SignalAll();
     }
     if (waker_.joinable()) waker_.join();
-    if (notices_.joinable()) notices_.join();
     Close();
   }
 
   absl::Status Connect() {
+    // Gloo writes to connections that others have closed, and a process that reads the error is to report it.
+    struct sigaction action = {};
+    if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+      action.sa_handler = SIG_IGN;
+      ::sigaction(SIGPIPE, &action, nullptr);
+    }
     std::vector<std::vector<char>> addresses(static_cast<size_t>(options_.size));
     RETURN_IF_ERROR(Caught([&] {
       device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options_.host.c_str()));
@@ -139,22 +154,12 @@ class GlooMesh : public Mesh {
     if (all.size() != static_cast<size_t>(options_.size)) {
       return absl::InternalError(absl::StrCat("the exchange gave ", all.size(), " contributions of ", options_.size));
     }
-    for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer == options_.rank) continue;
-      const std::vector<char> address = AddressOf(all[static_cast<size_t>(peer)], options_.rank);
-      if (address.empty()) {
-        return absl::InternalError(absl::StrCat("the exchange gave no address of ", Describe(peer)));
-      }
-      const absl::Status connected = Caught([&] { context_->getPair(peer)->connect(address); });
-      if (!connected.ok()) {
-        return absl::UnavailableError(absl::StrCat("the collective group cannot form: ", Describe(peer), " and ",
-                                                   Describe(rank()),
-                                                   " do not reach each other: ", connected.message()));
-      }
-    }
+    RETURN_IF_ERROR(ConnectWhileJobLives(all));
     context_->setTimeout(kNever);
     waker_ = StartThread("weir-gloo-wake", [this] { WakeWaits(); });
-    if (size() > 1) notices_ = StartThread("weir-gloo-end", [this] { AwaitNotice(); });
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) notices_.push_back(StartThread("weir-gloo-end", [this, peer] { AwaitNotice(peer); }));
+    }
     return absl::OkStatus();
   }
 
@@ -209,13 +214,70 @@ class GlooMesh : public Mesh {
       });
     }
     const absl::Time end = Clock::Real()->Now() + kFarewell;
-    for (const std::unique_ptr<Buffer>& send : sends) (void)Await(send.get(), /*sends=*/true, end, /*until_end=*/false);
-    // A rank that has no reason by now sees its connections closed.
-    Close();
+    bool told = sends.size() + 1 == static_cast<size_t>(size());
+    for (const std::unique_ptr<Buffer>& send : sends) {
+      told &= Await(send.get(), /*sends=*/true, end, /*until_end=*/false).value_or(false);
+    }
+    // A rank that has no reason by now sees its connections closed. Else they stay, since closing them could destroy
+    // what is on its way.
+    if (!told) Close();
   }
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;
+
+  // Connects with every rank, one after the other; `all`: their addresses. Each wait ends by the deadline of the
+  // context, or when Close is called.
+  absl::Status ConnectAll(const std::vector<std::string>& all) {
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer == options_.rank) continue;
+      const std::vector<char> address = AddressOf(all[static_cast<size_t>(peer)], options_.rank);
+      if (address.empty()) {
+        return absl::InternalError(absl::StrCat("the exchange gave no address of ", Describe(peer)));
+      }
+      {
+        MutexLock lock(&mu_);
+        if (!ended_.ok()) return ended_;
+      }
+      const absl::Status connected = Caught([&] { context_->getPair(peer)->connect(address); });
+      if (!connected.ok()) {
+        return absl::UnavailableError(absl::StrCat("the collective group cannot form: ", Describe(peer), " and ",
+                                                   Describe(rank()),
+                                                   " do not reach each other: ", connected.message()));
+      }
+    }
+    return absl::OkStatus();
+  }
+  // ConnectAll on a thread of its own: Gloo waits for a connection without looking at anything else.
+  absl::Status ConnectWhileJobLives(const std::vector<std::string>& all) {
+    absl::Status connected;
+    bool over = false;  // guarded by mu_
+    std::thread connects = StartThread("weir-gloo-conn", [&] {
+      const absl::Status status = ConnectAll(all);
+      MutexLock lock(&mu_);
+      connected = status;
+      over = true;
+      changed_.SignalAll();
+    });
+    absl::Status job;
+    while (true) {
+      {
+        MutexLock lock(&mu_);
+        if (!over) changed_.WaitWithTimeout(&mu_, kLook);
+        if (over) break;
+      }
+      if (job.ok() && options_.job) job = options_.job();
+      if (job.ok()) continue;
+      {
+        MutexLock lock(&mu_);
+        End(job);
+      }
+      // Again and again: a connection may have begun meanwhile.
+      Close();
+    }
+    connects.join();
+    return job.ok() ? connected : job;
+  }
 
   class GlooTransfer : public Transfer {
    public:
@@ -324,7 +386,8 @@ class GlooMesh : public Mesh {
     return std::make_unique<GlooTransfer>(this, peer, sends, std::move(buffer), std::move(status));
   }
 
-  // Waits for a buffer until `end`, or, if until_end, until the mesh ends. Returns whether it is done.
+  // Waits for a buffer until `end`, until the destructor begins, or, if until_end, until the mesh ends. Returns whether
+  // it is done.
   absl::StatusOr<bool> Await(Buffer* buffer, bool sends, absl::Time end, bool until_end) {
     std::set<Buffer*>& waited = sends ? sends_ : receives_;
     bool done = false, goes_on = true;
@@ -337,7 +400,7 @@ class GlooMesh : public Mesh {
     while (status.ok() && !done && goes_on) {
       status = Caught([&] { done = sends ? buffer->waitSend(kNever) : buffer->waitRecv(kNever); });
       MutexLock lock(&mu_);
-      goes_on = Clock::Real()->Now() < end && !(until_end && !ended_.ok());
+      goes_on = Clock::Real()->Now() < end && !closing_ && !(until_end && !ended_.ok());
     }
     MutexLock lock(&mu_);
     waited.erase(buffer);
@@ -365,20 +428,17 @@ class GlooMesh : public Mesh {
       (void)Caught([&] { context_->getPair(peer)->close(); });
     }
   }
-  // Waits for the reason of a rank that ends the mesh.
-  void AwaitNotice() {
+  // Waits for the reason of a rank that ends the mesh; also when the mesh has ended, since that rank waits until it is
+  // heard. On a thread for each rank: of receives from any rank Gloo loses some when several send at once.
+  void AwaitNotice(int peer) {
     EndNotice notice;
     std::unique_ptr<Buffer> buffer;
-    std::vector<int> others;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer != rank()) others.push_back(peer);
-    }
     const absl::Status begun = Caught([&] {
       buffer = context_->createUnboundBuffer(&notice, sizeof(notice));
-      buffer->recv(others, kEndTag);
+      buffer->recv(peer, kEndTag);
     });
     if (!begun.ok()) return;
-    const absl::StatusOr<bool> come = Await(buffer.get(), /*sends=*/false, absl::InfiniteFuture(), /*until_end=*/true);
+    const absl::StatusOr<bool> come = Await(buffer.get(), /*sends=*/false, absl::InfiniteFuture(), /*until_end=*/false);
     if (!come.ok() || !*come) return;
     MutexLock lock(&mu_);
     End(StatusOf(notice));
@@ -389,7 +449,7 @@ class GlooMesh : public Mesh {
   }
   void WakeWaits() {
     MutexLock lock(&mu_);
-    while (!closing_) {
+    while (wakes_) {
       changed_.WaitWithTimeout(&mu_, kWake);
       WakeAll();
     }
@@ -405,8 +465,10 @@ class GlooMesh : public Mesh {
   CondVar changed_;
   absl::Status ended_ ABSL_GUARDED_BY(mu_);
   std::set<Buffer*> sends_ ABSL_GUARDED_BY(mu_), receives_ ABSL_GUARDED_BY(mu_);  // that somebody waits for
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread waker_, notices_;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;                                     // the destructor has begun
+  bool wakes_ ABSL_GUARDED_BY(mu_) = true;                                        // waker_ goes on
+  std::thread waker_;
+  std::vector<std::thread> notices_;
 };
 
 }  // namespace

@@ -28,9 +28,12 @@ struct GlooMeshOptions {
   std::function<std::string(int rank)> describe;
   // For the connections, once the exchange is over.
   absl::Duration connect_deadline = absl::Minutes(5);
+  // Polled while the ranks connect, if set: an error ends that. "The job has failed: trainer 1 ..."
+  std::function<absl::Status()> job = {};
 };
 
-// Connects every rank with every other. Unavailable names a rank that does not connect in time or cannot be reached.
+// Connects every rank with every other. Unavailable names a rank that does not connect in time or cannot be reached;
+// the job's failure is returned as it is. The process ignores SIGPIPE from then on, unless it handles it.
 absl::StatusOr<std::unique_ptr<Mesh>> ConnectGlooMesh(GlooMeshOptions options);
 
 }  // namespace weir

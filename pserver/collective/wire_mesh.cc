@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
@@ -26,17 +27,27 @@ namespace {
 // comes while its first try is the newest or nearly so.
 constexpr size_t kRemembered = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(5), kLongestPause = absl::Milliseconds(500);
-// How long the destructor waits until others have heard why the mesh has ended.
+// How long the mesh waits until others have heard why it has ended.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 // Of the message by which a rank tells another that it has come. No operation has it.
 constexpr uint64_t kHelloTag = ~uint64_t{0};
+// Of the message by which a rank asks another whether it is still there. It is answered at once.
+constexpr uint64_t kProbeTag = kHelloTag - 1;
 // How often Connect looks whether the job has failed.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
+// How often a rank from which a message is awaited is asked whether it is still there, if nothing goes to it anyway.
+constexpr absl::Duration kProbe = absl::Milliseconds(500);
 
 absl::Time Now() { return Clock::Real()->Now(); }
 
 bool IsTriedAgain(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+}
+
+// Returns whether no process listens at an address any more, as gRPC says it: the system's text for ECONNREFUSED. A
+// process that is only stopped or slow accepts connections.
+bool NobodyListens(const absl::Status& status) {
+  return absl::IsUnavailable(status) && absl::StrContains(status.message(), "Connection refused");
 }
 
 // Returns the answer to messages that come after the mesh has ended with `status`: never a code that is tried again.
@@ -72,10 +83,6 @@ class WireMeshImpl : public WireMesh {
     if (options_.inbox != nullptr) options_.inbox->Close();
     End(absl::CancelledError("the collective group has ended here"));
     tries_.join();
-    // A process that ends right after a failure would cancel the calls that tell the others.
-    const absl::Time end = Now() + kFarewell;
-    MutexLock lock(&state_->mu);
-    while (state_->farewells > 0 && Now() < end) state_->changed.WaitWithTimeout(&state_->mu, end - Now());
   }
 
   int rank() const override { return options_.rank; }
@@ -123,6 +130,11 @@ class WireMeshImpl : public WireMesh {
     std::map<uint64_t, Unread> unread;                       // by tag
     size_t unread_bytes = 0;
     std::set<uint64_t> received;  // the largest tags, to know repeats
+    bool heard = false;           // it has been there: a call was answered, or a message has come
+    int calls = 0;                // to it, under way
+    // Since when nobody listens at its address, as far as the newest calls say.
+    absl::Time deserted_since = absl::InfiniteFuture();
+    std::string last_refusal;
   };
   // Shared with calls in flight, which may outlive the mesh.
   struct State {
@@ -133,6 +145,7 @@ class WireMeshImpl : public WireMesh {
     // Messages to try again, by time.
     std::multimap<absl::Time, std::shared_ptr<Outgoing>> due ABSL_GUARDED_BY(mu);
     CondVar due_changed;
+    absl::Time next_probe ABSL_GUARDED_BY(mu) = absl::InfinitePast();
     int farewells ABSL_GUARDED_BY(mu) = 0;  // calls under way that tell others why the mesh has ended
   };
   using StatePtr = std::shared_ptr<State>;
@@ -140,10 +153,20 @@ class WireMeshImpl : public WireMesh {
   class OutgoingTransfer;
   class IncomingTransfer;
 
+  // Keeps what the end of a call to a rank says about that rank.
+  static void NoteAnswer(State* state, int peer, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu);
   void Try(const std::shared_ptr<Outgoing>& message);
-  // Tries messages again when they are due, until the mesh ends. On a thread of its own: a message must reach its
-  // receiver also while its sender waits for another one.
+  // Tries messages again when they are due and looks after the other ranks, until the mesh ends. On a thread of its
+  // own: a message must reach its receiver also while its sender waits for another one.
   void RunTries();
+  // Waits until the other ranks have heard why the mesh has ended, for kFarewell at most: a process that ends right
+  // after a failure would cancel the calls that tell them.
+  void AwaitFarewells();
+  // Returns the message that is due; null if none is by the time of the next probe, or if the mesh has ended.
+  std::shared_ptr<Outgoing> AwaitDue();
+  // Asks the ranks from which messages are awaited whether they are still there, and ends the mesh if one is gone: its
+  // process has been there, and nobody listens at its address any more.
+  void Probe();
   void End(const absl::Status& status);
   // Copies a message to its receiver, and answers it.
   void Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, Unread message);
@@ -239,6 +262,7 @@ void WireMeshImpl::Try(const std::shared_ptr<Outgoing>& message) {
     if (!state_->ended.ok() || message->done || message->in_flight || message->given_up) return;
     message->in_flight = true;
     ++message->held;
+    ++state_->peers[static_cast<size_t>(message->peer)].calls;
   }
   // The transport sends slices with an owner without a copy. The caller keeps the memory; the owner tells when the
   // transport lets go of it.
@@ -252,6 +276,7 @@ void WireMeshImpl::Try(const std::shared_ptr<Outgoing>& message) {
   options_.transport->Call(message->peer, Method::kDeliver, std::move(frame), options_.call_timeout,
                            [state = state_, message](absl::StatusOr<Slices> reply) {
                              MutexLock lock(&state->mu);
+                             NoteAnswer(state.get(), message->peer, reply.status());
                              message->in_flight = false;
                              if (!IsTriedAgain(reply.status())) {
                                message->done = true;
@@ -266,22 +291,89 @@ void WireMeshImpl::Try(const std::shared_ptr<Outgoing>& message) {
                            });
 }
 
+void WireMeshImpl::NoteAnswer(State* state, int peer, const absl::Status& status) {
+  Peer& of = state->peers[static_cast<size_t>(peer)];
+  --of.calls;
+  if (NobodyListens(status)) {
+    of.deserted_since = std::min(of.deserted_since, Now());
+    of.last_refusal = std::string(status.message());
+    return;
+  }
+  // What has neither come nor been refused (a call that was cut off, one that timed out) says nothing.
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return;
+  of.heard = true;
+  of.deserted_since = absl::InfiniteFuture();
+}
+
+std::shared_ptr<WireMeshImpl::Outgoing> WireMeshImpl::AwaitDue() {
+  MutexLock lock(&state_->mu);
+  while (state_->ended.ok() && Now() < state_->next_probe) {
+    const absl::Time due = state_->due.empty() ? absl::InfiniteFuture() : state_->due.begin()->first;
+    if (due <= Now()) {
+      const auto first = state_->due.begin();
+      std::shared_ptr<Outgoing> message = std::move(first->second);
+      state_->due.erase(first);
+      return message;
+    }
+    state_->due_changed.WaitWithTimeout(&state_->mu, std::min(due, state_->next_probe) - Now());
+  }
+  state_->next_probe = Now() + std::min(kProbe, options_.gone_after / 4);
+  return nullptr;
+}
+
 void WireMeshImpl::RunTries() {
   while (true) {
-    std::shared_ptr<Outgoing> message;
+    if (const std::shared_ptr<Outgoing> message = AwaitDue(); message != nullptr) {
+      Try(message);
+      continue;
+    }
     {
       MutexLock lock(&state_->mu);
-      while (state_->ended.ok() && (state_->due.empty() || state_->due.begin()->first > Now())) {
-        const absl::Duration pause =
-            state_->due.empty() ? absl::InfiniteDuration() : state_->due.begin()->first - Now();
-        state_->due_changed.WaitWithTimeout(&state_->mu, pause);
-      }
-      if (!state_->ended.ok()) return;
-      message = std::move(state_->due.begin()->second);
-      state_->due.erase(state_->due.begin());
+      if (!state_->ended.ok()) break;
     }
-    Try(message);
+    Probe();
   }
+  AwaitFarewells();
+  // A process that is stopped would hold its calls, and the memory of their messages, until they time out.
+  if (options_.close) options_.close();
+}
+
+void WireMeshImpl::AwaitFarewells() {
+  const absl::Time end = Now() + kFarewell;
+  MutexLock lock(&state_->mu);
+  while (state_->farewells > 0 && Now() < end) state_->changed.WaitWithTimeout(&state_->mu, end - Now());
+}
+
+void WireMeshImpl::Probe() {
+  std::vector<int> asked;
+  absl::Status gone;
+  {
+    MutexLock lock(&state_->mu);
+    for (int peer = 0; peer < size(); ++peer) {
+      Peer& of = state_->peers[static_cast<size_t>(peer)];
+      if (!of.heard) continue;
+      if (gone.ok() && Now() - of.deserted_since >= options_.gone_after) {
+        gone = absl::UnavailableError(absl::StrCat(Describe(peer), " is gone: nobody has listened at its address for ",
+                                                   absl::FormatDuration(options_.gone_after), ": ", of.last_refusal));
+      }
+      if (of.expected.empty() || of.calls > 0) continue;
+      ++of.calls;
+      asked.push_back(peer);
+    }
+  }
+  v1::DeliverRequest header;
+  header.set_group(options_.group);
+  header.set_from(rank());
+  header.set_tag(kProbeTag);
+  const std::string text = header.SerializeAsString();
+  for (const int peer : asked) {
+    options_.transport->Call(peer, Method::kDeliver, EncodeFrame(text, {}), options_.call_timeout,
+                             [state = state_, peer](const absl::StatusOr<Slices>& reply) {
+                               MutexLock lock(&state->mu);
+                               NoteAnswer(state.get(), peer, reply.status());
+                             });
+  }
+  if (!gone.ok()) Abort(gone);
 }
 
 std::unique_ptr<Mesh::Transfer> WireMeshImpl::Receive(int peer, uint64_t tag, void* data, size_t bytes) {
@@ -386,6 +478,13 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
     return reply(absl::InvalidArgumentError(absl::StrCat(Describe(rank()), " is of a group of ", size(),
                                                          " ranks, in which there is no other rank ", request.from())));
   }
+  {
+    MutexLock lock(&state_->mu);
+    Peer& of = state_->peers[static_cast<size_t>(request.from())];
+    of.heard = true;
+    of.deserted_since = absl::InfiniteFuture();
+  }
+  if (request.tag() == kProbeTag && !request.has_abort()) return reply(Slices());
   if (request.has_abort()) {
     const auto code = static_cast<absl::StatusCode>(request.abort_code());
     End(absl::Status(request.abort_code() > 0 && request.abort_code() <= 16 ? code : absl::StatusCode::kUnknown,

@@ -63,6 +63,12 @@ class WireMesh : public Mesh {
     // Limit of one try; calls are repeated until the mesh ends. A transfer that is given up ends at most twice so much
     // later.
     absl::Duration call_timeout = absl::Seconds(5);
+    // A rank that has been there and whose address refuses connections for so long is gone, and ends the mesh. Much
+    // shorter than a lease, since only a process that has ended refuses: one that is stopped or slow does not.
+    absl::Duration gone_after = absl::Seconds(2);
+    // Ends all calls of the transport and lets go of their messages. Called once, when the mesh has ended and the
+    // others have been told; a transfer that is given up then ends soon. Not set: it waits for its call.
+    std::function<void()> close = {};
     size_t most_unread_bytes = size_t{1} << 30;  // of messages from one rank that nobody has asked for yet
   };
   // Returns at once; messages to ranks that do not listen yet are repeated.
@@ -73,7 +79,8 @@ class WireMesh : public Mesh {
   static absl::StatusOr<std::unique_ptr<WireMesh>> Connect(Options options, const CollectiveWaits& waits);
 
   // Takes a message of another rank. `reply` runs when it has been received, or when the mesh ends.
-  // FailedPrecondition: of another group. Aborted: the mesh has ended.
+  // FailedPrecondition: of another group. Aborted: the mesh has ended. A question whether this rank is there is
+  // answered at once.
   virtual void HandleDeliver(const Slices& bytes, ReplyCallback reply) = 0;
 };
 

@@ -28,6 +28,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/collective.pb.h"
+#include "tests/testing/collective_mismatches.h"
 
 namespace weir {
 namespace {
@@ -880,18 +881,7 @@ TEST(CollectiveTest, HundredsOfSmallOperationsAreUnderWayAtOnce) {
 // --------------------------------------------------------------------------------------------- ranks that do not
 // agree
 
-struct Mismatch {
-  const char* what;
-  // The operation of one rank; the others run it with `odd` false.
-  std::function<Collective::PendingPtr(Collective*, bool odd, std::vector<float>* values)> begin;
-  const char* expected;
-};
-
-class MismatchTest : public ::testing::TestWithParam<Mismatch> {};
-
-Collective::Values SumOf(Collective* collective, const std::string& name, int64_t count, std::vector<float>* values) {
-  return {.name = name, .shape = {count}, .addends = collective->Own(values->data())};
-}
+class MismatchTest : public ::testing::TestWithParam<CollectiveMismatch> {};
 
 TEST_P(MismatchTest, IsRefusedOnAllRanksNamingBoth) {
   for (int odd = 0; odd < 3; ++odd) {
@@ -916,95 +906,8 @@ TEST_P(MismatchTest, IsRefusedOnAllRanksNamingBoth) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, MismatchTest,
-    ::
-        testing::
-            Values(
-                Mismatch{"Shape",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           return c->AllReduce(SumOf(c, "x", odd ? 3999 : 4000, v), v->data());
-                         },
-                         "shape"},
-                Mismatch{"Type",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           Collective::Values values = SumOf(c, "x", 4000, v);
-                           if (odd) values.dtype = v1::INT32;
-                           return c->AllReduce(values, v->data());
-                         },
-                         "(type "},
-                Mismatch{"Reduction",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           Collective::Values values = SumOf(c, "x", 4000, v);
-                           if (odd) values.reduction = Reduction::kMax;
-                           return c->AllReduce(values, v->data());
-                         },
-                         "reduction"},
-                Mismatch{"Kind",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           return odd ? c->Broadcast("x", v1::FLOAT32, {4000}, 0, v->data())
-                                      : c->AllReduce(SumOf(c, "x", 4000, v), v->data());
-                         },
-                         "kind"},
-                Mismatch{"Root",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           return c->Broadcast("x", v1::FLOAT32, {4000}, odd ? 1 : 0, v->data());
-                         },
-                         "root"},
-                Mismatch{"Order",
-                         [](Collective* c, bool odd, std::vector<float>*) {
-                           if (odd) c->Barrier("y");
-                           return c->Barrier("x");
-                         },
-                         "name"},
-                Mismatch{"Lanes",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           Collective::Values values = SumOf(c, "x", 4000, v);
-                           values.lanes = odd ? 8 : 4;
-                           return c->AllReduce(values, v->data());
-                         },
-                         "lanes"},
-                Mismatch{"Segments",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           Collective::Values values = SumOf(c, "x", 4000, v);
-                           values.segments = {odd ? 1000 : 1001, odd ? 3000 : 2999};
-                           return c->AllReduce(values, v->data());
-                         },
-                         "slices and segments"},
-                Mismatch{"SlicesOfAReduceScatter",
-                         [](Collective* c, bool odd, std::vector<float>* v) {
-                           const std::vector<int64_t> begins = {0, odd ? 5 : 6, 10, 4000};
-                           std::vector<float> out(4000);
-                           const auto pending = c->ReduceScatter(SumOf(c, "x", 4000, v), begins, out.data());
-                           (void)pending->Wait();
-                           return pending;
-                         },
-                         "slice"},
-                Mismatch{
-                    "RootOfAGather",
-                    [](Collective* c, bool odd, std::vector<float>*) {
-                      std::vector<std::string> all;
-                      const auto pending = c->GatherBytes("x", std::string(5000, 'b'), odd ? 1 : 0, &all);
-                      (void)pending->Wait();
-                      return pending;
-                    },
-                    "root"},
-                Mismatch{
-                    "BytesForValues",
-                    [](Collective* c, bool odd, std::vector<float>* v) {
-                      std::vector<std::string> all;
-                      const auto pending = odd ? c->AllGatherBytes("x", "some", &all)
-                                               : c->AllGather("x", v1::FLOAT32, {0, 1000, 2000, 4000}, v->data());
-                      (void)pending->Wait();
-                      return pending;
-                    },
-                    "(type "},
-                Mismatch{"Slices",
-                         [](Collective* c, bool odd,
-                            std::vector<float>*
-                                v) { return c->AllGather("x", v1::FLOAT32, {0, odd ? 5 : 6, 10, 20}, v->data()); },
-                         "slice"}),
-    [](const auto& info) { return std::string(info.param.what); });
+INSTANTIATE_TEST_SUITE_P(Each, MismatchTest, ::testing::ValuesIn(CollectiveMismatches()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(CollectiveTest, RanksMustCutMessagesAlike) {
   LocalMeshes meshes(2);

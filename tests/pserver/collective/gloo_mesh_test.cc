@@ -3,8 +3,8 @@
 
 #include "pserver/collective/gloo_mesh.h"
 
+#include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,43 +12,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
-#include "framework/base/mutex.h"
 #include "framework/collective/collective.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/pserver/collective/board.h"
 
 namespace weir {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Gives the contributions of all ranks to all, as the membership of a job does.
-class Board {
- public:
-  explicit Board(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
-
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, int rank, const std::string& mine,
-                                                    absl::Duration deadline) {
-    const absl::Time end = Clock::Real()->Now() + deadline;
-    MutexLock lock(&mu_);
-    std::map<int, std::string>& all = keys_[key];
-    all[rank] = mine;
-    changed_.SignalAll();
-    while (all.size() < ranks_) {
-      if (Clock::Real()->Now() >= end) return absl::DeadlineExceededError("trainer 1 has not come");
-      changed_.WaitWithTimeout(&mu_, end - Clock::Real()->Now());
-    }
-    std::vector<std::string> values;
-    for (const auto& [each, value] : all) values.push_back(value);
-    return values;
-  }
-
- private:
-  const size_t ranks_;
-  Mutex mu_;
-  CondVar changed_;
-  std::map<std::string, std::map<int, std::string>> keys_ ABSL_GUARDED_BY(mu_);
-};
 
 GlooMeshOptions OptionsOf(Board* board, int rank, int ranks) {
   return {.group = 5,
@@ -306,6 +278,41 @@ TEST(GlooMeshTest, ARankThatIsNotReachedIsNamed) {
   other.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("trainer 1 and trainer 0 do not reach each other"));
+}
+
+// Connects rank 0 while rank 1 gives its address and does nothing more, as a process that is stopped. The job fails
+// once rank 0 has that address.
+absl::Status ConnectToAStoppedRank() {
+  Board board(2);
+  std::atomic<bool> exchanged{false}, ended{false};
+  GlooMeshOptions options = OptionsOf(&board, 0, 2);
+  options.connect_deadline = absl::Minutes(10);
+  options.job = [&] {
+    return exchanged ? absl::AbortedError("the job has failed: trainer 1 is dead") : absl::OkStatus();
+  };
+  std::thread stopped([&] {
+    GlooMeshOptions other = OptionsOf(&board, 1, 2);
+    other.exchange = [&](const std::string& key, const std::string& mine) -> absl::StatusOr<std::vector<std::string>> {
+      (void)board.Exchange(key, 1, mine, absl::Seconds(20));
+      exchanged = true;
+      while (!ended) std::this_thread::yield();
+      return absl::CancelledError("this rank ends");
+    };
+    EXPECT_FALSE(ConnectGlooMesh(other).ok());
+  });
+  const absl::Status status = ConnectGlooMesh(options).status();
+  ended = true;
+  stopped.join();
+  return status;
+}
+
+TEST(GlooMeshTest, AJobThatFailsEndsTheWaitForConnections) {
+  // By the order of the ports, which the system draws, one of two ranks opens the connection, and the other waits.
+  absl::Status status;
+  const absl::Time begin = Clock::Real()->Now();
+  for (int i = 0; i < 50 && status.ok(); ++i) status = ConnectToAStoppedRank();
+  EXPECT_EQ(status, absl::AbortedError("the job has failed: trainer 1 is dead"));
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(20));
 }
 
 TEST(GlooMeshTest, BrokenAddressesAreRefused) {

@@ -10,10 +10,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
+#include "framework/base/mutex.h"
 #include "framework/collective/collective.h"
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
@@ -28,6 +30,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr uint64_t kGroup = 77;
+constexpr absl::Duration kGoneAfter = absl::Milliseconds(300);
 
 // Calls the inboxes of a group by rank, as a network would.
 class DirectTransport : public Transport {
@@ -37,7 +40,7 @@ class DirectTransport : public Transport {
   }
   void Call(int server, Method method, Slices request, absl::Duration, ReplyCallback done) override {
     EXPECT_EQ(method, Method::kDeliver);
-    if (!listens_[static_cast<size_t>(server)]) return done(absl::UnavailableError("nobody listens"));
+    if (!listens_[static_cast<size_t>(server)]) return done(absl::UnavailableError("Connection refused"));
     // The receiver keeps pieces of the request, as it may keep those of a network.
     inbox(server)->HandleDeliver({Slice::Own(Flatten(request))}, std::move(done));
   }
@@ -62,7 +65,8 @@ class Group {
                                           .rank = r,
                                           .transport = transports_.back().get(),
                                           .inbox = direct_.inbox(r),
-                                          .call_timeout = absl::Milliseconds(200)}));
+                                          .call_timeout = absl::Milliseconds(200),
+                                          .gone_after = kGoneAfter}));
     }
   }
   ~Group() {
@@ -202,6 +206,103 @@ TEST(WireMeshTest, ARankThatIsGoneIsNamedWithTheReason) {
   });
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("nothing from trainer 2"));
+  }
+}
+
+// Lets every rank hear from rank `other`, under a tag that is used once.
+void Greet(Group* group, int ranks, int other, uint64_t tag = 100) {
+  char sent[1] = {}, got[1] = {};
+  for (int r = 0; r < ranks; ++r) {
+    if (r == other) continue;
+    const auto send = group->mesh(other)->Send(r, tag, sent, sizeof(sent));
+    EXPECT_TRUE(Finish(group->mesh(r)->Receive(other, tag, got, sizeof(got)).get()).ok());
+    EXPECT_TRUE(Finish(send.get()).ok());
+  }
+}
+
+TEST(WireMeshTest, ARankWhoseProcessHasEndedIsGone) {
+  // Long before any deadline, and also for a rank that sends it nothing.
+  for (const bool sends : {false, true}) {
+    Group group(3);
+    Greet(&group, 3, 2);
+    group.Listen(2, false);
+    char bytes[4] = {};
+    std::unique_ptr<Mesh::Transfer> send;
+    if (sends) send = group.mesh(0)->Send(2, 1, bytes, sizeof(bytes));
+    const auto receive = group.mesh(0)->Receive(2, 1, bytes, sizeof(bytes));
+    const auto others = group.mesh(1)->Receive(0, 1, bytes, sizeof(bytes));
+    for (Mesh::Transfer* transfer : {receive.get(), others.get()}) {
+      const absl::Status status = Finish(transfer);
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("trainer 2 is gone"));
+      EXPECT_THAT(std::string(status.message()), HasSubstr("Connection refused"));
+    }
+  }
+}
+
+TEST(WireMeshTest, CallsThatDoNotEndAreGivenUp) {
+  // Answers nothing until it is closed, as a process that is stopped; knows whether it was asked to.
+  class Stopped : public Transport {
+   public:
+    void Call(int, Method, Slices request, absl::Duration, ReplyCallback done) override {
+      MutexLock lock(&mu_);
+      calls_.emplace_back(std::move(request), std::move(done));
+    }
+    std::string Describe(int server) const override { return absl::StrCat("trainer ", server); }
+    int servers() const override { return 2; }
+    void Close() {
+      std::vector<std::pair<Slices, ReplyCallback>> calls;
+      {
+        MutexLock lock(&mu_);
+        calls.swap(calls_);
+      }
+      for (auto& [request, done] : calls) done(absl::UnavailableError("the connections are closed"));
+    }
+
+   private:
+    Mutex mu_;
+    std::vector<std::pair<Slices, ReplyCallback>> calls_ ABSL_GUARDED_BY(mu_);
+  };
+  Stopped transport;
+  WireInbox inbox;
+  const auto mesh = WireMesh::Create({.group = kGroup,
+                                      .rank = 0,
+                                      .transport = &transport,
+                                      .inbox = &inbox,
+                                      .call_timeout = absl::Minutes(10),
+                                      .close = [&transport] { transport.Close(); }});
+  char bytes[4] = {};
+  auto send = mesh->Send(1, 1, bytes, sizeof(bytes));
+  const absl::Time begin = Clock::Real()->Now();
+  mesh->Abort(absl::AbortedError("the job has failed: trainer 1 is dead"));
+  EXPECT_EQ(Finish(send.get()), absl::AbortedError("the job has failed: trainer 1 is dead"));
+  send = nullptr;
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(10));
+}
+
+TEST(WireMeshTest, ARankThatHasNotComeYetIsNotGone) {
+  Group group(2);
+  group.Listen(1, false);
+  char sent[4] = {1, 2, 3, 4}, got[4] = {}, back[4] = {};
+  const auto send = group.mesh(0)->Send(1, 1, sent, sizeof(sent));
+  const auto waits = group.mesh(0)->Receive(1, 1, back, sizeof(back));
+  EXPECT_EQ(waits->Wait(4 * kGoneAfter).code(), absl::StatusCode::kDeadlineExceeded);
+  group.Listen(1, true);
+  EXPECT_TRUE(Finish(group.mesh(1)->Receive(0, 1, got, sizeof(got)).get()).ok());
+  EXPECT_TRUE(Finish(send.get()).ok());
+}
+
+TEST(WireMeshTest, ARankThatAnswersAgainIsNotGone) {
+  Group group(2);
+  Greet(&group, 2, 1);
+  char bytes[4] = {};
+  const auto waits = group.mesh(0)->Receive(1, 1, bytes, sizeof(bytes));
+  // Deserted for less than the limit, many times.
+  for (uint64_t i = 0; i < 8; ++i) {
+    group.Listen(1, false);
+    EXPECT_EQ(waits->Wait(kGoneAfter / 4).code(), absl::StatusCode::kDeadlineExceeded);
+    group.Listen(1, true);
+    Greet(&group, 2, 1, /*tag=*/200 + i);
   }
 }
 
