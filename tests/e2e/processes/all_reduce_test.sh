@@ -130,4 +130,31 @@ for servers_and_backend in "1 WIRE" "0 WIRE" "0 GLOO"; do
   expect_no_children
 done
 
+# gone_within <seconds> <pid>: a process that launch has started ends
+gone_within() {
+  local since
+  since=$(now)
+  while kill -0 "$2" 2>/dev/null; do
+    after "$1" "$since" && fail "process $2 has not ended within $1 s" && return 1
+    sleep 0.02
+  done
+}
+
+for servers_and_backend in "1 WIRE" "1 GLOO" "0 GLOO"; do
+  read -r servers backend <<< "$servers_and_backend"
+  scene "a trainer is stopped, $servers servers, backend $backend"
+  start_launch --servers="$servers" --keep_going \
+    --set "comm.backend=$backend" --set train.epochs=10000
+  wait_checkpoint
+  stopped=$(pgrep -P "${pid[launch]}" -f -- --trainer_id=1)
+  other=$(pgrep -P "${pid[launch]}" -f -- --trainer_id=0)
+  kill -STOP "$stopped"
+  # Two seconds more than promised: this machine may be busy.
+  gone_within $((2 * lease + 2)) "$other"
+  grep -Eq "^trainer: .*trainer 1\b" "$logs/trainer.0.log" || fail "trainer 0 does not name trainer 1"
+  kill -CONT "$stopped"
+  wait_end $((2 * lease + 2)) launch
+  expect_no_children
+done
+
 conclude
