@@ -13,6 +13,7 @@
 #include "framework/collective/any_order_run.h"
 #include "framework/collective/moves.h"
 #include "framework/collective/reduce_run.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -83,6 +84,19 @@ absl::Status CheckBegins(const std::vector<int64_t>& begins, int ranks, int64_t 
                      std::is_sorted(begins.begin(), begins.end());
   if (right) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("begins must be ", ranks + 1, " ascending numbers from 0 to ", count));
+}
+
+// Returns `body`, which the profiler sees under the step of this thread.
+template <typename Body>
+Body Profiled(Body body) {
+  const int64_t step = ProfiledStep::current();
+  if (step < 0) return body;
+  return [step, body = std::move(body)](Operation* operation, Collective::Pending* pending) {
+    const ProfiledStep profiled(step);
+    ProfileSpan span(step, ProfileKind::kExchange, operation->header().operation());
+    if (span.event() != nullptr) span.event()->detail = ProfileName(operation->header().name());
+    return body(operation, pending);
+  };
 }
 
 }  // namespace
@@ -190,7 +204,8 @@ Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Stat
   }
   MutexLock lock(&mu_);
   header.set_sequence(next_);
-  queues_[static_cast<size_t>(next_ % options_.streams)].push_back({std::move(header), std::move(body), pending});
+  queues_[static_cast<size_t>(next_ % options_.streams)].push_back(
+      {std::move(header), Profiled(std::move(body)), pending});
   ++next_;
   changed_.SignalAll();
   return pending;

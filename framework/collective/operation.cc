@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
 #include "framework/base/status_macros.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -18,6 +19,8 @@ constexpr int kHeaderPhase = 3;
 constexpr int kNumberBits = 30, kPhaseBits = 2;
 // How often a wait looks whether the job has failed.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+const ProfileName kOthersName("another trainer");
 
 std::string ShapeText(const v1::CollectiveHeader& header) {
   return header.shape().empty() ? "" : absl::StrCat("[", absl::StrJoin(header.shape(), ", "), "]");
@@ -144,6 +147,8 @@ absl::Status Operation::StillWaits(int peer, std::string_view why) {
 
 absl::Status Operation::WaitFor(Message* message) {
   if (message->transfer == nullptr) return absl::OkStatus();
+  ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait, kOthersName);
+  if (span.event() != nullptr) span.event()->detail = ProfileName(mesh_.Describe(message->peer));
   while (true) {
     const absl::Status status = message->transfer->Wait(kLook);
     if (status.ok()) {

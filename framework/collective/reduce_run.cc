@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -14,6 +15,9 @@ namespace {
 constexpr int kAddends = 0, kResults = 1;
 // Messages of a slice that are under way while one is reduced.
 constexpr int64_t kAhead = 2;
+
+// framework/profile/profile_table.cc knows the first one.
+const ProfileName kReduceName("reduce-scatter"), kGatherName("all-gather");
 
 }  // namespace
 
@@ -196,14 +200,15 @@ absl::Status ReduceRun::WaitForSends(size_t most, std::deque<std::vector<Operati
   return absl::OkStatus();
 }
 
-absl::Status ReduceRun::Run() {
+absl::Status ReduceRun::ReduceOwnSlice() {
+  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kReduceName);
   RETURN_IF_ERROR(operation_.SendHeaders({}));
   // Data leaves before the headers of others have come: a rank at another operation refuses it.
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) SendAddends(m);
   std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation_.ReceiveHeaders(&headers));
   RETURN_IF_ERROR(operation_.Fail(TakeHeaders(headers)));
-  if (present_ == 0) return operation_.EndHeaders();
+  if (present_ == 0) return absl::OkStatus();
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) ReceiveAddends(m);
   // No rank waits for one that is behind in a way that would hold that one up: before it has reduced message m, it has
   // sent its addends of the kAhead messages from m on, and asked for those of others and for all results up to m.
@@ -219,6 +224,12 @@ absl::Status ReduceRun::Run() {
     RETURN_IF_ERROR(WaitForSends(2 * kAhead, &addend_sends_));
     RETURN_IF_ERROR(WaitForSends(kAhead, &result_sends_));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReduceRun::Run() {
+  RETURN_IF_ERROR(ReduceOwnSlice());
+  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kGatherName);
   RETURN_IF_ERROR(operation_.WaitAll(&results_of_others_));
   RETURN_IF_ERROR(WaitForSends(0, &addend_sends_));
   RETURN_IF_ERROR(WaitForSends(0, &result_sends_));

@@ -83,6 +83,8 @@ class ReduceRun {
   absl::Status WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends);
   bool Reads(int rank) const { return options_.reader == kAll || options_.reader == rank; }
 
+  // Sends this rank's addends and reduces its slice; results of other slices come meanwhile.
+  absl::Status ReduceOwnSlice();
   void SendAddends(int64_t m);
   void ReceiveAddends(int64_t m);
   // Reduces message m of this rank's slice and sends the result on.

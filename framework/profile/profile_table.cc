@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,11 @@ constexpr char kThreads[] = "waiting for its other threads";
 constexpr char kPacking[] = "packing and placing values";
 constexpr char kInside[] = "the server in this process";
 constexpr char kRest[] = "the rest";
+
+// Threads that run operations among trainers, and the part of a reduction in which a trainer reduces its slice
+// (framework/collective).
+constexpr std::string_view kAmongThreads = "weir-coll-";
+constexpr char kReduceScatter[] = "reduce-scatter";
 
 constexpr size_t kMostRows = 6;
 constexpr size_t kMostCalls = 10;
@@ -42,6 +48,7 @@ struct Thread {
   std::string name;
   std::vector<Span> spans;
   bool runs_steps = false;
+  bool among_trainers() const { return std::string_view(name).starts_with(kAmongThreads); }
 };
 
 struct Process {
@@ -262,13 +269,61 @@ void PrintOperators(const std::vector<Process>& processes, double steps, double 
     for (const auto& [tid, thread] : process.threads) {
       for (const Span& span : thread.spans) {
         const std::string& cat = span.event->cat();
-        if (span.in_server || (cat != "operator" && cat != "exchange" && cat != "client")) continue;
+        if (span.in_server || thread.among_trainers() || (cat != "operator" && cat != "exchange" && cat != "client"))
+          continue;
         const std::string& what = span.event->args().what();
         Add(&rows, what.empty() ? span.event->name() : absl::StrCat(span.event->name(), " ", what), span.self / 1000);
       }
     }
   }
   PrintRows(rows, "operators, on all threads", steps, wall_ms, out);
+}
+
+// Returns how much of the sorted spans lies before `end`; where spans overlap, the time counts once.
+double TimeBefore(const std::vector<std::pair<double, double>>& spans, double end) {
+  double sum = 0, until = 0;
+  for (const auto& [begin, span_end] : spans) {
+    const double from = std::max(begin, until), to = std::min(span_end, end);
+    if (to > from) sum += to - from;
+    until = std::max(until, span_end);
+  }
+  return sum;
+}
+
+// Prints the operations among trainers, and how much of their reduce-scatters ran while backward did. Backward of a
+// step has ended when the trainer sends its verdict.
+void PrintAmongTrainers(const std::vector<Process>& processes, double steps, double wall_ms, std::string* out) {
+  std::map<std::string, ProfileRow> rows;
+  double all = 0, hidden = 0;
+  for (const Process& process : processes) {
+    if (!process.trainer()) continue;
+    std::map<double, double> backward_ends;                             // by step
+    std::map<double, std::vector<std::pair<double, double>>> reducing;  // by step
+    for (const auto& [tid, thread] : process.threads) {
+      for (const Span& span : thread.spans) {
+        const v1::TraceEvent& event = *span.event;
+        if (event.name() == "send_barrier") {
+          double& end = backward_ends[event.args().step()];
+          end = std::max(end, span.begin);
+        }
+        if (!thread.among_trainers() || event.cat() != "exchange") continue;
+        if (event.name() == kReduceScatter) reducing[event.args().step()].emplace_back(span.begin, span.end);
+        if (event.args().what().empty()) continue;  // a part
+        Add(&rows, absl::StrCat(event.name(), " ", event.args().what()), (span.end - span.begin) / 1000);
+      }
+    }
+    for (auto& [step, spans] : reducing) {
+      const auto backward = backward_ends.find(step);
+      if (backward == backward_ends.end()) continue;
+      std::sort(spans.begin(), spans.end());
+      all += TimeBefore(spans, std::numeric_limits<double>::max()) / 1000;
+      hidden += TimeBefore(spans, backward->second) / 1000;
+    }
+  }
+  PrintRows(rows, "operations among trainers", steps, wall_ms, out);
+  if (all <= 0) return;
+  absl::StrAppendFormat(out, "  reduce-scatter: %.3f ms a step, %.1f %% of it while backward ran\n", all / steps,
+                        100 * hidden / all);
 }
 
 void PrintCalls(const std::vector<Process>& processes, double steps, std::string* out) {
@@ -442,6 +497,7 @@ std::string ProfileTable(const v1::Trace& trace) {
     PrintSteps(trainers, &out);
     PrintWaits(processes, steps, wall_ms, &out);
     PrintOperators(processes, steps, wall_ms, &out);
+    PrintAmongTrainers(processes, steps, wall_ms, &out);
     PrintCalls(processes, steps, &out);
   }
   PrintServers(processes, &out);

@@ -32,8 +32,8 @@ struct StepBreakdown {
 // Returns one entry for each trainer that ran a step of the window, in the order of the trace.
 std::vector<StepBreakdown> BreakDownSteps(const v1::Trace& trace);
 
-// Returns the table, about one screen: first the breakdown of a step, then operators, calls, threads and servers, each
-// sorted by cost. Ends with a newline. Says so if no step was recorded.
+// Returns the table, about one screen: first the breakdown of a step, then operators, operations among trainers, calls,
+// servers and threads, each sorted by cost. Ends with a newline. Says so if no step was recorded.
 std::string ProfileTable(const v1::Trace& trace);
 
 }  // namespace weir

@@ -237,6 +237,27 @@ TEST(ProfileTableTest, ACallIsDividedIntoWhatItsServerDidWaitedAndTheWay) {
   EXPECT_THAT(table, HasSubstr("copy rows for pulls"));
 }
 
+// Backward ends at 60 us. Of the reduce-scatters, which take the time from 10 to 40 and from 50 to 80 us, 40 of 60 us
+// lie before that.
+TEST(ProfileTableTest, ReduceScattersAreHiddenWhileBackwardRuns) {
+  const v1::Trace trace = Recording()
+                              .Thread("trainer", {{ProfileKind::kStep, "step", 0, 100},
+                                                  {ProfileKind::kOperator, "fc_grad", 0, 60, 0, -1, "x@GRAD"},
+                                                  {ProfileKind::kExchange, "send_barrier", 60, 95}})
+                              .Thread("weir-coll-0", {{ProfileKind::kExchange, "all_reduce", 5, 50, 0, -1, "w1"},
+                                                      {ProfileKind::kExchange, "reduce-scatter", 10, 40},
+                                                      {ProfileKind::kWait, "another trainer", 20, 30}})
+                              .Thread("weir-coll-1", {{ProfileKind::kExchange, "all_reduce", 15, 90, 0, -1, "w0"},
+                                                      {ProfileKind::kExchange, "reduce-scatter", 20, 30},
+                                                      {ProfileKind::kExchange, "reduce-scatter", 50, 80}})
+                              .Trace("trainer 0");
+  const std::string table = ProfileTable(trace);
+  EXPECT_THAT(table, HasSubstr("\noperations among trainers"));
+  EXPECT_THAT(table, HasSubstr("\n  all_reduce w0                           0.075   75.0 %"));
+  EXPECT_THAT(table, HasSubstr("\n  reduce-scatter: 0.060 ms a step, 66.7 % of it while backward ran\n"));
+  EXPECT_THAT(ProfileTable(AStep()), Not(HasSubstr("among trainers")));
+}
+
 TEST(ProfileTableTest, AWindowThatWasNotReachedIsNamed) {
   const std::string table = ProfileTable(Recording().Trace("trainer 0"));
   EXPECT_THAT(table, HasSubstr("trainer 0: nothing was recorded: it ran none of the steps 20:40; see --profile_steps"));
