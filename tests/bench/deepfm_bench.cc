@@ -4,8 +4,12 @@
 //   deepfm_bench                 one process with an embedded server, then 2 servers + 2 trainers as real processes
 //   deepfm_bench --only=local|cluster
 //   deepfm_bench --only=async    the cluster in async, by turns without and with distribute.prefetch_rows
+//   deepfm_bench --only=all_reduce
+//                                by turns with one process: 2 trainers that hold the dense parameters and add their
+//                                gradients among themselves, each with half of the rows; --backend=GLOO|WIRE
 //   deepfm_bench --peer="python3 tests/bench/deepfm_torch.py"
-//                                by turns with PyTorch, one process and two, and the ratios
+//                                by turns with PyTorch, one process and two, and the ratios; with --only=all_reduce the
+//                                2 trainers beside two processes of PyTorch
 //   deepfm_bench --only=... --profile=FILE --profile_steps=60:80
 //                                also writes a trace of these steps and prints its table
 //
@@ -52,9 +56,16 @@
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/all_reduce_channel.h"
+#include "pserver/embedded/dense_replica.h"
 #include "pserver/embedded/in_process.h"
+#include "pserver/embedded/own_server.h"
+#include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "pserver/server/server_core.h"
+#include "pserver/trainer_group.h"
 #include "tests/testing/faulty_transport.h"
+#include "tools/reserved_ports.h"
 #include "trainer/ahead_thread.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/session.h"
@@ -62,10 +73,12 @@
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 
-ABSL_FLAG(std::string, only, "", "local, cluster or async; empty: the first two, and compare their digests");
+ABSL_FLAG(std::string, only, "",
+          "local, cluster, async or all_reduce; empty: the first two, and compare their digests");
+ABSL_FLAG(std::string, backend, "AUTO", "all_reduce: comm.backend");
 ABSL_FLAG(std::string, peer, "",
           "command of the same job elsewhere (tests/bench/deepfm_torch.py); runs in the directory of the call");
-ABSL_FLAG(int, turns, 3, "async and peer: runs of each");
+ABSL_FLAG(int, turns, 3, "async, all_reduce and peer: runs of each");
 ABSL_FLAG(double, network_ms, 0, "async: the longest delay of a message");
 ABSL_FLAG(int, steps, 60, "timed steps");
 ABSL_FLAG(int, warmup, 10, "steps before the timer");
@@ -75,7 +88,7 @@ ABSL_FLAG(std::string, pserver, "", "the pserver binary; default: beside this on
 // Flags that the parent process passes to its trainers.
 ABSL_FLAG(int, trainer_id, -1, "internal: be this trainer");
 ABSL_FLAG(std::string, pservers, "", "internal: endpoints");
-ABSL_FLAG(std::string, mode, "", "internal: sync, async or ahead");
+ABSL_FLAG(std::string, mode, "", "internal: sync, async, ahead or all_reduce");
 
 namespace weir {
 namespace {
@@ -149,7 +162,12 @@ struct RunResult {
 std::vector<std::string> SettingsOf(const std::string& mode, int servers, int trainers) {
   std::vector<std::string> settings = {absl::StrCat("distribute.servers=", servers),
                                        absl::StrCat("distribute.trainers=", trainers)};
-  if (mode != "sync") settings.push_back("distribute.sync=false");
+  if (mode == "all_reduce") {
+    settings.push_back("distribute.dense=ALL_REDUCE");
+    settings.push_back(absl::StrCat("comm.backend=", absl::GetFlag(FLAGS_backend)));
+  } else if (mode != "sync") {
+    settings.push_back("distribute.sync=false");
+  }
   if (mode == "ahead") settings.push_back("distribute.prefetch_rows=true");
   return settings;
 }
@@ -172,10 +190,42 @@ ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int tr
           .pool = pool};
 }
 
+// What a trainer has that holds the dense parameters.
+struct Dense {
+  std::unique_ptr<TrainerGroup> group;
+  std::unique_ptr<DenseReplica> replica;
+  std::unique_ptr<AllReduceChannel> channel;
+};
+
+absl::StatusOr<Dense> MakeDense(const Job& job, const Programs& programs, int trainer, Client* client,
+                                ThreadPool* pool) {
+  Dense dense;
+  ASSIGN_OR_RETURN(dense.group, TrainerGroup::Form({.client = client,
+                                                    .trainer_id = trainer,
+                                                    .trainers = programs.main.plan().trainers(),
+                                                    .host = "127.0.0.1",
+                                                    .settings = job.config.comm(),
+                                                    .deadlines = job.config.deadlines()}));
+  ASSIGN_OR_RETURN(dense.replica, DenseReplica::Create({.main = &programs.main,
+                                                        .startup = &programs.startup,
+                                                        .pool = pool,
+                                                        .collective = dense.group->collective()}));
+  ASSIGN_OR_RETURN(
+      dense.channel,
+      AllReduceChannel::Create(
+          {.main = &programs.main, .trainer_id = trainer, .replica = dense.replica.get(), .servers = client}));
+  return dense;
+}
+
 // Joins, trains, and, on trainer 0, reads the digest at the end.
 absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, int trainer, Client* client,
                                      ThreadPool* pool) {
   RETURN_IF_ERROR(client->Join());
+  Dense dense;
+  if (ModeOf(programs.main).has_all_reduce()) {
+    ASSIGN_OR_RETURN(dense, MakeDense(job, programs, trainer, client, pool));
+  }
+  ParamChannel* const channel = dense.channel == nullptr ? static_cast<ParamChannel*>(client) : dense.channel.get();
   std::vector<Column> columns;
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(job.config.data()));
@@ -186,7 +236,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
                                     .startup = programs.startup,
                                     .trainer_id = trainer,
                                     .columns = columns,
-                                    .channel = client,
+                                    .channel = channel,
                                     .pool = pool,
                                     .ahead = ModeOf(programs.main).prefetch_rows() ? client->Ahead() : nullptr}));
   const int64_t all_rows = StepsOfAllRows(job.config.data().batch_size());
@@ -234,7 +284,10 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   if (trainer == 0 && programs.main.plan().sync()) {
     v1::ControlRequest request;
     request.mutable_digest()->set_step(steps);
-    ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client->Control(request));
+    ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, client->Control(request));
+    if (dense.replica != nullptr) {
+      ASSIGN_OR_RETURN(replies.emplace_back(), dense.replica->Digest());
+    }
     for (const v1::ControlReply& reply : replies) {
       result.values += reply.values();
       result.state += reply.state();
@@ -249,22 +302,28 @@ int Threads() {
   return given > 0 ? given : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+ServerOptions MakeServerOptions(const Job& job, Programs programs, int server, ThreadPool* pool) {
+  std::string plan_text = PlanText(job, programs.main.plan());
+  return {.server_id = server,
+          .main = std::move(programs.main),
+          .startup = std::move(programs.startup),
+          .job_name = job.config.name(),
+          .plan_text = std::move(plan_text),
+          .deadlines = job.config.deadlines(),
+          .process = absl::StrCat("localhost:", getpid()),
+          .arithmetic = ResolvedArithmetic(),
+          .clock = Clock::Real(),
+          .pool = pool};
+}
+
 absl::StatusOr<RunResult> RunLocal() {
   ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start("trainer 0"));
   ASSIGN_OR_RETURN(const Job job, MakeJob("sync", 1, 1));
   ThreadPool pool("weir-compute", Threads() - 1);
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
-  ASSIGN_OR_RETURN(const Programs server, ServerPrograms(job, 0, "", ""));
-  std::vector<ServerOptions> servers(1);
-  servers[0] = {.main = server.main,
-                .startup = server.startup,
-                .job_name = job.config.name(),
-                .plan_text = PlanText(job, programs.main.plan()),
-                .deadlines = job.config.deadlines(),
-                .process = "embedded",
-                .arithmetic = ResolvedArithmetic(),
-                .clock = Clock::Real(),
-                .pool = &pool};
+  ASSIGN_OR_RETURN(Programs server, ServerPrograms(job, 0, "", ""));
+  std::vector<ServerOptions> servers;
+  servers.push_back(MakeServerOptions(job, std::move(server), 0, &pool));
   ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> transport, InProcessServers::Create(std::move(servers), true));
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
                    Client::Create(MakeClientOptions(job, programs, 0, transport.get(), &pool)));
@@ -273,9 +332,49 @@ absl::StatusOr<RunResult> RunLocal() {
   return result;
 }
 
+void PrintResult(const RunResult& result) {
+  std::printf("result %.1f %s %s %.6f\n", result.examples_per_s, DigestHex(result.values).c_str(),
+              DigestHex(result.state).c_str(), result.loss);
+}
+
+// A trainer process of a cluster without servers: it has one inside.
+absl::Status RunTrainerThatServes(const std::vector<std::string>& endpoints) {
+  ASSIGN_OR_RETURN(const Job job, MakeJob(absl::GetFlag(FLAGS_mode), 0, static_cast<int>(endpoints.size())));
+  const int id = absl::GetFlag(FLAGS_trainer_id), threads = std::max(1, Threads() / 2);
+  ThreadPool pool("weir-compute", threads - 1), server_pool("weir-server", threads);
+  ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
+  ASSIGN_OR_RETURN(Programs server_programs, ServerPrograms(job, id, "", ""));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServerCore> core,
+                   ServerCore::Create(MakeServerOptions(job, std::move(server_programs), id, &server_pool)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
+                   GrpcServer::Start({.endpoint = endpoints[static_cast<size_t>(id)], .core = core.get()}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Transport> network,
+                   MakeGrpcTransport({.endpoints = endpoints, .servers_in_trainers = true}));
+  const std::unique_ptr<Transport> transport =
+      MakeOwnServerTransport({.own = id, .core = core.get(), .others = network.get(), .pool = &server_pool});
+  ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("trainer ", id)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
+                   Client::Create(MakeClientOptions(job, programs, id, transport.get(), &pool)));
+  std::thread ticks([&] {
+    for (; !core->Finished(); absl::SleepFor(absl::Milliseconds(100))) core->Tick();
+  });
+  const absl::StatusOr<RunResult> result = RunTrainer(job, programs, id, client.get(), &pool);
+  if (!result.ok()) {
+    client->ReportFailure(result.status());
+    core->ReportFailure(result.status());
+  }
+  ticks.join();
+  server->Shutdown(absl::Seconds(2));
+  RETURN_IF_ERROR(result.status());
+  profile.Finish();
+  PrintResult(*result);
+  return absl::OkStatus();
+}
+
 // A trainer process of the cluster.
 absl::Status RunClusterTrainer() {
   const std::vector<std::string> endpoints = absl::StrSplit(absl::GetFlag(FLAGS_pservers), ',');
+  if (absl::GetFlag(FLAGS_mode) == "all_reduce") return RunTrainerThatServes(endpoints);
   ASSIGN_OR_RETURN(const Job job, MakeJob(absl::GetFlag(FLAGS_mode), static_cast<int>(endpoints.size()), 2));
   ThreadPool pool("weir-compute", std::max(1, Threads() / 2) - 1);
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
@@ -293,8 +392,7 @@ absl::Status RunClusterTrainer() {
                    Client::Create(MakeClientOptions(job, programs, id, transport.get(), &pool)));
   ASSIGN_OR_RETURN(const RunResult result, RunTrainer(job, programs, id, client.get(), &pool));
   profile.Finish();
-  std::printf("result %.1f %s %s %.6f\n", result.examples_per_s, DigestHex(result.values).c_str(),
-              DigestHex(result.state).c_str(), result.loss);
+  PrintResult(result);
   return absl::OkStatus();
 }
 
@@ -319,86 +417,127 @@ std::string Contents(const std::string& file) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string& mode) {
-  char pattern[] = "/tmp/deepfm_bench.XXXXXX";
-  CHECK(mkdtemp(pattern) != nullptr);
-  const std::string dir = pattern;
-  std::ofstream(dir + "/job.textproto") << kJob;
-  std::string pserver = absl::GetFlag(FLAGS_pserver);
-  if (pserver.empty()) {
-    pserver = std::filesystem::path(self).parent_path().parent_path().parent_path() / "pserver" / "pserver";
+// Processes of a cluster and their files.
+class ClusterRun {
+ public:
+  static absl::StatusOr<ClusterRun> Create(const std::string& self, const std::string& mode) {
+    ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
+    return ClusterRun(self, mode, profile);
   }
-  ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
-  std::vector<ProfilePart> parts;
-  const auto profile_flags = [&](const std::string& process) {
-    if (profile.file.empty()) return std::vector<std::string>();
-    parts.push_back({process, absl::StrCat(dir, "/", process, ".json")});
-    return std::vector<std::string>{"--profile=" + parts.back().file,
-                                    absl::StrCat("--profile_steps=", profile.begin, ":", profile.end),
-                                    "--profile_table=false"};
-  };
-  std::vector<pid_t> children;
-  std::vector<std::string> endpoints;
-  const std::string threads = absl::StrCat("--threads=", std::max(1, Threads() / 2));
-  for (int i = 0; i < 2; ++i) {
-    std::vector<std::string> args = {pserver,
-                                     absl::StrCat("--job=", dir, "/job.textproto"),
-                                     absl::StrCat("--server_id=", i),
-                                     "--endpoint=127.0.0.1:0",
-                                     threads,
-                                     absl::StrCat("--port_file=", dir, "/port.", i)};
-    for (const std::string& setting : SettingsOf(mode, 2, 2)) args.insert(args.end(), {"--set", setting});
-    for (const std::string& flag : profile_flags(absl::StrCat("server ", i))) args.push_back(flag);
-    children.push_back(Spawn(args, absl::StrCat(dir, "/pserver.", i)));
-  }
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  for (int i = 0; i < 2; ++i) {
-    std::string port;
-    while ((port = Contents(absl::StrCat(dir, "/port.", i))).empty()) {
-      if (absl::Now() > deadline) {
-        return absl::UnavailableError(
-            absl::StrCat("server ", i, " did not start:\n", Contents(absl::StrCat(dir, "/pserver.", i, ".err"))));
-      }
-      absl::SleepFor(absl::Milliseconds(20));
+
+  // Starts two servers, and waits until they listen.
+  absl::Status StartServers() {
+    std::ofstream(dir_ + "/job.textproto") << kJob;
+    std::string pserver = absl::GetFlag(FLAGS_pserver);
+    if (pserver.empty()) {
+      pserver = std::filesystem::path(self_).parent_path().parent_path().parent_path() / "pserver" / "pserver";
     }
-    endpoints.push_back(std::string(absl::StripAsciiWhitespace(port)));
+    for (int i = 0; i < 2; ++i) {
+      std::vector<std::string> args = {pserver,
+                                       absl::StrCat("--job=", dir_, "/job.textproto"),
+                                       absl::StrCat("--server_id=", i),
+                                       "--endpoint=127.0.0.1:0",
+                                       absl::StrCat("--threads=", std::max(1, Threads() / 2)),
+                                       absl::StrCat("--port_file=", dir_, "/port.", i)};
+      for (const std::string& setting : SettingsOf(mode_, 2, 2)) args.insert(args.end(), {"--set", setting});
+      AddProfileFlags(absl::StrCat("server ", i), &args);
+      children_.push_back(Spawn(args, absl::StrCat(dir_, "/pserver.", i)));
+    }
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    for (int i = 0; i < 2; ++i) {
+      std::string port;
+      while ((port = Contents(absl::StrCat(dir_, "/port.", i))).empty()) {
+        if (absl::Now() > deadline) {
+          return absl::UnavailableError(
+              absl::StrCat("server ", i, " did not start:\n", Contents(absl::StrCat(dir_, "/pserver.", i, ".err"))));
+        }
+        absl::SleepFor(absl::Milliseconds(20));
+      }
+      endpoints_.push_back(std::string(absl::StripAsciiWhitespace(port)));
+    }
+    return absl::OkStatus();
   }
-  for (int i = 0; i < 2; ++i) {
-    std::vector<std::string> args = {self,
-                                     absl::StrCat("--trainer_id=", i),
-                                     absl::StrCat("--pservers=", absl::StrJoin(endpoints, ",")),
-                                     absl::StrCat("--threads=", Threads()),
-                                     absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
-                                     absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)),
-                                     absl::StrCat("--new_rows=", absl::GetFlag(FLAGS_new_rows)),
-                                     absl::StrCat("--mode=", mode),
-                                     absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))};
-    for (const std::string& flag : profile_flags(absl::StrCat("trainer ", i))) args.push_back(flag);
-    children.push_back(Spawn(args, absl::StrCat(dir, "/trainer.", i)));
+
+  // Draws a port for each of two trainers, each of which has a server inside.
+  absl::Status DrawPorts() {
+    ASSIGN_OR_RETURN(reserved_, ReservedPorts::Draw(2));
+    for (const int port : reserved_.ports()) endpoints_.push_back(absl::StrCat("127.0.0.1:", port));
+    return absl::OkStatus();
   }
-  bool failed = false;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed |= status != 0;
+
+  void StartTrainers() {
+    for (int i = 0; i < 2; ++i) {
+      std::vector<std::string> args = {self_,
+                                       absl::StrCat("--trainer_id=", i),
+                                       absl::StrCat("--pservers=", absl::StrJoin(endpoints_, ",")),
+                                       absl::StrCat("--threads=", Threads()),
+                                       absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
+                                       absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)),
+                                       absl::StrCat("--new_rows=", absl::GetFlag(FLAGS_new_rows)),
+                                       absl::StrCat("--mode=", mode_),
+                                       absl::StrCat("--backend=", absl::GetFlag(FLAGS_backend)),
+                                       absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))};
+      AddProfileFlags(absl::StrCat("trainer ", i), &args);
+      children_.push_back(Spawn(args, absl::StrCat(dir_, "/trainer.", i)));
+    }
   }
-  const std::string out = Contents(dir + "/trainer.0");
-  if (failed || out.rfind("result ", 0) != 0) {
-    return absl::InternalError(
-        absl::StrCat("a process failed; trainer 0 says:\n", out, Contents(dir + "/trainer.0.err")));
+
+  // Waits until all have ended, and returns what trainer 0 says.
+  absl::StatusOr<RunResult> Result() {
+    bool failed = false;
+    for (const pid_t child : children_) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      failed |= status != 0;
+    }
+    const std::string out = Contents(dir_ + "/trainer.0");
+    if (failed || out.rfind("result ", 0) != 0) {
+      return absl::InternalError(
+          absl::StrCat("a process failed; trainer 0 says:\n", out, Contents(dir_ + "/trainer.0.err")));
+    }
+    if (!parts_.empty()) {
+      ASSIGN_OR_RETURN(const std::string table, MergeProfiles(parts_, profile_.file));
+      std::fputs(table.c_str(), stdout);
+    }
+    const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(out), ' ');
+    RunResult result;
+    CHECK(fields.size() == 5 && absl::SimpleAtod(fields[1], &result.examples_per_s) &&
+          absl::SimpleAtod(fields[4], &result.loss));
+    result.values = std::strtoull(fields[2].c_str(), nullptr, 16);
+    result.state = std::strtoull(fields[3].c_str(), nullptr, 16);
+    std::filesystem::remove_all(dir_);
+    return result;
   }
-  if (!parts.empty()) {
-    ASSIGN_OR_RETURN(const std::string table, MergeProfiles(parts, profile.file));
-    std::fputs(table.c_str(), stdout);
+
+ private:
+  ClusterRun(std::string self, std::string mode, ProfileFlags profile)
+      : self_(std::move(self)), mode_(std::move(mode)), profile_(std::move(profile)) {
+    char pattern[] = "/tmp/deepfm_bench.XXXXXX";
+    CHECK(mkdtemp(pattern) != nullptr);
+    dir_ = pattern;
   }
-  const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(out), ' ');
-  RunResult result;
-  CHECK(fields.size() == 5 && absl::SimpleAtod(fields[1], &result.examples_per_s) &&
-        absl::SimpleAtod(fields[4], &result.loss));
-  result.values = std::strtoull(fields[2].c_str(), nullptr, 16);
-  result.state = std::strtoull(fields[3].c_str(), nullptr, 16);
-  std::filesystem::remove_all(dir);
-  return result;
+  void AddProfileFlags(const std::string& process, std::vector<std::string>* args) {
+    if (profile_.file.empty()) return;
+    parts_.push_back({process, absl::StrCat(dir_, "/", process, ".json")});
+    args->insert(args->end(),
+                 {"--profile=" + parts_.back().file,
+                  absl::StrCat("--profile_steps=", profile_.begin, ":", profile_.end), "--profile_table=false"});
+  }
+
+  std::string self_, mode_;
+  ProfileFlags profile_;
+  std::string dir_;
+  ReservedPorts reserved_;
+  std::vector<std::string> endpoints_;
+  std::vector<pid_t> children_;
+  std::vector<ProfilePart> parts_;
+};
+
+absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string& mode) {
+  ASSIGN_OR_RETURN(ClusterRun run, ClusterRun::Create(self, mode));
+  RETURN_IF_ERROR(mode == "all_reduce" ? run.DrawPorts() : run.StartServers());
+  run.StartTrainers();
+  return run.Result();
 }
 
 void Print(const char* name, const RunResult& result) {
@@ -483,6 +622,33 @@ absl::Status BenchPeer(const std::string& self, const std::string& command) {
   return absl::OkStatus();
 }
 
+// By turns: one process, two trainers with all-reduce, and, if there is a command, two processes of a peer.
+absl::Status BenchAllReduce(const std::string& self, const std::string& command) {
+  std::vector<double> local, trainers, peers;
+  for (int turn = 0; turn < absl::GetFlag(FLAGS_turns); ++turn) {
+    ASSIGN_OR_RETURN(const RunResult one, RunLocal());
+    Print("local", one);
+    local.push_back(one.examples_per_s);
+    ASSIGN_OR_RETURN(const RunResult two, RunCluster(self, "all_reduce"));
+    Print("2 trainers, all-reduce", two);
+    trainers.push_back(two.examples_per_s);
+    if (one.values != two.values || one.state != two.state) {
+      return absl::InternalError(
+          "digests differ: the figures above are of different computations and count for nothing");
+    }
+    if (command.empty()) continue;
+    ASSIGN_OR_RETURN(const double theirs, RunPeer(absl::StrCat(command, " --processes=2")));
+    peers.push_back(theirs);
+  }
+  std::printf("medians: 2 trainers %.0f, local %.0f, ratio %.2f", Median(trainers), Median(local),
+              Median(trainers) / Median(local));
+  if (!peers.empty()) {
+    std::printf("; peer with two processes %.0f, ratio %.2f", Median(peers), Median(trainers) / Median(peers));
+  }
+  std::printf("\n");
+  return absl::OkStatus();
+}
+
 absl::Status Bench(const std::string& self) {
   RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
   if (absl::GetFlag(FLAGS_trainer_id) >= 0) return RunClusterTrainer();
@@ -492,6 +658,7 @@ absl::Status Bench(const std::string& self) {
       only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
   std::fflush(stdout);  // or children say it again
   if (only == "async") return BenchAsync(self);
+  if (only == "all_reduce") return BenchAllReduce(self, absl::GetFlag(FLAGS_peer));
   if (const std::string peer = absl::GetFlag(FLAGS_peer); !peer.empty()) return BenchPeer(self, peer);
   std::vector<RunResult> results;
   if (only != "cluster") {

@@ -4,6 +4,7 @@ Prints examples per second.
 
     python3 tests/bench/deepfm_torch.py                    one process, two threads
     python3 tests/bench/deepfm_torch.py --processes=2      DistributedDataParallel over gloo, a thread each
+    ... --fused --static_graph --bucket_view --compile     what newer versions have
 
 Embeddings are sparse with Adagrad, the tower has Adam. Batches are made before the timer, as in deepfm_bench; the loss
 of the last step must be finite and the weights must have moved, or there is no figure.
@@ -55,14 +56,15 @@ def train(rank, args):
     torch.set_num_threads(args.threads if args.processes == 1 else 1)
     torch.manual_seed(1)
     model = DeepFM()
-    run = model
+    run = torch.compile(model) if args.compile else model
     if args.processes > 1:
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", str(args.port))
         dist.init_process_group("gloo", rank=rank, world_size=args.processes)
-        run = nn.parallel.DistributedDataParallel(model)
+        run = nn.parallel.DistributedDataParallel(
+            run, static_graph=args.static_graph, gradient_as_bucket_view=args.bucket_view)
     rows = torch.optim.Adagrad([model.vectors.weight, model.weights.weight], lr=0.05)
-    tower = torch.optim.Adam(model.tower.parameters(), lr=0.001)
+    tower = torch.optim.Adam(model.tower.parameters(), lr=0.001, **({"fused": True} if args.fused else {}))
     before = model.tower[0].weight.detach().clone()
     data = list(batches(args.warmup + args.steps, BATCH // args.processes, 1 + rank))
     for step, (ids, dense, label) in enumerate(data):
@@ -87,6 +89,8 @@ if __name__ == "__main__":
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=10)
+    for option in ("fused", "static_graph", "bucket_view", "compile"):
+        parser.add_argument("--" + option, action="store_true")
     parser.add_argument("--port", type=int, default=29533)
     arguments = parser.parse_args()
     if arguments.processes == 1:
