@@ -36,9 +36,9 @@
 #include "tools/hosts.h"
 #include "tools/inherited_variables.h"
 #include "tools/launcher.h"
-#include "transpiler/job/corner.h"
 #include "tools/placement.h"
 #include "tools/ssh.h"
+#include "transpiler/job/corner.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
 ABSL_FLAG(int, servers, -1,

@@ -72,21 +72,27 @@ struct Exchange {
   std::vector<std::string> all_rows;  // by trainer
 };
 
+v1::AllReduceMode OwnMode(const v1::ProgramDesc& main) {
+  v1::AllReduceMode mode = ModeOf(main).all_reduce();
+  // The owner of a share adds in the tree all the same.
+  if (mode.sharded()) mode.set_any_order(false);
+  return mode;
+}
+
 class AllReduceChannelImpl : public AllReduceChannel {
  public:
   explicit AllReduceChannelImpl(const AllReduceOptions& options)
       : replica_(*options.replica),
         servers_(*options.servers),
-        mode_(ModeOf(*options.main).all_reduce()),
+        mode_(OwnMode(*options.main)),
         residuals_(options.residuals),
-        any_order_(mode_.any_order() && !mode_.sharded()),
         lanes_(options.main->plan().lanes() == 0 ? options.main->plan().trainers() : options.main->plan().lanes()) {
     const v1::Plan& plan = options.main->plan();
     for (int t = 0; t < plan.trainers(); ++t) {
       nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), t)));
     }
     own_nodes_ = nodes_[static_cast<size_t>(options.trainer_id)];
-    if (any_order_) one_node_ = {LanesOfTrainer(plan.lanes(), plan.trainers(), options.trainer_id)};
+    if (mode_.any_order()) one_node_ = {LanesOfTrainer(plan.lanes(), plan.trainers(), options.trainer_id)};
   }
   ~AllReduceChannelImpl() override { EndExchanges(absl::CancelledError("the trainer ends in the middle of a step")); }
   absl::Status Init(const v1::ProgramDesc& main);
@@ -116,7 +122,7 @@ class AllReduceChannelImpl : public AllReduceChannel {
   absl::StatusOr<Part*> FindPart(const BlockRef& block);
   // Returns the nodes whose dense sums this trainer gives: of an exchange in any order one, with all its lanes.
   const std::vector<LaneRange>& NodesOf(const Exchange& exchange) const {
-    return any_order_ && !Adasums(exchange) ? one_node_ : own_nodes_;
+    return mode_.any_order() && !Adasums(exchange) ? one_node_ : own_nodes_;
   }
   bool Adasums(const Exchange& exchange) const { return mode_.adasum() && !exchange.plain; }
   // Makes what exchanges keep from step to step.
@@ -137,7 +143,6 @@ class AllReduceChannelImpl : public AllReduceChannel {
   ParamChannel& servers_;
   const v1::AllReduceMode mode_;
   const ResidualMemory residuals_;
-  const bool any_order_;  // the owner of a share adds in the tree all the same
   const int lanes_;                            // leaves of the lane tree
   std::vector<std::vector<LaneRange>> nodes_;  // by trainer; constant after Init, like own_nodes_ and part_of_
   std::vector<LaneRange> own_nodes_;
@@ -395,7 +400,7 @@ void AllReduceChannelImpl::BeginRows(Exchange* exchange) {
 
 void AllReduceChannelImpl::BeginDense(Exchange* exchange) {
   if (exchange->compressed != nullptr) return BeginCompressed(exchange);
-  const bool any_order = any_order_ && !Adasums(*exchange);
+  const bool any_order = mode_.any_order() && !Adasums(*exchange);
   const std::vector<LaneRange>& nodes = NodesOf(*exchange);
   std::vector<LaneAddend> addends;
   for (size_t n = 0; n < nodes.size(); ++n) {

@@ -1,10 +1,10 @@
 // Pass: sends gradients to those who update the parameters and removes updates from the trainer's step.
 //
 // Before: a placed program with update ops. After: the last op that writes a parameter's gradient is followed by its
-// send, or by the all_reduce of each of its blocks if every trainer holds the parameter (local_gradient with local_sgd),
-// after split_byref (dense) or split_selected_rows (rows) if it is cut; update ops are gone; send_barrier ends the step.
-// Errors: a gradient that no op writes, an unsuitable lifecycle.click variable, backward seeds that loss_scaling cannot
-// scale. Returns false if there is a send_barrier.
+// send, or by the all_reduce of each of its blocks if every trainer holds the parameter (local_gradient with
+// local_sgd), after split_byref (dense) or split_selected_rows (rows) if it is cut; update ops are gone; send_barrier
+// ends the step. Errors: a gradient that no op writes, an unsuitable lifecycle.click variable, backward seeds that
+// loss_scaling cannot scale. Returns false if there is a send_barrier.
 #include <iterator>
 #include <map>
 #include <set>
