@@ -23,7 +23,7 @@ struct InitMethod {
   int ports = 1;
   // kFile: an absolute path.
   std::string directory;
-  // As the user gave it, for messages: "--init_method=tcp://10.0.0.1:6170", "MASTER_ADDR and MASTER_PORT".
+  // For messages, the user's own words: "--init_method=tcp://10.0.0.1:6170", "MASTER_ADDR and MASTER_PORT".
   std::string source;
 
   // "tcp://10.0.0.1:6170", "tcp://10.0.0.1:29501 to 29516", "file:///shared/meet".

@@ -1,4 +1,4 @@
-// What the launcher of this process says about it: its rank among the processes that it has started, their number, the
+// The words of the launcher of this process: its rank among the processes that it has started, their number, the
 // place on its machine, and the name of the run.
 //
 //   launcher   rank                  number                on its machine              run

@@ -44,7 +44,7 @@ constexpr uint64_t kEndTag = ~uint64_t{0};
 // Bit of the tags of messages, so that none is a tag that a function of Gloo makes for itself (gloo/types.h).
 constexpr uint64_t kMessageTag = uint64_t{1} << 63;
 // How long a function of Gloo waits until Mesh::OwnAllReduce::waits is called.
-constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kFunctionLook = absl::Milliseconds(100);
 
 // Ends a function of Gloo that waits.
 class WaitEnded : public std::exception {
@@ -331,7 +331,7 @@ class GlooMesh : public Mesh {
     bool Wait(bool sends, int peer) {
       while (true) {
         const absl::StatusOr<bool> done =
-            mesh_.Await(buffer_.get(), sends, Clock::Real()->Now() + kLook, /*until_end=*/true);
+            mesh_.Await(buffer_.get(), sends, Clock::Real()->Now() + kFunctionLook, /*until_end=*/true);
         if (!done.ok()) throw WaitEnded(mesh_.Reason(done.status(), peer));
         if (*done) break;
         if (absl::Status ended = mesh_.ended(); !ended.ok()) throw WaitEnded(std::move(ended));

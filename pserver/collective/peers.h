@@ -1,4 +1,4 @@
-// What the trainers of a job say of themselves before they connect as ranks of a collective group.
+// Statements of the trainers of a job about themselves before they connect as ranks of a collective group.
 #ifndef WEIR_PSERVER_COLLECTIVE_PEERS_H_
 #define WEIR_PSERVER_COLLECTIVE_PEERS_H_
 

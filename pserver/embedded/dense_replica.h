@@ -51,7 +51,7 @@ class DenseReplica {
   static absl::StatusOr<std::unique_ptr<DenseReplica>> Create(const Options& options);
   ~DenseReplica();
 
-  // What this trainer updates: all blocks, or its share, in the order of the plan.
+  // The parameters that this trainer updates: all blocks, or its share, in the order of the plan.
   const ServerParams& params() const { return *params_; }
   ServerParams& params() { return *params_; }
   Collective& collective() const { return collective_; }

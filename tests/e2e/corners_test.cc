@@ -125,6 +125,7 @@ const std::vector<TestJob>& Jobs() {
 // ------------------------------------------------------------------------------------------------------------- corners
 
 constexpr char kAllReduce[] = "distribute.dense=ALL_REDUCE";
+constexpr char kSharded[] = "distribute.update=SHARDED";
 constexpr char kSmallest[] = "distribute.all_reduce={bucket_bytes: 4096 first_bucket_bytes: 4096}";
 constexpr char kMiddle[] = "distribute.all_reduce={bucket_bytes: 66000 first_bucket_bytes: 4096}";
 
@@ -154,7 +155,9 @@ const std::vector<Corner>& Corners() {
                               {"SmallestBuckets2", 1, 2, {kAllReduce, kSmallest}},
                               {"SmallestBuckets3", 2, 3, {kAllReduce, kSmallest}, {{8, 1}}},
                               {"MiddleBuckets3", 0, 3, {kAllReduce, kMiddle}, {{32, 2}}},
-                              {"MiddleBuckets5", 2, 5, {kAllReduce, kMiddle}}};
+                              {"MiddleBuckets5", 2, 5, {kAllReduce, kMiddle}},
+                              {"Sharded3", 0, 3, {kAllReduce, kSharded}, {{8, 1}}},
+                              {"Sharded4", 2, 4, {kAllReduce, kSharded}, {{32, 2}}}};
   return *corners;
 }
 
