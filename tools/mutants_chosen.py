@@ -221,8 +221,8 @@ CHOSEN = [
     Chosen(
         "slice-border-off-by-one",
         "transpiler/passes/slice_variables.cc",
-        "begin += counts[i];",
-        "begin += counts[i] - 1;",
+        "begin += count;",
+        "begin += count - 1;",
     ),
     # Rows that come and go.
     Chosen(

@@ -253,7 +253,7 @@ TEST(ExplainTest, GradientRowsOfSparseParametersAreSaidApart) {
 TEST(ExplainTest, SharedOutUpdatesAreRefused) {
   const auto refused =
       Explainer::Create(JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}), Link());
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("distribute.update SHARDED has no explanation yet"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("distribute.update: SHARDED has no explanation yet"));
 }
 
 TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
