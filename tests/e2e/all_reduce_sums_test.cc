@@ -158,7 +158,7 @@ TEST_P(AdasumJobTest, HasTheSameBitsOnAnyNumberOfTrainers) {
   const InProcessResult one = Run({.overrides = Settings(settings)});
   ASSERT_FALSE(one.digests.empty());
   EXPECT_NE(one.digests[0], tree_->digests[0]);
-  EXPECT_LT(one.summary.train_loss, tree_->summary.train_loss + 0.02);
+  EXPECT_LT(one.summary.train_loss, tree_->summary.train_loss + 0.15);
   for (const auto& [servers, trainers] :
        {std::tuple{2, 2}, std::tuple{1, 3}, std::tuple{0, 4}, std::tuple{0, 5}, std::tuple{1, 8}}) {
     const InProcessResult result =

@@ -55,7 +55,8 @@ bool Says(const v1::ProgramDesc& main, const std::string& parameter, const std::
 
 // Returns the type of the first op of the block that updates a parameter.
 std::string FirstOpOf(const v1::ProgramDesc& main, const std::string& parameter) {
-  for (const int32_t index : ModeOf(main).all_reduce().blocks()) {
+  const v1::TrainingMode mode = ModeOf(main);
+  for (const int32_t index : mode.all_reduce().blocks()) {
     for (const v1::OpDesc& op : main.blocks(index).ops()) {
       if (InputOf(op, "Param") == parameter) return main.blocks(index).ops(0).type();
     }
