@@ -28,9 +28,9 @@ std::string ProfileFile(const LaunchOptions& options, bool server, int id);
 // Returns how server `id` is started, with that many threads.
 ChildCommand ServerCommand(const LaunchOptions& options, int id, int threads);
 
-// What a trainer has to know of the others.
+// Addresses and numbers of the others, for one trainer.
 struct Meeting {
-  // Of the servers by index, or of the trainers by id if they serve; empty: they meet at the master.
+  // Addresses of the servers by index, or of the trainers by id if they serve; empty: they meet at the master.
   std::vector<std::string> endpoints;
   std::string master_addr;
   int master_port = 0;

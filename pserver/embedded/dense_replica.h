@@ -80,7 +80,7 @@ class DenseReplica {
   // Makes the values of all shares known to all trainers: once before the first step, after Load. Does nothing unless
   // the replica is sharded.
   absl::Status Gather();
-  // What trainer `root` has loaded becomes that of all: all state, or with LoadValues values alone.
+  // State that trainer `root` has loaded becomes that of all: all state, or with LoadValues values alone.
   absl::Status Broadcast(int root);
   // Values and optimizer state become the mean of those of all trainers, by samples: `samples` of this trainer, of
   // `all_samples` (> 0, equal on all trainers) since they were equal. The mean has the same bits on all. Counters of

@@ -1,4 +1,4 @@
-// What a trainer's program reads of its own dense replica, as the channels above a replica have it.
+// Reads of a trainer's program from its own dense replica, as the channels above a replica have it.
 #ifndef WEIR_PSERVER_EMBEDDED_REPLICA_READS_H_
 #define WEIR_PSERVER_EMBEDDED_REPLICA_READS_H_
 
