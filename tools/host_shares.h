@@ -1,4 +1,4 @@
-// What the processes of a launch get of one host: cores, threads and devices.
+// Shares of one host for the processes of a launch: cores, threads and devices.
 #ifndef WEIR_TOOLS_HOST_SHARES_H_
 #define WEIR_TOOLS_HOST_SHARES_H_
 

@@ -17,7 +17,7 @@ namespace weir {
 struct LaunchOptions {
   // Job file, passed to every process unchanged.
   std::string job;
-  // What runs where. At least one trainer.
+  // Processes and their hosts. At least one trainer.
   Placement placement;
   // Paths of the programs, on all hosts; `launch` is that of the agent on other hosts.
   std::string pserver;

@@ -41,7 +41,7 @@ struct RendezvousOptions {
   std::string endpoint;
   // "host:pid", for messages.
   std::string process;
-  // Of the job.
+  // Deadlines of the job.
   absl::Duration slow_warning = absl::Seconds(10);
   absl::Duration connect_deadline = absl::Seconds(300);
   absl::Duration lease = absl::Seconds(10);

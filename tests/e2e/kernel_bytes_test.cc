@@ -15,7 +15,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -23,14 +22,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/clock.h"
-#include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "gtest/gtest.h"
 #include "pserver/collective/gloo_mesh.h"
 #include "pserver/collective/wire_mesh.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "tests/testing/board.h"
 #include "tests/testing/click_job.h"
 #include "tests/testing/train_in_process.h"
 #include "transpiler/explain/explain.h"
@@ -74,33 +72,6 @@ double LoopBackBytes() {
   return NAN;
 }
 
-// Gives the contributions of all ranks to all, as the membership of a job does.
-class Board {
- public:
-  explicit Board(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
-
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, int rank, const std::string& mine) {
-    const absl::Time end = Clock::Real()->Now() + kConnectDeadline;
-    MutexLock lock(&mu_);
-    std::map<int, std::string>& all = keys_[key];
-    all[rank] = mine;
-    changed_.SignalAll();
-    while (all.size() < ranks_) {
-      if (Clock::Real()->Now() >= end) return absl::DeadlineExceededError("a rank has not come");
-      changed_.WaitWithTimeout(&mu_, end - Clock::Real()->Now());
-    }
-    std::vector<std::string> values;
-    for (const auto& [each, value] : all) values.push_back(value);
-    return values;
-  }
-
- private:
-  const size_t ranks_;
-  Mutex mu_;
-  CondVar changed_;
-  std::map<std::string, std::map<int, std::string>> keys_ ABSL_GUARDED_BY(mu_);
-};
-
 std::string NameOf(int rank) { return absl::StrCat("trainer ", rank); }
 
 // A rank's mesh over TCP, and what it needs to stay alive.
@@ -120,7 +91,7 @@ absl::Status ConnectWire(int rank, Board* board, Seat* seat) {
   };
   ASSIGN_OR_RETURN(seat->server, GrpcServer::Start(server));
   GrpcTransportOptions transport{.unix_sockets = false};
-  ASSIGN_OR_RETURN(transport.endpoints, board->Exchange("endpoints", rank, seat->server->endpoint()));
+  ASSIGN_OR_RETURN(transport.endpoints, board->Exchange("endpoints", rank, seat->server->endpoint(), kConnectDeadline));
   ASSIGN_OR_RETURN(seat->transport, MakeGrpcTransport(std::move(transport)));
   ASSIGN_OR_RETURN(seat->mesh, WireMesh::Connect({.group = 1,
                                                   .rank = rank,
@@ -132,16 +103,16 @@ absl::Status ConnectWire(int rank, Board* board, Seat* seat) {
 }
 
 absl::Status ConnectGloo(int rank, int ranks, Board* board, Seat* seat) {
-  ASSIGN_OR_RETURN(
-      seat->mesh,
-      ConnectGlooMesh({.group = 1,
-                       .rank = rank,
-                       .size = ranks,
-                       .host = kHost,
-                       .exchange = [=](const std::string& key,
-                                       const std::string& mine) { return board->Exchange(key, rank, mine); },
-                       .describe = NameOf,
-                       .connect_deadline = kConnectDeadline}));
+  ASSIGN_OR_RETURN(seat->mesh, ConnectGlooMesh({.group = 1,
+                                                .rank = rank,
+                                                .size = ranks,
+                                                .host = kHost,
+                                                .exchange =
+                                                    [=](const std::string& key, const std::string& mine) {
+                                                      return board->Exchange(key, rank, mine, kConnectDeadline);
+                                                    },
+                                                .describe = NameOf,
+                                                .connect_deadline = kConnectDeadline}));
   return absl::OkStatus();
 }
 

@@ -21,7 +21,7 @@
 #include "pserver/collective/wire_mesh.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
-#include "tests/pserver/collective/board.h"
+#include "tests/testing/board.h"
 #include "tests/testing/collective_mismatches.h"
 
 namespace weir {

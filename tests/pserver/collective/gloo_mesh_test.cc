@@ -15,7 +15,7 @@
 #include "framework/collective/collective.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/pserver/collective/board.h"
+#include "tests/testing/board.h"
 
 namespace weir {
 namespace {

@@ -4,7 +4,6 @@
 #include "pserver/collective/nccl_mesh.h"
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,13 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
-#include "framework/base/mutex.h"
 #include "framework/collective/collective.h"
 #include "framework/collective/local_mesh.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/trainer.pb.h"
 #include "pserver/collective/gloo_mesh.h"
+#include "tests/testing/board.h"
 #include "tests/testing/emulated_device.h"
 #include "tests/testing/fake_nccl.h"
 
@@ -27,34 +26,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-// Gives the contributions of all ranks to all, as the membership of a job does.
-class Board {
- public:
-  explicit Board(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
-
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, int rank, const std::string& mine,
-                                                    absl::Duration deadline = absl::Seconds(20)) {
-    const absl::Time end = Clock::Real()->Now() + deadline;
-    MutexLock lock(&mu_);
-    std::map<int, std::string>& all = keys_[key];
-    all[rank] = mine;
-    changed_.SignalAll();
-    while (all.size() < ranks_) {
-      if (Clock::Real()->Now() >= end) return absl::DeadlineExceededError("trainer 1 has not come");
-      changed_.WaitWithTimeout(&mu_, end - Clock::Real()->Now());
-    }
-    std::vector<std::string> values;
-    for (const auto& [each, value] : all) values.push_back(value);
-    return values;
-  }
-
- private:
-  const size_t ranks_;
-  Mutex mu_;
-  CondVar changed_;
-  std::map<std::string, std::map<int, std::string>> keys_ ABSL_GUARDED_BY(mu_);
-};
 
 // What a rank has below its mesh.
 struct Below {
