@@ -16,8 +16,8 @@ constexpr int kAddends = 0, kResults = 1;
 // Messages of a slice that are under way while one is reduced.
 constexpr int64_t kAhead = 2;
 
-// framework/profile/profile_table.cc knows the first one.
-const ProfileName kReduceName("reduce-scatter"), kGatherName("all-gather");
+// framework/profile/profile_table.cc knows the first two.
+const ProfileName kBeginName("others begin"), kReduceName("reduce-scatter"), kGatherName("all-gather");
 
 }  // namespace
 
@@ -200,15 +200,19 @@ absl::Status ReduceRun::WaitForSends(size_t most, std::deque<std::vector<Operati
   return absl::OkStatus();
 }
 
-absl::Status ReduceRun::ReduceOwnSlice() {
-  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kReduceName);
+absl::Status ReduceRun::Begin() {
+  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kBeginName);
   RETURN_IF_ERROR(operation_.SendHeaders({}));
   // Data leaves before the headers of others have come: a rank at another operation refuses it.
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) SendAddends(m);
   std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation_.ReceiveHeaders(&headers));
-  RETURN_IF_ERROR(operation_.Fail(TakeHeaders(headers)));
+  return operation_.Fail(TakeHeaders(headers));
+}
+
+absl::Status ReduceRun::ReduceOwnSlice() {
   if (present_ == 0) return absl::OkStatus();
+  const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kReduceName);
   for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) ReceiveAddends(m);
   // No rank waits for one that is behind in a way that would hold that one up: before it has reduced message m, it has
   // sent its addends of the kAhead messages from m on, and asked for those of others and for all results up to m.
@@ -228,6 +232,7 @@ absl::Status ReduceRun::ReduceOwnSlice() {
 }
 
 absl::Status ReduceRun::Run() {
+  RETURN_IF_ERROR(Begin());
   RETURN_IF_ERROR(ReduceOwnSlice());
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kGatherName);
   RETURN_IF_ERROR(operation_.WaitAll(&results_of_others_));

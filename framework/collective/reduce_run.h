@@ -84,6 +84,8 @@ class ReduceRun {
   bool Reads(int rank) const { return options_.reader == kAll || options_.reader == rank; }
 
   // Sends this rank's addends and reduces its slice; results of other slices come meanwhile.
+  // Tells the others what is reduced, and takes what they bring.
+  absl::Status Begin();
   absl::Status ReduceOwnSlice();
   void SendAddends(int64_t m);
   void ReceiveAddends(int64_t m);

@@ -27,7 +27,7 @@ constexpr char kRest[] = "the rest";
 // Threads that run operations among trainers, and the part of a reduction in which a trainer reduces its slice
 // (framework/collective).
 constexpr std::string_view kAmongThreads = "weir-coll-";
-constexpr char kReduceScatter[] = "reduce-scatter";
+constexpr char kReduceScatter[] = "reduce-scatter", kOthersBegin[] = "others begin";
 
 constexpr size_t kMostRows = 6;
 constexpr size_t kMostCalls = 10;
@@ -294,11 +294,11 @@ double TimeBefore(const std::vector<std::pair<double, double>>& spans, double en
 // step has ended when the trainer sends its verdict.
 void PrintAmongTrainers(const std::vector<Process>& processes, double steps, double wall_ms, std::string* out) {
   std::map<std::string, ProfileRow> rows;
-  double all = 0, hidden = 0;
+  double all = 0, hidden = 0, before = 0;
   for (const Process& process : processes) {
     if (!process.trainer()) continue;
-    std::map<double, double> backward_ends;                             // by step
-    std::map<double, std::vector<std::pair<double, double>>> reducing;  // by step
+    std::map<double, double> backward_ends;                                        // by step
+    std::map<double, std::vector<std::pair<double, double>>> reducing, beginning;  // by step
     for (const auto& [tid, thread] : process.threads) {
       for (const Span& span : thread.spans) {
         const v1::TraceEvent& event = *span.event;
@@ -308,6 +308,7 @@ void PrintAmongTrainers(const std::vector<Process>& processes, double steps, dou
         }
         if (!thread.among_trainers() || event.cat() != "exchange") continue;
         if (event.name() == kReduceScatter) reducing[event.args().step()].emplace_back(span.begin, span.end);
+        if (event.name() == kOthersBegin) beginning[event.args().step()].emplace_back(span.begin, span.end);
         if (event.args().what().empty()) continue;  // a part
         Add(&rows, absl::StrCat(event.name(), " ", event.args().what()), (span.end - span.begin) / 1000);
       }
@@ -319,11 +320,16 @@ void PrintAmongTrainers(const std::vector<Process>& processes, double steps, dou
       all += TimeBefore(spans, std::numeric_limits<double>::max()) / 1000;
       hidden += TimeBefore(spans, backward->second) / 1000;
     }
+    for (auto& [step, spans] : beginning) {
+      std::sort(spans.begin(), spans.end());
+      before += TimeBefore(spans, std::numeric_limits<double>::max()) / 1000;
+    }
   }
   PrintRows(rows, "operations among trainers", steps, wall_ms, out);
   if (all <= 0) return;
-  absl::StrAppendFormat(out, "  reduce-scatter: %.3f ms a step, %.1f %% of it while backward ran\n", all / steps,
-                        100 * hidden / all);
+  absl::StrAppendFormat(out,
+                        "  reduce-scatter: %.3f ms a step, %.1f %% of it while backward ran; others began after %.3f\n",
+                        all / steps, 100 * hidden / all, before / steps);
 }
 
 void PrintCalls(const std::vector<Process>& processes, double steps, std::string* out) {

@@ -248,13 +248,14 @@ TEST(ProfileTableTest, ReduceScattersAreHiddenWhileBackwardRuns) {
                                                       {ProfileKind::kExchange, "reduce-scatter", 10, 40},
                                                       {ProfileKind::kWait, "another trainer", 20, 30}})
                               .Thread("weir-coll-1", {{ProfileKind::kExchange, "all_reduce", 15, 90, 0, -1, "w0"},
+                                                      {ProfileKind::kExchange, "others begin", 15, 20},
                                                       {ProfileKind::kExchange, "reduce-scatter", 20, 30},
                                                       {ProfileKind::kExchange, "reduce-scatter", 50, 80}})
                               .Trace("trainer 0");
   const std::string table = ProfileTable(trace);
   EXPECT_THAT(table, HasSubstr("\noperations among trainers"));
   EXPECT_THAT(table, HasSubstr("\n  all_reduce w0                           0.075   75.0 %"));
-  EXPECT_THAT(table, HasSubstr("\n  reduce-scatter: 0.060 ms a step, 66.7 % of it while backward ran\n"));
+  EXPECT_THAT(table, HasSubstr("\n  reduce-scatter: 0.060 ms a step, 66.7 % of it while backward ran; others began after 0.005\n"));
   EXPECT_THAT(ProfileTable(AStep()), Not(HasSubstr("among trainers")));
 }
 
