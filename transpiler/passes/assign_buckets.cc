@@ -9,11 +9,12 @@
 //     all_reduce(X=w1@GRAD) block="w1"         ->      all_reduce(X=w1@GRAD) block="w1" bucket=2
 //     all_reduce(X=w0@GRAD) block="w0"                 all_reduce(X=w0@GRAD) block="w0" bucket=3
 //
-// A bucket takes parameters as long as they fit, all blocks of one together; one that is larger has a bucket of its
-// own. Both sizes are halved until there are four buckets, or as many as parameters, so that something travels while
-// backward continues: here the bucket of w1 and w2 would be the second of three. Gradients by rows travel by
-// themselves: they close no bucket, and their `bucket` is the one before them. Changes nothing without all_reduce ops,
-// or if one of them has a bucket.
+// A bucket takes parameters as long as they fit, all blocks of one together; one that is larger begins a new bucket.
+// What one operator of backward makes fits together or begins a new bucket: else the bias of a layer would join the
+// matrix of the layer behind it, which would then wait for it. There it takes the next one until it is full. Both sizes are halved until there are four buckets, or as
+// many as parameters, so that something travels while backward continues: here the bucket of w1 and w2 would be the
+// second of three. Gradients by rows travel by themselves: they close no bucket, and their `bucket` is the one before
+// them. Changes nothing without all_reduce ops, or if one of them has a bucket.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -39,8 +40,9 @@ constexpr size_t kFewestBuckets = 4;
 // Dense gradient of one parameter: its all_reduce ops, one for each block.
 struct Gradient {
   std::string parameter;
-  std::vector<v1::OpDesc*> ops;
+  std::vector<v1::OpDesc*> ops = {};
   int64_t bytes = 0;
+  int maker = -1;  // index of the operator that writes the gradient
 };
 
 // Returns the bucket of each op of the gradients, in order. The blocks of a parameter are there at the same time, and
@@ -54,9 +56,16 @@ std::vector<int64_t> BucketsOf(const std::vector<Gradient>& gradients, int64_t f
     filled = 0;
     members = 0;
   };
-  for (const Gradient& each : gradients) {
+  for (size_t g = 0; g < gradients.size(); ++g) {
+    const Gradient& each = gradients[g];
     const int64_t most = bucket == 0 ? first_bytes : other_bytes;
-    if (members > 0 && (each.bytes > most - filled || members + each.ops.size() > kMostInBucket)) close();
+    bool fits = filled < most;  // behind what comes at the same time
+    if (g == 0 || gradients[g - 1].maker != each.maker) {
+      int64_t together = 0;
+      for (size_t i = g; i < gradients.size() && gradients[i].maker == each.maker; ++i) together += gradients[i].bytes;
+      fits = together <= most - filled;
+    }
+    if (members > 0 && (!fits || members + each.ops.size() > kMostInBucket)) close();
     filled += each.bytes;
     for (size_t i = 0; i < each.ops.size(); ++i) {
       if (members == kMostInBucket) close();
@@ -72,9 +81,14 @@ absl::StatusOr<bool> AssignBuckets(const Job& job, Programs* programs) {
   std::map<std::string, const v1::PlacedBlock*> blocks;  // of the plan
   for (const v1::PlacedBlock& placed : programs->main.plan().blocks()) blocks[placed.name()] = &placed;
   std::vector<v1::OpDesc*> ops;
-  std::vector<Gradient> gradients;  // dense ones
-  for (v1::OpDesc& op : *block->mutable_ops()) {
-    if (op.type() != "all_reduce") continue;
+  std::vector<Gradient> gradients;    // dense ones
+  std::map<std::string, int> makers;  // of variables: the last op so far that writes one
+  for (int i = 0; i < block->ops_size(); ++i) {
+    v1::OpDesc& op = *block->mutable_ops(i);
+    if (op.type() != "all_reduce") {
+      ForEachVar(op.outputs(), [&](const std::string& written) { makers[written] = i; });
+      continue;
+    }
     if (FindAttr(op, "bucket") != nullptr) return false;
     ops.push_back(&op);
     if (IntOr(op, "width", 0) > 0) continue;
@@ -83,7 +97,8 @@ absl::StatusOr<bool> AssignBuckets(const Job& job, Programs* programs) {
     CHECK(placed != blocks.end()) << OpText(op);
     const std::string& parameter = placed->second->parameter();
     if (gradients.empty() || gradients.back().parameter != parameter) {
-      gradients.emplace_back().parameter = parameter;
+      const auto maker = makers.find(OnlyVar(op.inputs(), "X"));
+      gradients.push_back({.parameter = parameter, .maker = maker == makers.end() ? -1 : maker->second});
     }
     gradients.back().ops.push_back(&op);
     gradients.back().bytes += placed->second->element_count() * static_cast<int64_t>(sizeof(float));

@@ -47,9 +47,9 @@ std::string Deep() {
 }
 
 // The all_reduce ops of the trainer's program, in order: "out.w 0".
-std::vector<std::string> Buckets(const std::vector<std::string>& overrides = {}) {
+std::vector<std::string> Buckets(const std::string& job, const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> buckets;
-  const Transpiled t = TranspiledOf(JobOf(kJob, overrides));
+  const Transpiled t = TranspiledOf(JobOf(job, overrides));
   for (const v1::OpDesc& op : t.trainer().main.blocks(0).ops()) {
     if (op.type() != "all_reduce") continue;
     buckets.push_back(absl::StrCat(FindAttr(op, "block")->s(), " ", IntOr(op, "bucket", -1)));
@@ -57,16 +57,19 @@ std::vector<std::string> Buckets(const std::vector<std::string>& overrides = {})
   return buckets;
 }
 
-TEST(AssignBucketsTest, ABucketTakesWhatFits) {
-  EXPECT_THAT(Buckets({"distribute.all_reduce={first_bucket_bytes: 4096 bucket_bytes: 4096}"}),
-              ElementsAre("out.b 0", "out.w 0", "deep.1.b 0", "deep.1.w 1", "deep.0.b 2", "deep.0.w 3", "held 3"));
+// Layers of 2080, 16640, 16640, 8448 and 4224 bytes, behind one of 36. The bias of 2 would fit to 3, and must not: it
+// comes with the matrix of 2, later.
+TEST(AssignBucketsTest, ABucketTakesWholeLayersThatFit) {
+  EXPECT_THAT(Buckets(Replaced(kJob, "sizes: [32, 64]", "sizes: [32, 64, 64, 64, 8]"),
+                      {"distribute.all_reduce={first_bucket_bytes: 4096 bucket_bytes: 17000}"}),
+              ElementsAre("out.b 0", "out.w 0", "deep.4.b 0", "deep.4.w 0", "deep.3.b 1", "deep.3.w 1", "deep.2.b 2",
+                          "deep.2.w 2", "deep.1.b 3", "deep.1.w 3", "deep.0.b 3", "deep.0.w 3", "held 3"));
 }
 
 TEST(AssignBucketsTest, SmallJobsHaveFourBucketsToo) {
-  // 1 MiB and 25 MiB are halved to 512 and 12800 bytes, where there are two buckets, and to 256 and 6400, where there
-  // are four.
-  EXPECT_THAT(Buckets(),
-              ElementsAre("out.b 0", "out.w 1", "deep.1.b 1", "deep.1.w 2", "deep.0.b 3", "deep.0.w 3", "held 3"));
+  // 1 MiB and 25 MiB are halved to 8 and 200 bytes: a bias of 256 bytes fills a bucket. At 16 and 400 there are three.
+  EXPECT_THAT(Buckets(kJob),
+              ElementsAre("out.b 0", "out.w 0", "deep.1.b 1", "deep.1.w 2", "deep.0.b 3", "deep.0.w 3", "held 3"));
 }
 
 TEST(AssignBucketsTest, FewerParametersHaveABucketEach) {
