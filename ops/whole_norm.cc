@@ -3,6 +3,7 @@
 //   X     [21] int64 each, from sum_of_squares
 //   Out   [1] float64 each: the square root of the total, which is rounded once. All the same
 //   name  s: what goes together, "fc_0.w@GRAD"; over all slices and servers
+//   with_tables  b: covers dense parameters, which every trainer holds, and tables, which servers hold
 //
 // In a single-machine program X has all the parts. On a server it has one: there the optimize block stops at this op
 // until the totals of all servers are known (pserver/protocol/norm_rounds.h), and the kernel is not run.
@@ -52,7 +53,7 @@ REGISTER_OP(whole_norm)
   .summary = "norm over all parts of one name, on all servers",
   .inputs = {{.name = "X", .variadic = true}},
   .outputs = {{.name = "Out", .variadic = true}},
-  .attrs = {Required(StringAttr("name", ""))},
+  .attrs = {Required(StringAttr("name", "")), BoolAttr("with_tables", false)},
   .scope = OpScope::kStep,
   .shape = [](InferContext& ctx) -> absl::Status {
     for (int i = 0; i < ctx.InputCount("X"); ++i) {

@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
                                     return client->DenseResidual(name, count);
                                   }}));
     stack->steps_ = stack->all_reduce_.get();
+    o.client->SetNormParty(stack->all_reduce_->norm_party());
   }
   if (mode.workers() > 1) {
     const v1::Deadlines& deadlines = o.config->deadlines();

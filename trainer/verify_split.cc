@@ -165,6 +165,7 @@ class SplitRun {
           channels_.emplace_back(),
           AllReduceChannel::Create(
               {.main = &trainer_.main, .trainer_id = t, .replica = replicas_.back().get(), .servers = client}));
+      client->SetNormParty(channels_.back()->norm_party());
     }
     return absl::OkStatus();
   }

@@ -52,8 +52,8 @@ absl::StatusOr<int64_t> ElementsOf(absl::Span<const int64_t> shape, DType dtype)
   return empty ? 0 : count;
 }
 
-// Fewest bytes for which a mesh's own all-reduce is worth its turns among the ranks. Gloo's ring on two processors, 1 MB:
-// 2.6 ms for 2 ranks and 9.8 ms for 4; the exchange of slices 1.1 and 6.4 ms. Equal at 4 MB.
+// Fewest bytes for which a mesh's own all-reduce is worth its turns among the ranks. Gloo's ring on two processors, 1
+// MB: 2.6 ms for 2 ranks and 9.8 ms for 4; the exchange of slices 1.1 and 6.4 ms. Equal at 4 MB.
 constexpr int64_t kFewestBytesOfOwnAllReduce = 2 << 20;
 
 uint64_t HashOf(const std::vector<int64_t>& begins) { return StableHash(absl::StrJoin(begins, ",")); }

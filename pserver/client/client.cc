@@ -97,6 +97,7 @@ class ClientImpl : public Client {
   void SetFirstSamples(int64_t samples) override { pusher_.SetFirstSamples(samples); }
   std::optional<int64_t> TakesOver() override { return joined_.TakesOver(); }
   std::string RunId() override { return joined_.RunId(); }
+  void SetNormParty(NormParty* party) override { norm_party_ = party; }
   bool ExchangesNorms() override;
 
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
@@ -170,6 +171,7 @@ class ClientImpl : public Client {
   BlockPuller blocks_;
   Pusher pusher_;
   NormExchange norms_;
+  NormParty* norm_party_ = nullptr;
   ResidualExchange residuals_;
   int64_t version_wanted_ = 0;  // used by the thread that runs the program
   std::atomic<uint64_t> next_request_{1};
@@ -249,7 +251,7 @@ absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
   const int64_t step = pusher_.sent().step;
   // In sync another trainer's verdict may count; in async an own step without effect has no norms.
   const bool brings_norms = options_.plan.sync() ? options_.trainer_id == 0 : samples > 0 && verdict == v1::APPLY;
-  if (brings_norms) RETURN_IF_ERROR(norms_.Run(step, joined_.NormRounds()));
+  if (brings_norms) RETURN_IF_ERROR(norms_.Run(step, joined_.NormRounds(), norm_party_));
   if (in_turn_) version_wanted_ = step + 1;
   return absl::OkStatus();
 }

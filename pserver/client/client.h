@@ -25,6 +25,7 @@
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
 #include "pserver/client/exchanged.h"
+#include "pserver/protocol/norm_party.h"
 #include "pserver/protocol/transport.h"
 
 namespace weir {
@@ -176,6 +177,10 @@ class Client : public ParamChannel {
   // Take; every trainer restores its part of them. `step`: the step this trainer goes on at. DataLoss: the bytes are
   // not saved residuals.
   virtual absl::Status DealResiduals(int from, const std::function<absl::Status(const Take&)>& read, int64_t step) = 0;
+
+  // Sets who holds parts of norms beside the servers; null: nobody. Borrowed until the last FinishSends. Called by all
+  // trainers, though only the one that brings norms asks it.
+  virtual void SetNormParty(NormParty* party) = 0;
 };
 
 }  // namespace weir

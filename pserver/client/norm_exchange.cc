@@ -1,5 +1,6 @@
 #include "pserver/client/norm_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -13,9 +14,10 @@ namespace {
 
 const ProfileName kNormsName("norms");
 
-// Returns the norms of the sums of all servers.
-absl::StatusOr<Norms> NormsOfAll(const std::vector<v1::NormsReply>& replies, int64_t step) {
-  NormSums sums;
+bool IsOver(const v1::NormsReply& reply) { return reply.over(); }
+
+// Returns the norms of the sums of all servers, and of `sums`.
+absl::StatusOr<Norms> NormsOfAll(const std::vector<v1::NormsReply>& replies, NormSums sums, int64_t step) {
   for (const v1::NormsReply& reply : replies) RETURN_IF_ERROR(AddSums(reply, &sums));
   absl::StatusOr<Norms> norms = NormsOf(sums);
   if (norms.ok()) return norms;
@@ -47,7 +49,7 @@ CallPtr NormExchange::NewCall(int server, int64_t step, int round, const Norms& 
                     });
 }
 
-absl::Status NormExchange::Run(int64_t step, const std::vector<int>& rounds) {
+absl::Status NormExchange::Run(int64_t step, const std::vector<int>& rounds, NormParty* party) {
   const CallSettings& settings = calls_.settings();
   std::vector<v1::NormsReply> replies(rounds.size());
   Norms norms;
@@ -71,7 +73,14 @@ absl::Status NormExchange::Run(int64_t step, const std::vector<int>& rounds) {
     }
     RETURN_IF_ERROR(calls_.Wait(calls, absl::StrCat("norms of step ", step),
                                 settings.progress_deadline + 2 * settings.lease, {.profiled_as = &kNormsName}));
-    ASSIGN_OR_RETURN(norms, NormsOfAll(replies, step));
+    // A step that is skipped has no norms.
+    const bool asks = party != nullptr && round == 0 && std::none_of(replies.begin(), replies.end(), IsOver);
+    NormSums of_party;
+    if (asks) {
+      ASSIGN_OR_RETURN(of_party, party->Sums(step));
+    }
+    ASSIGN_OR_RETURN(norms, NormsOfAll(replies, std::move(of_party), step));
+    if (asks) party->Take(norms);
   }
 }
 

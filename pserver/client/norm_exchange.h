@@ -10,6 +10,7 @@
 #include "proto/parameter_server.pb.h"
 #include "pserver/client/calls.h"
 #include "pserver/client/waits.h"
+#include "pserver/protocol/norm_party.h"
 #include "pserver/protocol/norm_rounds.h"
 
 namespace weir {
@@ -20,8 +21,9 @@ class NormExchange {
   NormExchange(Calls* calls, Waits* waits) : calls_(*calls), waits_(*waits) {}
 
   // Runs the rounds of a step after its pushes. `rounds`: number of rounds in which each server takes part, by server.
-  // Returns when every server has the norms (in async: has applied the step).
-  absl::Status Run(int64_t step, const std::vector<int>& rounds);
+  // `party`: holds parts of the first round, too; null: nobody does. Returns when every server has the norms (in async:
+  // has applied the step).
+  absl::Status Run(int64_t step, const std::vector<int>& rounds, NormParty* party = nullptr);
 
  private:
   // Asks a server for the sums of a round, and brings it the norms computed from the previous round's sums.

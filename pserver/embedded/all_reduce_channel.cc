@@ -22,6 +22,7 @@
 #include "pserver/embedded/local_sgd_channel.h"
 #include "pserver/embedded/node_rows.h"
 #include "pserver/embedded/replica_reads.h"
+#include "pserver/embedded/shared_norms.h"
 #include "pserver/protocol/merge_gradients.h"
 
 namespace weir {
@@ -86,7 +87,8 @@ class AllReduceChannelImpl : public AllReduceChannel {
         servers_(*options.servers),
         mode_(OwnMode(*options.main)),
         residuals_(options.residuals),
-        lanes_(options.main->plan().lanes() == 0 ? options.main->plan().trainers() : options.main->plan().lanes()) {
+        lanes_(options.main->plan().lanes() == 0 ? options.main->plan().trainers() : options.main->plan().lanes()),
+        shared_norms_(SharedNorms::Create(*options.main, options.replica)) {
     const v1::Plan& plan = options.main->plan();
     for (int t = 0; t < plan.trainers(); ++t) {
       nodes_.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), t)));
@@ -98,6 +100,7 @@ class AllReduceChannelImpl : public AllReduceChannel {
   absl::Status Init(const v1::ProgramDesc& main);
 
   void EndExchanges(const absl::Status& error) override;
+  NormParty* norm_party() override { return shared_norms_.get(); }
   absl::Status BeginStep(int64_t step, bool read_only) override;
   absl::Status PullRows(absl::Span<const TableRows> tables) override;
   void UseRowsAhead() override { servers_.UseRowsAhead(); }
@@ -143,8 +146,9 @@ class AllReduceChannelImpl : public AllReduceChannel {
   ParamChannel& servers_;
   const v1::AllReduceMode mode_;
   const ResidualMemory residuals_;
-  const int lanes_;                            // leaves of the lane tree
-  std::vector<std::vector<LaneRange>> nodes_;  // by trainer; constant after Init, like own_nodes_ and part_of_
+  const int lanes_;                                  // leaves of the lane tree
+  const std::unique_ptr<SharedNorms> shared_norms_;  // null: no norm covers tables and dense parameters
+  std::vector<std::vector<LaneRange>> nodes_;        // by trainer; constant after Init, like own_nodes_ and part_of_
   std::vector<LaneRange> own_nodes_;
   std::vector<LaneRange> one_node_;                     // in any order: all lanes of this trainer
   std::map<std::string, size_t, std::less<>> part_of_;  // by parameter
@@ -502,6 +506,12 @@ absl::Status AllReduceChannelImpl::FinishSends(int64_t samples, v1::Verdict verd
     MutexLock lock(&mu_);
     for (; next_ < exchanges_.size(); ++next_) Begin(&exchanges_[next_]);
   }
+  if (shared_norms_ != nullptr) {
+    shared_norms_->Begin(samples, [this](int64_t all_samples) -> absl::StatusOr<TrainerGradients> {
+      RETURN_IF_ERROR(WaitForExchanges());
+      return TakeResults(all_samples);
+    });
+  }
   absl::Status status;
   if (mode_.compression() != v1::DTYPE_UNSET) {
     status = WaitForExchanges();
@@ -511,6 +521,7 @@ absl::Status AllReduceChannelImpl::FinishSends(int64_t samples, v1::Verdict verd
     status = servers_.FinishSends(samples, verdict);
     if (status.ok()) status = WaitForExchanges();
   }
+  if (status.ok() && shared_norms_ != nullptr) status = shared_norms_->Finish(step_);
   if (!status.ok()) EndExchanges(status);
   sent_ = status.ok();
   return status;
@@ -555,8 +566,12 @@ absl::Status AllReduceChannelImpl::FinishReceives(StepOutcome* outcome) {
   StepOutcome result;
   RETURN_IF_ERROR(servers_.FinishReceives(&result));
   if (sent_ && !result.skipped && !result.ended && result.samples > 0) {
+    Norms shared;
+    if (shared_norms_ != nullptr) {
+      ASSIGN_OR_RETURN(shared, shared_norms_->Exchange());
+    }
     ASSIGN_OR_RETURN(const TrainerGradients gradients, TakeResults(result.samples));
-    RETURN_IF_ERROR(replica_.Update(step_, absl::MakeConstSpan(&gradients, 1)));
+    RETURN_IF_ERROR(replica_.Update(step_, absl::MakeConstSpan(&gradients, 1), shared));
     for (Exchange& exchange : exchanges_) {
       if (exchange.compressed != nullptr) exchange.compressed->Keep();
     }

@@ -31,6 +31,7 @@
 #include "proto/program.pb.h"
 #include "pserver/embedded/compressed_sum.h"
 #include "pserver/embedded/dense_replica.h"
+#include "pserver/protocol/norm_party.h"
 
 namespace weir {
 
@@ -59,6 +60,10 @@ class AllReduceChannel : public ParamChannel {
   // under way. They read the gradients of the step until then, so call it before these are destroyed. The destructor
   // calls it.
   virtual void EndExchanges(const absl::Status& error) = 0;
+
+  // Returns who holds parts of norms over dense parameters and tables, for Client::SetNormParty; null if no norm covers
+  // both. Valid as long as the channel.
+  virtual NormParty* norm_party() = 0;
 };
 
 }  // namespace weir

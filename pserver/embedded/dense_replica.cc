@@ -164,16 +164,18 @@ absl::Status DenseReplica::CopyRows(std::string_view parameter, absl::Span<const
 
 // ------------------------------------------------------------------------------------------------------------ updates
 
-absl::Status DenseReplica::Update(int64_t step, absl::Span<const TrainerGradients> gradients) {
+absl::Status DenseReplica::Update(int64_t step, absl::Span<const TrainerGradients> gradients, const Norms& shared) {
   if (gradients.empty()) return params_->PrepareRates(step);
   NormRounds norms(norm_rounds_);
   while (!norms.Complete()) {
     ASSIGN_OR_RETURN(NormSums sums, params_->SumsOfRound(step, gradients, norms.round(), norms.norms(), /*keep=*/true));
+    const bool first = norms.round() == 0;
+    if (first) std::erase_if(sums, [&](const auto& sum) { return shared.contains(sum.first); });
     if (values_ != nullptr) {
       const ProfileSpan span(step, ProfileKind::kWait, kNormsName);
       RETURN_IF_ERROR(AddSumsOfOthers(&sums));
     }
-    RETURN_IF_ERROR(norms.OfferAlone(sums));
+    RETURN_IF_ERROR(norms.OfferAlone(sums, first ? shared : Norms()));
   }
   RETURN_IF_ERROR(params_->Apply(step, gradients, ServerParams::StepPart::kWhole, norms.norms()));
   if (values_ == nullptr) return absl::OkStatus();
@@ -181,6 +183,14 @@ absl::Status DenseReplica::Update(int64_t step, absl::Span<const TrainerGradient
   const RowsByBlock rows = RowsOf(gradients);
   CopyShare(&rows);
   return values_->GatherStep(rows);
+}
+
+absl::StatusOr<NormSums> DenseReplica::FirstSums(int64_t step, absl::Span<const TrainerGradients> gradients,
+                                                 const std::set<std::string>& of) {
+  ASSIGN_OR_RETURN(NormSums sums, params_->SumsOfRound(step, gradients, /*round=*/0, /*norms=*/{}, /*keep=*/false));
+  std::erase_if(sums, [&](const auto& sum) { return !of.contains(sum.first); });
+  if (values_ != nullptr) RETURN_IF_ERROR(AddSumsOfOthers(&sums));
+  return sums;
 }
 
 absl::Status DenseReplica::AddSumsOfOthers(NormSums* sums) {

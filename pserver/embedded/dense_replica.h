@@ -75,8 +75,12 @@ class DenseReplica {
   //
   // Runs the update of a step that takes effect. `gradients`: as ServerParams::Apply has them, of all trainers: of all
   // blocks, equal on all trainers, or of this trainer's share; with local_sgd those of this trainer. Empty: only
-  // schedules advance.
-  absl::Status Update(int64_t step, absl::Span<const TrainerGradients> gradients);
+  // schedules advance. `shared`: norms of the first round that cover what servers hold, too.
+  absl::Status Update(int64_t step, absl::Span<const TrainerGradients> gradients, const Norms& shared = {});
+  // Returns the sums of the first round of norms under the names that `of` contains, over all dense parameters; changes
+  // nothing. Exchanges sums if the replica is sharded.
+  absl::StatusOr<NormSums> FirstSums(int64_t step, absl::Span<const TrainerGradients> gradients,
+                                     const std::set<std::string>& of);
   // Makes the values of all shares known to all trainers: once before the first step, after Load. Does nothing unless
   // the replica is sharded.
   absl::Status Gather();

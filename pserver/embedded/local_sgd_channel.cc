@@ -79,6 +79,7 @@ class LocalSgdChannel : public AllReduceChannel {
 
   // A step begins nothing before its last part has been sent; what fails then fails here.
   void EndExchanges(const absl::Status& /*error*/) override {}
+  NormParty* norm_party() override { return nullptr; }
   absl::Status BeginStep(int64_t step, bool read_only) override;
   absl::Status PullRows(absl::Span<const TableRows> tables) override {
     return PullRowsOfReplica(tables, &replica_, &servers_);

@@ -37,10 +37,11 @@ void NormRounds::Offer(NormSums sums) {
   offered_ = true;
 }
 
-absl::Status NormRounds::OfferAlone(const NormSums& sums) {
+absl::Status NormRounds::OfferAlone(const NormSums& sums, const Norms& known) {
   CHECK(!offered_ && !Complete());
   ASSIGN_OR_RETURN(Norms norms, NormsOf(sums));
   norms_.merge(norms);
+  norms_.insert(known.begin(), known.end());
   ++round_;
   return absl::OkStatus();
 }

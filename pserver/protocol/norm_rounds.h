@@ -44,8 +44,9 @@ class NormRounds {
 
   // Offers the sums of round(). Must not be Waiting or Complete.
   void Offer(NormSums sums);
-  // Completes round() at once: with one server its sums are the totals. Errors as NormsOf.
-  absl::Status OfferAlone(const NormSums& sums);
+  // Completes round() at once: with one server its sums are the totals. `known`: norms of other names, which nobody has
+  // to be asked for. Errors as NormsOf.
+  absl::Status OfferAlone(const NormSums& sums, const Norms& known = {});
   // Stores the norms of a round. A repeat changes nothing. FailedPrecondition: that round's sums are not offered.
   // InvalidArgument: other names than were offered, or a value that cannot be a norm.
   absl::Status Book(int round, const google::protobuf::RepeatedPtrField<v1::WholeNorm>& norms);

@@ -8,6 +8,7 @@
 #include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 #include "pserver/protocol/handshake.h"
+#include "pserver/protocol/norm_cuts.h"
 #include "pserver/server/make_consistency.h"
 #include "pserver/server/server_core_impl.h"
 
@@ -99,8 +100,9 @@ absl::Status ServerCoreImpl::Init() {
   if (!options_.checkpoint_dir.empty()) {
     ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
   }
-  // With one server its own sums are all there is.
-  const bool exchanges_norms = params_->norm_rounds() > 0 && plan.servers() > 1;
+  // With one server its own sums are all there is, unless trainers hold parts.
+  const bool exchanges_norms =
+      params_->norm_rounds() > 0 && (plan.servers() > 1 || !NormsWithTables(options_.main).empty());
   pushes_ =
       std::make_unique<PushReader>(params_.get(), &buffers_, plan.lanes(), plan.trainers(), options_.check_payloads);
   answers_ = std::make_unique<PullAnswers>(PullAnswers::Options{.server_id = options_.server_id,

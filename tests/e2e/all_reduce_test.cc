@@ -227,18 +227,47 @@ TEST_F(AllReduceTest, SettingsThatContradictAreRefusedByName) {
 }
 
 // A norm over a distributed table and dense parameters: the table has no optimizer of its own.
-TEST_F(AllReduceTest, ANormOverWhatServersAndTrainersUpdateIsRefused) {
+std::string WithoutTheTablesOptimizer() {
   std::string text = kClickJob;
   const std::string own = "\n  optimizer { adagrad { learning_rate: 0.05 } } }";
-  ASSERT_TRUE(absl::StrContains(text, own));
-  text.replace(text.find(own), own.size(), " }");
-  const std::vector<std::string> clip = {"optimizer.clip={by_global_norm { max_norm: 0.2 }}"};
-  const absl::StatusOr<Job> job = ParseJob(text, "job.textproto", clip);
+  EXPECT_TRUE(absl::StrContains(text, own));
+  return text.replace(text.find(own), own.size(), " }");
+}
+
+TEST_F(AllReduceTest, ANormOverWhatServersAndTrainersUpdateHasTheSameBits) {
+  const std::string text = WithoutTheTablesOptimizer();
+  for (const char* optimizer : {"{adam { learning_rate: 0.001 }", "{momentum { learning_rate: 0.05 }"}) {
+    const std::string all = absl::StrCat("optimizer=", optimizer, " clip { by_global_norm { max_norm: 0.05 } }}");
+    std::vector<std::string> job = {all, "train.max_steps=50"};
+    const auto run = [&](InProcessRun run) {
+      run.job_text = text;
+      run.directory = dir_;
+      run.overrides.insert(run.overrides.begin(), job.begin(), job.end());
+      const absl::StatusOr<InProcessResult> result = TrainInProcess(run);
+      EXPECT_TRUE(result.ok()) << result.status();
+      return result.ok() ? result->digests : std::vector<std::string>();
+    };
+    const std::vector<std::string> expected = run({.servers = 2, .trainers = 2});
+    ASSERT_EQ(expected.size(), 1u);
+    for (const auto& [servers, trainers] : {std::pair(1, 1), std::pair(1, 2), std::pair(2, 3), std::pair(0, 3)}) {
+      for (const char* update : {"distribute.update=REPLICATED", "distribute.update=SHARDED"}) {
+        EXPECT_EQ(run({.overrides = {kAllReduce, update}, .servers = servers, .trainers = trainers, .shuffle = 4}),
+                  expected)
+            << optimizer << " " << servers << " servers, " << trainers << " trainers, " << update;
+      }
+    }
+    // The clip takes part.
+    job[0] = absl::StrCat("optimizer=", optimizer, "}");
+    EXPECT_NE(run({.overrides = {kAllReduce}, .servers = 1, .trainers = 2}), expected);
+  }
+}
+
+TEST_F(AllReduceTest, ANormOverBothIsRefusedWhereTrainersUpdateByThemselves) {
+  const absl::StatusOr<Job> job = ParseJob(WithoutTheTablesOptimizer(), "job.textproto",
+                                           {"optimizer.clip={by_global_norm { max_norm: 0.2 }}", kAllReduce,
+                                            "distribute.reproducible=false", "distribute.local_sgd={}"});
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_TRUE(TrainerPrograms(*job, "", "").ok());
-  const absl::StatusOr<Job> reduces = ParseJob(text, "job.textproto", {clip[0], kAllReduce});
-  ASSERT_TRUE(reduces.ok()) << reduces.status();
-  const absl::StatusOr<Programs> programs = TrainerPrograms(*reduces, "", "");
+  const absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
   ASSERT_FALSE(programs.ok());
   EXPECT_TRUE(absl::StrContains(programs.status().message(), "contradicts a norm over both")) << programs.status();
   EXPECT_TRUE(absl::StrContains(programs.status().message(), "table 'field_vectors'")) << programs.status();

@@ -136,7 +136,7 @@ class ExplainRunTest : public ::testing::Test {
     ExpectWithin(steps * total.bytes_out() + n * check.bytes_out(), counter("bytes_out"), 0.02,
                  who + "exchange bytes out");
     ExpectWithin(steps * total.bytes_in() + n * check.bytes_in(), counter("bytes_in"), 0.02, who + "exchange bytes in");
-    const double control = exchange.headers().bytes_out() + exchange.rows().bytes_out();
+    const double control = exchange.headers().bytes_out() + exchange.rows().bytes_out() + exchange.norms().bytes_out();
     ExpectWithin(steps * (exchange.direct_bytes() + control) + n * check.bytes_out(), counter("bytes_out"), 0.02,
                  who + "(k+1)(p-1)/p V, k " + std::to_string(exchange.nodes()));
   }
@@ -237,6 +237,14 @@ TEST_F(ExplainRunTest, RowsThatTrainersExchange) {
          3,
          {"distribute.dense=ALL_REDUCE", "table[1].is_distributed=false", "table[1].dict_size=200"},
          WithoutEvaluation(kSlotJob)});
+}
+TEST_F(ExplainRunTest, NormsOverWhatTrainersAndServersHold) {
+  std::string text = kClickJob;
+  const std::string own = "\n  optimizer { adagrad { learning_rate: 0.05 } } }";
+  text.replace(text.find(own), own.size(), " }");
+  for (const int servers : {1, 2, 0}) {
+    Check({servers, 3, {"distribute.dense=ALL_REDUCE", "optimizer.clip.by_global_norm.max_norm=0.5"}, text});
+  }
 }
 TEST_F(ExplainRunTest, AveragesOfReplicas) {
   // 30 steps: an average after 5, 10, ...

@@ -318,6 +318,15 @@ TEST_F(NormsTest, ASkippedStepNeedsNoNormsAndTheOthersGoOn) {
   EXPECT_EQ(result.digests, alone.digests);
   for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.skipped_steps, 1);
   EXPECT_EQ(EndOf(job, {.overrides = {"distribute.sync=false"}, .servers = 3}), Values(alone.digests.back()));
+  // With dense parameters on the trainers it is a norm over what these and servers hold.
+  for (const int servers : {0, 1, 3}) {
+    for (const char* update : {"distribute.update=REPLICATED", "distribute.update=SHARDED"}) {
+      const InProcessResult reduced =
+          Run(job, {.overrides = {"distribute.dense=ALL_REDUCE", update}, .servers = servers, .trainers = 2});
+      EXPECT_EQ(reduced.digests, alone.digests) << servers << " servers, " << update;
+      for (const TrainSummary& summary : reduced.summaries) EXPECT_EQ(summary.skipped_steps, 1);
+    }
+  }
 }
 
 TEST_F(NormsTest, EagerPushesAndNormsContradictEachOther) {

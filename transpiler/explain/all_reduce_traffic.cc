@@ -84,7 +84,8 @@ double Messages(double bytes) { return std::ceil(bytes / static_cast<double>(kOp
 
 }  // namespace
 
-AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements)
+AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements,
+                                   const std::set<std::string>& norms)
     : trainers_(main.plan().trainers()) {
   const v1::TrainingMode mode = ModeOf(main);
   if (!mode.has_all_reduce()) return;
@@ -112,6 +113,13 @@ AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_
     all_nodes_ += nodes_.back();
   }
   check_bytes_ = DigestBytes(main);
+  v1::NormsRequest given;
+  for (const std::string& name : norms) {
+    v1::WholeNorm* const norm = given.add_norms();
+    norm->set_name(name);
+    norm->set_norm(1);
+  }
+  norm_bytes_ = static_cast<double>(given.ByteSizeLong());
 }
 
 int64_t AllReduceTraffic::dense_bytes() const {
@@ -146,6 +154,21 @@ FlowSum AllReduceTraffic::Headers() const {
   const double messages = static_cast<double>(buckets_.size()) * (trainers_ - 1) / static_cast<double>(every_steps_);
   const double bytes = messages * static_cast<double>(kOperationHeaderBytes);
   return {.messages = messages, .bytes_out = bytes, .bytes_in = bytes};
+}
+
+FlowSum AllReduceTraffic::Norms(int trainer) const {
+  if (norm_bytes_ == 0) return {};
+  const double others = trainers_ - 1;
+  // Two exchanges: of every trainer's samples, 8 bytes, and of the norms of the first trainer.
+  const double headers = 2 * static_cast<double>(kOperationHeaderBytes);
+  FlowSum sum = {.messages = 3 * others, .bytes_out = others * (headers + 8), .bytes_in = others * (headers + 8)};
+  if (trainer == 0) {
+    sum.messages += others;
+    sum.bytes_out += others * norm_bytes_;
+  } else {
+    sum.bytes_in += norm_bytes_;
+  }
+  return sum;
 }
 
 FlowSum AllReduceTraffic::RowsToOne(const Bucket& bucket, const StepRows& rows) const {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,8 @@ class AllReduceTraffic {
   };
 
   // `main`: a trainer's main program, with its plan; borrowed for the call. `replica_elements`: dense values and
-  // optimizer state that a trainer holds.
-  AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements);
+  // optimizer state that a trainer holds. `norms`: names of norms that cover dense parameters and tables.
+  AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements, const std::set<std::string>& norms);
 
   // In the order in which they begin. Empty if servers hold the dense parameters.
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -49,6 +50,9 @@ class AllReduceTraffic {
   // Return what a trainer sends and receives in a mean step: dense values; headers of all operations.
   FlowSum Dense(int trainer) const;
   FlowSum Headers() const;
+  // Returns what a trainer sends and receives for norms over dense parameters and tables, with headers; the first
+  // trainer gives the norms to the others.
+  FlowSum Norms(int trainer) const;
   // Returns what a trainer sends one other for these gradient rows of its own; of a bucket of rows.
   FlowSum RowsToOne(const Bucket& bucket, const StepRows& rows) const;
 
@@ -81,6 +85,7 @@ class AllReduceTraffic {
   int all_nodes_ = 0;
   std::vector<Bucket> buckets_;
   size_t check_bytes_ = 0;  // of a trainer's digests
+  double norm_bytes_ = 0;   // of the norms of a step; 0: there are none
 };
 
 }  // namespace weir

@@ -118,7 +118,7 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
     const BlockState state = UpdatesOf(placed.parameter(), DimsOf(placed), /*grad_rows=*/-1);
     elements += placed.element_count() + state.bytes / kFloatBytes;
   }
-  all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements);
+  all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements, NormsWithTables());
 }
 
 void ClusterModel::AddStep(const StepInput* input) {
@@ -516,9 +516,22 @@ v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
   return memory;
 }
 
+std::set<std::string> ClusterModel::NormsWithTables() const {
+  std::set<std::string> names;
+  for (const auto& [parameter, updates] : updates_) {
+    for (const Update& update : updates) {
+      const v1::OpAttr* const with_tables =
+          update.op.type() == "whole_norm" ? FindAttr(update.op, "with_tables") : nullptr;
+      if (with_tables == nullptr || !with_tables->b()) continue;
+      if (const v1::OpAttr* const name = FindAttr(update.op, "name"); name != nullptr) names.insert(name->s());
+    }
+  }
+  return names;
+}
+
 FlowSum ClusterModel::Norms() const {
   FlowSum sum;
-  if (plan().servers() < 2) return sum;
+  if (plan().servers() < 2 && NormsWithTables().empty()) return sum;
   // names[server][round]: norms whose sums the server contributes in that round. Consecutive norm ops share a round.
   std::vector<std::vector<std::set<std::string>>> names(static_cast<size_t>(plan().servers()));
   const auto add = [&](const std::string& parameter, size_t server) {
@@ -598,18 +611,24 @@ v1::TrainerExchange ClusterModel::ExchangeOf(const Group& group) const {
   FlowSum all_rows;  // that every trainer sends one other
   for (const Group& each : groups_) all_rows += each.row_exchange.Times(1 / steps);
   const FlowSum own_rows = group.row_exchange.Times(1 / (steps * group.count));
-  // Slices differ by a few bytes.
-  FlowSum dense = all_reduce_->Dense(group.first);
-  for (int t = group.first + 1; t < group.first + group.count; ++t) {
+  // Slices differ by a few bytes, and those of a small bucket may be empty.
+  FlowSum dense;
+  double messages = 0;
+  for (int t = group.first; t < group.first + group.count; ++t) {
     const FlowSum other = all_reduce_->Dense(t);
-    if (other.bytes_out > dense.bytes_out) dense = other;
+    messages += other.messages / group.count;
+    if (other.bytes_out >= dense.bytes_out) dense = other;
   }
+  dense.messages = messages;
   const FlowSum rows = {.messages = others * own_rows.messages,
                         .bytes_out = others * own_rows.bytes_out,
                         .bytes_in = all_rows.bytes_out - own_rows.bytes_out};
   FlowSum total = dense;
   total += rows;
   total += all_reduce_->Headers();
+  FlowSum norms;
+  for (int t = group.first; t < group.first + group.count; ++t) norms += all_reduce_->Norms(t).Times(1.0 / group.count);
+  total += norms;
   v1::TrainerExchange exchange;
   exchange.set_nodes(all_reduce_->nodes(group.first));
   exchange.set_direct_bytes(all_reduce_->DirectBytes(group.first));
@@ -619,6 +638,7 @@ v1::TrainerExchange ClusterModel::ExchangeOf(const Group& group) const {
   *exchange.mutable_dense() = ToProto(dense);
   *exchange.mutable_rows() = ToProto(rows);
   *exchange.mutable_headers() = ToProto(all_reduce_->Headers());
+  if (norms.messages > 0) *exchange.mutable_norms() = ToProto(norms);
   *exchange.mutable_total() = ToProto(total);
   // Rows of all trainers are there until the update.
   exchange.set_buffer_bytes(all_reduce_->BufferBytes(group.first) + std::llround(all_rows.bytes_out));

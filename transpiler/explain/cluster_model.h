@@ -81,6 +81,8 @@ class ClusterModel {
   // Returns the owners of dense blocks and tables: the servers, then what every trainer holds.
   std::vector<v1::ExplainedServer> Owners() const;
   size_t OwnerIndex(int server) const;
+  // Returns the names of norms over dense parameters that trainers hold and tables.
+  std::set<std::string> NormsWithTables() const;
   v1::TrainerExchange ExchangeOf(const Group& group) const;
 
   const v1::VarDesc* SingleVar(const std::string& name) const;

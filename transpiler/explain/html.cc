@@ -220,7 +220,9 @@ std::string Exchange(const v1::TrainerExchange& exchange, const v1::AllReduced& 
   std::string table = "<table>\n" + Cells({"a step", "messages", "to trainers", "from trainers", ""}, "th");
   table += FlowRow(all.average_every_steps() > 0 ? "averages" : "dense", exchange.dense());
   if (exchange.rows().messages() > 0) table += FlowRow("rows", exchange.rows());
-  table += FlowRow("headers", exchange.headers()) + FlowRow("together", exchange.total()) + "</table>\n";
+  table += FlowRow("headers", exchange.headers());
+  if (exchange.has_norms()) table += FlowRow("norms", exchange.norms());
+  table += FlowRow("together", exchange.total()) + "</table>\n";
   return absl::StrCat(table, "<p>k = ", exchange.nodes(), ": (k+1)(p-1)/p V is ", HumanBytes(exchange.direct_bytes()),
                       ", ", HumanSeconds(exchange.direct_seconds()),
                       absl::StrFormat(" on %g Gbit/s and %g us", all.link_gbit(), all.link_us()),

@@ -79,7 +79,8 @@ std::string ExchangeText(const v1::TrainerExchange& exchange, const v1::AllReduc
   std::string text = absl::StrCat("  a step, to and from the other trainers (k = ", exchange.nodes(), "):\n",
                                   FlowText(all.average_every_steps() > 0 ? "averages" : "dense", exchange.dense(), ""));
   if (rows) text += FlowText("rows", exchange.rows(), "");
-  absl::StrAppend(&text, FlowText("headers", exchange.headers(), ""), FlowText("together", exchange.total(), ""));
+  absl::StrAppend(&text, FlowText("headers", exchange.headers(), ""), FlowText("norms", exchange.norms(), ""),
+                  FlowText("together", exchange.total(), ""));
   absl::StrAppend(&text, absl::StrFormat("    (k+1)(p-1)/p V = %s, %s on %g Gbit/s and %g us; a ring %s, %s\n",
                                          HumanBytes(exchange.direct_bytes()), HumanSeconds(exchange.direct_seconds()),
                                          all.link_gbit(), all.link_us(), HumanBytes(exchange.ring_bytes()),

@@ -1,6 +1,5 @@
 #include "transpiler/passes/keep_updates.h"
 
-#include <map>
 #include <string>
 #include <utility>
 
@@ -36,39 +35,9 @@ absl::Status CheckTables(const Job& job, const v1::ProgramDesc& main) {
   return absl::OkStatus();
 }
 
-// Checks that no norm covers dense parameters, which trainers update, and tables, which servers update.
-absl::Status CheckNorms(const Job& job, const v1::ProgramDesc& main) {
-  struct Covered {
-    std::string table, dense;  // one of each kind, if there is any
-  };
-  const VarIndex vars(main.blocks(0));
-  std::map<std::string, Covered> covered;  // by name of the norm
-  for (const v1::OpDesc& op : main.blocks(0).ops()) {
-    if (op.type() != "whole_norm") continue;
-    const v1::OpAttr* const name = FindAttr(op, "name");
-    Covered& norm = covered[name == nullptr ? "" : name->s()];
-    for (const v1::ParamGrad& pair : op.param_grads()) {
-      (vars.Find(pair.param())->kind() == v1::TABLE ? norm.table : norm.dense) = pair.param();
-    }
-  }
-  for (const auto& [name, norm] : covered) {
-    const auto& [table, dense] = norm;
-    if (table.empty() || dense.empty()) continue;
-    return job.positions.Error(
-        "distribute.dense",
-        absl::StrCat("ALL_REDUCE contradicts a norm over both '", dense, "', which trainers update, and table '", table,
-                     "', which servers update: give the table an optimizer with a clip of its own, or set dense: "
-                     "SERVERS"));
-  }
-  return absl::OkStatus();
-}
-
 // Returns the program of one owner of everything that a trainer updates.
 absl::StatusOr<Programs> OwnersProgram(const Job& job, const v1::ProgramDesc& main) {
-  if (AllReduces(job.config.distribute())) {
-    RETURN_IF_ERROR(CheckNorms(job, main));
-    return MakeServerProgram(job, main, kEveryTrainer);
-  }
+  if (AllReduces(job.config.distribute())) return MakeServerProgram(job, main, kEveryTrainer);
   RETURN_IF_ERROR(CheckTables(job, main));
   v1::ProgramDesc single = main;
   single.mutable_plan()->set_servers(1);

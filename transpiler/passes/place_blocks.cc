@@ -4,7 +4,8 @@
 // distribute.custom_dispatcher or split_method, or -1 if every trainer holds it (dense: ALL_REDUCE), and plan.tables
 // holds the distributed tables in order of their variables. Errors: a dispatcher that answers for another number of
 // blocks or names a server that does not exist; a row of assign that names a parameter, block or server that does not
-// exist, or that places something another row has placed. Returns false if every block already has a server.
+// exist, or that places something another row has placed. whole_norm ops over what trainers and what servers update get
+// the attribute `with_tables`. Returns false if every block already has a server.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/op_registry.h"
 #include "framework/graph/placement.h"
+#include "framework/graph/var_index.h"
 #include "framework/runtime/table_update.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/dispatchers/dispatcher.h"
@@ -150,6 +153,28 @@ absl::Status ChooseServers(const Job& job, const v1::ProgramDesc& main, v1::Plan
   return absl::OkStatus();
 }
 
+// Marks norms that cover dense parameters, which trainers update, and tables, which servers update (attribute
+// `with_tables`). InvalidArgument: trainers that update by themselves.
+absl::Status MarkNorms(const Job& job, v1::BlockDesc* block) {
+  const VarIndex vars(*block);
+  for (v1::OpDesc& op : *block->mutable_ops()) {
+    if (op.type() != "whole_norm") continue;
+    std::string table, dense;  // one of each kind, if there is any
+    for (const v1::ParamGrad& pair : op.param_grads()) {
+      (vars.Find(pair.param())->kind() == v1::TABLE ? table : dense) = pair.param();
+    }
+    if (table.empty() || dense.empty()) continue;
+    if (job.config.distribute().has_local_sgd()) {
+      return job.positions.Error(
+          "distribute.local_sgd",
+          absl::StrCat("contradicts a norm over both '", dense, "', which trainers update, and table '", table,
+                       "', which servers update: give the table an optimizer with a clip of its own"));
+    }
+    *op.add_attrs() = AttrB("with_tables", true);
+  }
+  return absl::OkStatus();
+}
+
 bool IsLossy(const v1::Wire& wire) { return wire.pull() != v1::WIRE_FLOAT32 || wire.push() != v1::WIRE_FLOAT32; }
 
 absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
@@ -160,6 +185,7 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
   if (placed) return false;
 
   RETURN_IF_ERROR(ChooseServers(job, programs->main, plan));
+  if (AllReduces(job.config.distribute())) RETURN_IF_ERROR(MarkNorms(job, programs->main.mutable_blocks(0)));
   if (IsLossy(job.config.distribute().wire())) *plan->mutable_wire() = job.config.distribute().wire();
   const v1::BlockDesc& block = programs->main.blocks(0);
   for (const v1::VarDesc& var : block.vars()) {

@@ -255,7 +255,9 @@ TEST(ProfileTableTest, ReduceScattersAreHiddenWhileBackwardRuns) {
   const std::string table = ProfileTable(trace);
   EXPECT_THAT(table, HasSubstr("\noperations among trainers"));
   EXPECT_THAT(table, HasSubstr("\n  all_reduce w0                           0.075   75.0 %"));
-  EXPECT_THAT(table, HasSubstr("\n  reduce-scatter: 0.060 ms a step, 66.7 % of it while backward ran; others began after 0.005\n"));
+  EXPECT_THAT(
+      table,
+      HasSubstr("\n  reduce-scatter: 0.060 ms a step, 66.7 % of it while backward ran; others began after 0.005\n"));
   EXPECT_THAT(ProfileTable(AStep()), Not(HasSubstr("among trainers")));
 }
 

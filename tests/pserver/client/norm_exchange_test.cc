@@ -123,6 +123,55 @@ TEST_F(NormExchangeTest, AServerWithFewerRoundsIsLeftOutOfTheLast) {
   EXPECT_THAT(Norms(Requests(1)[2]), ElementsAre(Pair("clip", 2)));
 }
 
+// Trainers that hold parts of the norm `w`.
+class Party : public NormParty {
+ public:
+  absl::StatusOr<NormSums> Sums(int64_t step) override {
+    ++asked;
+    EXPECT_EQ(step, 7);
+    if (!error.ok()) return error;
+    ExactSum sum;
+    const std::vector<float> values = {12};
+    sum.AddSquares(values);
+    return NormSums{{"w", sum}};
+  }
+  void Take(const weir::Norms& norms) override { taken = norms; }
+
+  int asked = 0;
+  absl::Status error;
+  weir::Norms taken;
+};
+
+TEST_F(NormExchangeTest, PartsOfTrainersAreAddedInTheFirstRound) {
+  Answer(0, Sums({{"v", {2}}, {"w", {3}}}));
+  Answer(0, Sums({{"clip", {5}}}));
+  Answer(1, Sums({{"w", {4}}}));
+  Answer(1, Sums({}));
+  Answer(0, Over());
+  Party party;
+  ASSERT_TRUE(norms_.Run(7, {2, 1}, &party).ok());
+  EXPECT_EQ(party.asked, 1);
+  EXPECT_THAT(party.taken, ElementsAre(Pair("v", 2), Pair("w", 13)));
+  EXPECT_THAT(Norms(Requests(0).at(1)), ElementsAre(Pair("v", 2), Pair("w", 13)));
+  EXPECT_THAT(Norms(Requests(1).at(1)), ElementsAre(Pair("w", 13)));
+  EXPECT_THAT(Norms(Requests(0).at(2)), ElementsAre(Pair("clip", 5)));
+}
+
+TEST_F(NormExchangeTest, TrainersAreNotAskedForAStepThatIsSkipped) {
+  for (int s = 0; s < 2; ++s) Answer(s, Over());
+  Party party;
+  ASSERT_TRUE(norms_.Run(7, {1, 1}, &party).ok());
+  EXPECT_EQ(party.asked, 0);
+}
+
+TEST_F(NormExchangeTest, AnErrorOfTheTrainersEndsTheStep) {
+  for (int s = 0; s < 2; ++s) Answer(s, Sums({{"w", {3}}}));
+  Party party;
+  party.error = absl::UnavailableError("trainer 1 is dead");
+  EXPECT_EQ(norms_.Run(7, {1, 1}, &party), party.error);
+  EXPECT_THAT(Requests(0), SizeIs(1));
+}
+
 TEST_F(NormExchangeTest, AServerThatIsNotReadyIsAskedAgain) {
   Answer(0, v1::NormsReply());
   for (int s = 0; s < 2; ++s) {
