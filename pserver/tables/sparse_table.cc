@@ -246,7 +246,7 @@ absl::Status SparseTable::PullStripe(Stripe& stripe, const StripeIds& ids, bool 
   };
   StripeBatch batch(&stripe, disk_.get());
   RETURN_IF_ERROR(batch.BringIn(ids));
-  batch.Walk(ids, layout_.value_bytes(), copy);
+  batch.Walk<FetchLevel::kFirst>(ids, layout_.value_bytes(), copy);
   return batch.Finish(status);
 }
 

@@ -39,15 +39,15 @@ class ABSL_SCOPED_LOCKABLE StripeBatch {
 
   // Calls fn(position in the call, MixId, row in memory or nullptr) for each id until it returns false; otherwise as
   // weir::Walk.
-  template <typename Fn>
+  template <FetchLevel kLevel = FetchLevel::kSecond, typename Fn>
   void Walk(const StripeIds& ids, int64_t touched, const Fn& fn) {
     stripe_->mu.AssertHeld();
     if (ids.order == nullptr) {
-      weir::Walk(
+      weir::Walk<kLevel>(
           stripe_->rows, ids.size, touched, [section = ids.ids + ids.begin](int64_t k) { return section[k]; },
           [&fn, begin = ids.begin](int64_t k, uint64_t mixed, char* row) { return fn(begin + k, mixed, row); });
     } else {
-      weir::Walk(
+      weir::Walk<kLevel>(
           stripe_->rows, ids.size, touched,
           [all = ids.ids, order = ids.order + ids.begin](int64_t k) { return all[order[k]]; },
           [&fn, order = ids.order + ids.begin](int64_t k, uint64_t mixed, char* row) {
