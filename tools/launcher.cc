@@ -171,7 +171,7 @@ absl::Status Launcher::ConnectHosts() {
       [this]() -> absl::StatusOr<std::vector<std::string>> {
         RETURN_IF_ERROR(hosts_.failure());
         std::vector<std::string> names = hosts_.Missing();
-        for (std::string& name : names) name = "host " + name;
+        for (std::string& name : names) name.insert(0, "host ");
         return names;
       },
       options_.ssh.timeout, "--ssh_timeout_s");

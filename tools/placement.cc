@@ -168,6 +168,7 @@ absl::StatusOr<std::vector<Endpoint>> Listed(const PlacementFlags& f) {
 absl::StatusOr<std::vector<PlacedServer>> ListedServers(const PlacementFlags& f, const AreHere& are_here) {
   ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints, Listed(f));
   std::vector<std::string> names;
+  names.reserve(endpoints.size());
   for (const Endpoint& endpoint : endpoints) names.push_back(PlainHost(endpoint.host));
   std::vector<bool> here(names.size());
   if (f.node_addr.empty()) {

@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<std::string>> SplitWords(std::string_view text) {
       quote = c;
       word = word.value_or("");
     } else if (c == ' ' || c == '\t' || c == '\n') {
-      if (word.has_value()) words.push_back(*std::move(word));
+      if (word.has_value()) words.push_back(std::move(*word));
       word.reset();
     } else {
       word = word.value_or("") + c;
@@ -68,6 +68,7 @@ std::vector<std::string> SshCommand(const SshSettings& settings, const std::stri
   }
   line.insert(line.end(), {"--", host});
   std::vector<std::string> words;
+  words.reserve(command.size());
   for (const std::string& word : command) words.push_back(ShellQuote(word));
   line.push_back("exec " + absl::StrJoin(words, " "));
   return line;

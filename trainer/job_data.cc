@@ -41,7 +41,7 @@ absl::StatusOr<std::string> JobData::MeasureStreams() const {
       .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
       .keep_waiting = o_.trainer.KeepWaiting()};
   // A pass that is left behind must own everything it uses, its threads included.
-  const absl::StatusOr<std::string> mine = RunWatched(
+  absl::StatusOr<std::string> mine = RunWatched(
       watch,
       [spec = spec_, train = *train_, streams, threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
         ThreadPool pool("weir-statistics", threads);

@@ -46,7 +46,7 @@ bool LaneGradients::IsFinite() const {
   return finite(dense_) && std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) { return finite(row.second); });
 }
 
-std::vector<float> LaneGradients::TreeSum(ByLane by_lane, int lanes) {
+std::vector<float> LaneGradients::TreeSum(ByLane&& by_lane, int lanes) {
   std::vector<std::vector<float>> values;
   std::vector<LaneRange> present;
   for (auto& [lane, of_lane] : by_lane) {

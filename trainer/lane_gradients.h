@@ -33,7 +33,7 @@ class LaneGradients {
 
  private:
   using ByLane = std::map<int, std::vector<float>>;
-  static std::vector<float> TreeSum(ByLane by_lane, int lanes);
+  static std::vector<float> TreeSum(ByLane&& by_lane, int lanes);
 
   ByLane dense_;
   std::map<int64_t, ByLane> rows_;   // by id

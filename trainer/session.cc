@@ -227,7 +227,7 @@ absl::Status Session::PullAhead(int64_t step, std::vector<LaneBatch>* batches) {
   };
   RETURN_IF_ERROR(options_.ahead->BeginStep(step, /*read_only=*/false));
   swap_ids();
-  const absl::Status pulled = ahead.executor->Run({.step = step,
+  absl::Status pulled = ahead.executor->Run({.step = step,
                                                    .seed = options_.main.seed(),
                                                    .training = true,
                                                    .first_lane = lanes_.begin,

@@ -1,7 +1,8 @@
 #include "trainer/verify_split.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -288,7 +289,7 @@ std::vector<Difference> OnTrainers(const UnsplitRun& whole, const SplitRun& spli
       const float* values = received->data<float>();
       int64_t first = -1, last = -1;
       for (size_t i = 0; i < expected.size(); ++i) {
-        if (std::memcmp(&values[i], &expected[i], sizeof(float)) == 0) continue;
+        if (std::bit_cast<uint32_t>(values[i]) == std::bit_cast<uint32_t>(expected[i])) continue;
         if (first < 0) first = static_cast<int64_t>(i);
         last = static_cast<int64_t>(i);
       }

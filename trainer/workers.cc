@@ -29,7 +29,7 @@ void LogDeviceCopies(const v1::ProgramDesc& main, const std::vector<std::string>
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Workers>> Workers::Create(Options o) {
+absl::StatusOr<std::unique_ptr<Workers>> Workers::Create(const Options& o) {
   std::unique_ptr<Workers> workers(new Workers());
   const v1::JobConfig& config = o.job->config;
   ASSIGN_OR_RETURN(workers->channels_, ChannelStack::Create({.client = o.trainer.client,

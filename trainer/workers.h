@@ -38,7 +38,7 @@ class Workers {
   };
   // Creates the sessions; each receives the parameters as they are before first_step. Errors as Session::Create,
   // Session::Start and ChannelStack::Create.
-  static absl::StatusOr<std::unique_ptr<Workers>> Create(Options options);
+  static absl::StatusOr<std::unique_ptr<Workers>> Create(const Options& options);
 
   int count() const { return static_cast<int>(sessions_.size()); }
   Session& session(int worker) { return *sessions_[static_cast<size_t>(worker)]; }

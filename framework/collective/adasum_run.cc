@@ -15,6 +15,7 @@ constexpr int kAddends = 0, kProducts = 1, kResults = 2;
 // Returns the pairs of nodes that are combined, by level of the tree: those of one level do not depend on each other.
 std::vector<std::vector<LaneAdd>> LevelsOf(const std::vector<AddendNode>& nodes, int lanes) {
   std::vector<LaneRange> present;
+  present.reserve(nodes.size());
   for (const AddendNode& node : nodes) present.push_back(node.lanes);
   std::vector<std::vector<LaneAdd>> levels;
   std::vector<size_t> level_of(nodes.size());

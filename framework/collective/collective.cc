@@ -329,7 +329,7 @@ Collective::PendingPtr Collective::ReduceScatter(Values values, std::vector<int6
   return BeginReduction("reduce_scatter", std::move(values), /*root=*/std::nullopt, std::move(begins), out);
 }
 
-Collective::PendingPtr Collective::AllGather(std::string name, DType dtype, std::vector<int64_t> begins, void* all) {
+Collective::PendingPtr Collective::AllGather(const std::string& name, DType dtype, std::vector<int64_t> begins, void* all) {
   const std::vector<int64_t> shape = {begins.empty() ? 0 : begins.back()};
   v1::CollectiveHeader header = HeaderOf("all_gather", name, TypeName(dtype), shape);
   header.set_slices(HashOf(begins));
@@ -344,7 +344,7 @@ Collective::PendingPtr Collective::AllGather(std::string name, DType dtype, std:
                });
 }
 
-Collective::PendingPtr Collective::AllGatherBytes(std::string name, std::string bytes, std::vector<std::string>* all) {
+Collective::PendingPtr Collective::AllGatherBytes(const std::string& name, std::string bytes, std::vector<std::string>* all) {
   return Begin(HeaderOf("all_gather", name, "bytes", {}), absl::OkStatus(),
                [bytes = std::move(bytes), all, most = options_.message_bytes](Operation* operation, Pending*) {
                  const std::vector<const std::string*> to(static_cast<size_t>(operation->size()), &bytes);
@@ -352,7 +352,7 @@ Collective::PendingPtr Collective::AllGatherBytes(std::string name, std::string 
                });
 }
 
-Collective::PendingPtr Collective::GatherBytes(std::string name, std::string bytes, int root,
+Collective::PendingPtr Collective::GatherBytes(const std::string& name, std::string bytes, int root,
                                                std::vector<std::string>* all) {
   return Begin(HeaderOf("gather", name, "bytes", {}, root), absl::OkStatus(),
                [bytes = std::move(bytes), root, all, most = options_.message_bytes](Operation* operation, Pending*) {
@@ -365,7 +365,7 @@ Collective::PendingPtr Collective::GatherBytes(std::string name, std::string byt
                });
 }
 
-Collective::PendingPtr Collective::AllToAllBytes(std::string name, std::vector<std::string> to,
+Collective::PendingPtr Collective::AllToAllBytes(const std::string& name, std::vector<std::string> to,
                                                  std::vector<std::string>* from) {
   absl::Status refused;
   if (to.size() != static_cast<size_t>(size())) {
@@ -379,10 +379,10 @@ Collective::PendingPtr Collective::AllToAllBytes(std::string name, std::vector<s
                });
 }
 
-Collective::PendingPtr Collective::Broadcast(std::string name, DType dtype, std::vector<int64_t> shape, int root,
+Collective::PendingPtr Collective::Broadcast(const std::string& name, DType dtype, const std::vector<int64_t>& shape, int root,
                                              void* values) {
   const absl::StatusOr<int64_t> count = ElementsOf(shape, dtype);
-  const absl::Status refused = count.status();
+  const absl::Status& refused = count.status();
   const int64_t bytes = count.value_or(0) * static_cast<int64_t>(DTypeSize(dtype));
   return Begin(HeaderOf("broadcast", name, TypeName(dtype), shape, root), refused,
                [root, bytes, values, most = options_.message_bytes](Operation* operation, Pending*) {
@@ -390,7 +390,7 @@ Collective::PendingPtr Collective::Broadcast(std::string name, DType dtype, std:
                });
 }
 
-Collective::PendingPtr Collective::Barrier(std::string name) {
+Collective::PendingPtr Collective::Barrier(const std::string& name) {
   return Begin(HeaderOf("barrier", name, "", {}), absl::OkStatus(), [](Operation* operation, Pending*) {
     std::vector<v1::CollectiveHeader> headers;
     return operation->ExchangeHeaders(&headers);

@@ -120,17 +120,17 @@ class Collective {
   PendingPtr ReduceScatter(Values values, std::vector<int64_t> begins, void* out);
 
   // Rank r has elements [begins[r], begins[r + 1]) of `all` in their place; every rank gets the rest. begins: as above.
-  PendingPtr AllGather(std::string name, DType dtype, std::vector<int64_t> begins, void* all);
+  PendingPtr AllGather(const std::string& name, DType dtype, std::vector<int64_t> begins, void* all);
   // Every rank gets the bytes of each, which may differ in number.
-  PendingPtr AllGatherBytes(std::string name, std::string bytes, std::vector<std::string>* all);
+  PendingPtr AllGatherBytes(const std::string& name, std::string bytes, std::vector<std::string>* all);
   // Rank `root` gets the bytes of each; on others `all` becomes empty.
-  PendingPtr GatherBytes(std::string name, std::string bytes, int root, std::vector<std::string>* all);
+  PendingPtr GatherBytes(const std::string& name, std::string bytes, int root, std::vector<std::string>* all);
   // `to[r]` goes to rank r; `from[r]` becomes what rank r has sent to this one.
-  PendingPtr AllToAllBytes(std::string name, std::vector<std::string> to, std::vector<std::string>* from);
+  PendingPtr AllToAllBytes(const std::string& name, std::vector<std::string> to, std::vector<std::string>* from);
   // The elements of `root` become those of all. `shape` is equal on all ranks.
-  PendingPtr Broadcast(std::string name, DType dtype, std::vector<int64_t> shape, int root, void* values);
+  PendingPtr Broadcast(const std::string& name, DType dtype, const std::vector<int64_t>& shape, int root, void* values);
   // Ends when every rank has begun it.
-  PendingPtr Barrier(std::string name);
+  PendingPtr Barrier(const std::string& name);
 
   // Fails everything under way and everything later, on the other ranks too as far as they can be told. Thread-safe.
   void Abort(const absl::Status& status);

@@ -44,6 +44,7 @@ absl::Status MoveAllToAll(Operation* operation, const std::vector<const std::str
                           std::vector<std::string>* from) {
   const int rank = operation->rank(), size = operation->size();
   std::vector<int64_t> counts;
+  counts.reserve(to.size());
   for (const std::string* bytes : to) counts.push_back(static_cast<int64_t>(bytes->size()));
   RETURN_IF_ERROR(operation->SendHeaders(counts));
   Flows flows(operation, message_bytes);

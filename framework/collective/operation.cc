@@ -150,7 +150,7 @@ absl::Status Operation::WaitFor(Message* message) {
   ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait, kOthersName);
   if (span.event() != nullptr) span.event()->detail = ProfileName(mesh_.Describe(message->peer));
   while (true) {
-    const absl::Status status = message->transfer->Wait(kLook);
+    absl::Status status = message->transfer->Wait(kLook);
     if (status.ok()) {
       message->transfer.reset();
       Moved();

@@ -580,7 +580,7 @@ absl::Status NcclMesh::Move(const Parts& sends, const PinnedBlock* from, const P
   if (receives.bytes > 0) {
     ASSIGN_OR_RETURN(to, memory_.AllocatePinned(receives.bytes));
   }
-  const absl::Status moved = OnDevice(sends, from, receives, to.get());
+  absl::Status moved = OnDevice(sends, from, receives, to.get());
   if (!moved.ok()) {
     // Ends what is queued, before the memory above goes.
     Fail(moved);

@@ -169,7 +169,7 @@ class WireMeshImpl : public WireMesh {
   void Probe();
   void End(const absl::Status& status);
   // Copies a message to its receiver, and answers it.
-  void Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, Unread message);
+  void Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, const Unread& message);
   absl::Status Book(const v1::DeliverRequest& request, Unread* message, std::shared_ptr<Incoming>* to, bool* repeat);
 
   const Options options_;
@@ -274,7 +274,7 @@ void WireMeshImpl::Try(const std::shared_ptr<Outgoing>& message) {
   });
   Slices frame = EncodeFrame(message->header, {std::move(payload)});
   options_.transport->Call(message->peer, Method::kDeliver, std::move(frame), options_.call_timeout,
-                           [state = state_, message](absl::StatusOr<Slices> reply) {
+                           [state = state_, message](const absl::StatusOr<Slices>& reply) {
                              MutexLock lock(&state->mu);
                              NoteAnswer(state.get(), message->peer, reply.status());
                              message->in_flight = false;
@@ -396,11 +396,11 @@ std::unique_ptr<Mesh::Transfer> WireMeshImpl::Receive(int peer, uint64_t tag, vo
       CHECK(of.expected.emplace(tag, expected).second) << "tag " << tag << " is received twice";
     }
   }
-  if (there) Deliver(peer, tag, expected, std::move(message));
+  if (there) Deliver(peer, tag, expected, message);
   return std::make_unique<IncomingTransfer>(state_, peer, tag, std::move(expected));
 }
 
-void WireMeshImpl::Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, Unread message) {
+void WireMeshImpl::Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, const Unread& message) {
   absl::Status status;
   const size_t bytes = TotalSize(message.payload);
   if (bytes != to->bytes) {
@@ -495,7 +495,7 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
   std::shared_ptr<Incoming> to;
   bool repeat = false;
   if (absl::Status booked = Book(request, &message, &to, &repeat); !booked.ok()) return message.reply(booked);
-  if (to != nullptr) return Deliver(request.from(), request.tag(), to, std::move(message));
+  if (to != nullptr) return Deliver(request.from(), request.tag(), to, message);
   if (repeat) return message.reply(Slices());
   // Another try of the message that has just been kept; if its caller still waits, the network has repeated it.
   if (message.reply) message.reply(absl::UnavailableError("another try of the message has taken its place"));
@@ -559,7 +559,7 @@ absl::Status Look(Hello* hello, absl::Duration timeout) {
   absl::Status missing;
   for (std::unique_ptr<Mesh::Transfer>* half : {&hello->receive, &hello->send}) {
     if (*half == nullptr) continue;
-    const absl::Status status = (*half)->Wait(missing.ok() ? timeout : absl::ZeroDuration());
+    absl::Status status = (*half)->Wait(missing.ok() ? timeout : absl::ZeroDuration());
     if (absl::IsDeadlineExceeded(status)) {
       if (!status.message().empty()) hello->last_error = std::string(status.message());
       missing = status;

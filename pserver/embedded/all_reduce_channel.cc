@@ -334,6 +334,7 @@ absl::StatusOr<const float*> AllReduceChannelImpl::SumNode(size_t n, absl::Span<
       absl::MakeSpan(exchange.own[n]).subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.count));
   if (Adasums(exchange)) {
     std::vector<LaneAddend> means;
+    means.reserve(runs.size());
     for (const DenseRun& run : runs) means.push_back({.lanes = run.node, .values = run.values.data()});
     Adasum(v1::FLOAT32, means, lanes_, part.count, sum.data());
   } else {

@@ -80,6 +80,7 @@ absl::StatusOr<std::vector<NetworkInterface>> NetworkInterfaces() {
   }
   ::freeifaddrs(all);
   std::vector<NetworkInterface> interfaces;
+  interfaces.reserve(by_name.size());
   for (auto& [name, interface] : by_name) interfaces.push_back(std::move(interface));
   return interfaces;
 }

@@ -49,7 +49,7 @@ absl::Status WaitForResult(const PassWatch& watch, State& state) {
   absl::Time warned = since;
   while (!state.Wait(std::min({kLook, watch.slow_warning, watch.progress_deadline}))) {
     if (watch.keep_waiting) {
-      const absl::Status wanted = watch.keep_waiting();
+      absl::Status wanted = watch.keep_waiting();
       if (!wanted.ok()) return wanted;
     }
     const absl::Time now = Clock::Real()->Now();
