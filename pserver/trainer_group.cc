@@ -5,12 +5,12 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "proto/trainer.pb.h"
+#include "pserver/cluster/endpoint.h"
 #include "pserver/collective/gloo_mesh.h"
 #include "pserver/collective/nccl_mesh.h"
 #include "pserver/collective/peers.h"
@@ -32,10 +32,6 @@ uint64_t RandomNumber() {
 // All trainers are there and connect at once: one that is not connected by then is dead, or cannot be reached.
 absl::Duration ConnectDeadline(const v1::Deadlines& deadlines) {
   return absl::Seconds(std::min(deadlines.connect_deadline_s(), 2 * deadlines.lease_s() + deadlines.rpc_s()));
-}
-
-std::string PortZero(const std::string& host) {
-  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:0") : absl::StrCat(host, ":0");
 }
 
 absl::StatusOr<std::vector<v1::CollectivePeer>> ExchangePeers(Client* client, const v1::CollectivePeer& own) {
@@ -62,7 +58,7 @@ TrainerGroup::~TrainerGroup() {
 }
 
 absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& waits) {
-  ASSIGN_OR_RETURN(server_, GrpcServer::Start({.endpoint = PortZero(o.host),
+  ASSIGN_OR_RETURN(server_, GrpcServer::Start({.endpoint = JoinHostPort(o.host, 0),
                                                .deliver = [this](const Slices& message, ReplyCallback reply) {
                                                  inbox_.HandleDeliver(message, std::move(reply));
                                                }}));

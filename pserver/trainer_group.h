@@ -27,7 +27,8 @@ class TrainerGroup {
     Client* client = nullptr;
     int trainer_id = 0;
     int trainers = 1;
-    // Address of this machine at which the other trainers reach it. The system chooses the port.
+    // Name or address of this machine at which the other trainers reach it; an IPv6 address without brackets. The
+    // system chooses the port.
     std::string host;
     v1::Comm settings;
     v1::Deadlines deadlines;

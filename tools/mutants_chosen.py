@@ -389,6 +389,20 @@ CHOSEN = [
         "most = std::max(most, std::bit_cast<uint32_t>(in[0]) & 0x7fffffffu);",
     ),
     Chosen("frame-length-not-checked", "framework/wire/frame.cc", "if (length.value > left_) return Cut();", ""),
+    Chosen(
+        "ipv6-host-is-looked-up-with-brackets",
+        "pserver/network/local_address.cc",
+        "to.BareHost().c_str()",
+        "to.host.c_str()",
+        tests=("//tests/pserver/network:local_address_test",),
+    ),
+    Chosen(
+        "ipv6-host-of-a-trainer-keeps-its-brackets",
+        "trainer/trainer_main.cc",
+        "own.BareHost()",
+        "own.host",
+        tests=("//tests/e2e/processes:foreign_launchers_test",),
+    ),
     # Operations among ranks.
     Chosen(
         "collective-lanes-one-after-another",

@@ -245,14 +245,14 @@ absl::Status ChooseInterface(Runtime* r) {
   return absl::OkStatus();
 }
 
-// Returns the address of this machine at which the other trainers reach it.
+// Returns the address of this machine at which the other trainers reach it; an IPv6 address without brackets.
 absl::StatusOr<std::string> HostOf(const ClusterConfig& cluster, const std::string& interface_address) {
   if (!interface_address.empty()) return interface_address;
   if (!cluster.servers_in_trainers) return LocalAddressTowards(cluster.pservers[0]);
   ASSIGN_OR_RETURN(const Endpoint own, ParseEndpoint(cluster.endpoint));
   // A trainer that listens on all interfaces takes the one that leads to another trainer.
   const size_t other = cluster.trainer_id == 0 ? cluster.pservers.size() - 1 : 0;
-  return own.IsWildcard() ? LocalAddressTowards(cluster.pservers[other]) : absl::StatusOr<std::string>(own.host);
+  return own.IsWildcard() ? LocalAddressTowards(cluster.pservers[other]) : absl::StatusOr<std::string>(own.BareHost());
 }
 
 // Makes the one server of a job in this process.

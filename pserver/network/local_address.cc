@@ -42,7 +42,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(to.host.c_str(), absl::StrCat(to.port).c_str(), &hints, &found);
+  const int error = ::getaddrinfo(to.BareHost().c_str(), absl::StrCat(to.port).c_str(), &hints, &found);
   if (error != 0) return absl::UnavailableError(absl::StrCat("host ", to.host, ": ", ::gai_strerror(error)));
   std::string own;
   for (const addrinfo* each = found; each != nullptr && own.empty(); each = each->ai_next) own = OwnEnd(*each);

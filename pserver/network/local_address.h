@@ -8,8 +8,8 @@
 
 namespace weir {
 
-// Returns the address, without a port, from which this machine sends to `endpoint` ("host:port"). Sends nothing.
-// Unavailable: the host is unknown, or no route leads there.
+// Returns the address, without port and brackets, from which this machine sends to `endpoint` ("host:port" or
+// "[IPv6 address]:port"). Sends nothing. Unavailable: the host is unknown, or no route leads there.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& endpoint);
 
 }  // namespace weir

@@ -188,6 +188,42 @@ expect_rc 0 trainer.0 trainer.1
 expect_same
 expect_log trainer.1 "meets 1 others at tcp://localhost:$port"
 
+for backend in GLOO WIRE; do
+  if ! grep -q '^0\{31\}1 ' /proc/net/if_inet6 2>/dev/null; then
+    skip "IPv6, $backend" "this machine has no ::1"
+    continue
+  fi
+  begin "trainers meet at an IPv6 address, $backend"
+  port=$(free_port)
+  for rank in 1 0; do
+    start "trainer.$rank" "$trainer" --job="$job" --threads=1 --trainers=2 --trainer_id="$rank" \
+      --init_method="tcp://[::1]:$port" --set "comm.backend=$backend"
+  done
+  wait_end 60 trainer.0 trainer.1
+  expect_rc 0 trainer.0 trainer.1
+  expect_same
+  begin "a list of IPv6 addresses, $backend"
+  endpoints=[::1]:$(free_port),[::1]:$(free_port)
+  for rank in 0 1; do
+    start "trainer.$rank" "$trainer" --job="$job" --threads=1 --trainer_id="$rank" --pservers="$endpoints" \
+      --set "comm.backend=$backend"
+  done
+  wait_end 60 trainer.0 trainer.1
+  expect_rc 0 trainer.0 trainer.1
+  expect_same
+  begin "a server at an IPv6 address, $backend"
+  endpoints=[::1]:$(free_port)
+  start server.0 "$pserver" --job="$hybrid" --trainers=2 --pservers="$endpoints" --server_id=0 \
+    --set "comm.backend=$backend"
+  for rank in 0 1; do
+    start "trainer.$rank" "$trainer" --job="$hybrid" --threads=1 --trainers=2 --trainer_id="$rank" \
+      --pservers="$endpoints" --set "comm.backend=$backend"
+  done
+  wait_end 60 trainer.0 trainer.1 server.0
+  expect_rc 0 trainer.0 trainer.1 server.0
+  expect_same
+done
+
 begin "Fluid's nccl2 mode"
 endpoints=127.0.0.1:$(free_port),127.0.0.1:$(free_port)
 for rank in 0 1; do
