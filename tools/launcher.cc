@@ -481,7 +481,8 @@ int Launcher::Finish() {
     if (process.last_lines().empty()) Say("  (it said nothing)");
   } else if (!failure_.ok()) {
     code = ExitCodeOf(failure_);
-    Say(std::string(failure_.message()));
+    // Repeated behind the last lines of the processes. Before any of them was started it is the last line already.
+    if (!members_.empty()) Say(std::string(failure_.message()));
   }
   if (stopped_at_once_) code = 128 + stop_signal_;
   const bool chief_done = !done_line_.empty() && failure_.ok() && (code == kExitOk || options_.keep_going);
