@@ -381,6 +381,13 @@ CHOSEN = [
         "",
     ),
     Chosen("explain-without-whole-tables", "transpiler/explain/explain_plan.cc", "dense + whole", "dense"),
+    Chosen(
+        "explain-replies-without-first-samples",
+        "transpiler/explain/step_traffic.cc",
+        "reply.set_first_samples(plan.batch_size());",
+        "",
+        tests=("//tests/e2e:explain_test",),
+    ),
     # The wire.
     Chosen(
         "int8-scale-of-the-first",

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "framework/checkpoint/digest.h"
 #include "framework/collective/sizes.h"
 #include "framework/graph/op_view.h"
-#include "framework/graph/placement.h"
 #include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/tensor/dtype.h"
@@ -25,12 +26,40 @@ constexpr int64_t kStreams = 2, kMessagesUnderWay = 3;
 // Name of the states of schedules in digests (pserver/server/learning_rates.h).
 constexpr char kLearningRateStates[] = "@LR_SCHEDULE";
 
+using Bucket = AllReduceTraffic::Bucket;
+
+// Returns true if rows travel with those that the last bucket has: of the same parameter, each to another trainer.
+bool JoinsRows(const Bucket& last, const std::string& parameter, int trainer) {
+  return last.width > 0 && trainer != kEveryTrainer && last.parameters[0] == parameter &&
+         std::none_of(last.parts.begin(), last.parts.end(),
+                      [trainer](const Bucket::Part& part) { return part.trainer == trainer; });
+}
+
+void AddPart(const v1::PlacedBlock* placed, const std::string& block, Bucket* bucket) {
+  const std::string& parameter = placed == nullptr || !placed->has_trainer() ? block : placed->parameter();
+  Bucket::Part part{.block = block};
+  if (placed != nullptr) {
+    if (placed->has_trainer()) part.trainer = placed->trainer();
+    part.place = static_cast<size_t>(placed->block());
+    part.elements = bucket->width > 0 ? 0 : placed->element_count();
+  }
+  if (bucket->parameters.empty() || bucket->parameters.back() != parameter) {
+    bucket->parameters.push_back(parameter);
+    bucket->blocks.push_back(0);
+  }
+  ++bucket->blocks.back();
+  bucket->elements += part.elements;
+  bucket->parts.push_back(std::move(part));
+}
+
 // Returns the operations that add gradients, in the order in which they begin: that of their last op.
-std::vector<AllReduceTraffic::Bucket> BucketsOf(const v1::ProgramDesc& main) {
+std::vector<Bucket> BucketsOf(const v1::ProgramDesc& main) {
   struct Placed {
-    AllReduceTraffic::Bucket bucket;
+    Bucket bucket;
     int last = 0;  // op
   };
+  std::map<std::string_view, const v1::PlacedBlock*> placed;
+  for (const v1::PlacedBlock& block : main.plan().blocks()) placed[block.name()] = &block;
   std::vector<Placed> all;
   int64_t number = -1;
   size_t filled = 0;  // the bucket of that number
@@ -38,27 +67,43 @@ std::vector<AllReduceTraffic::Bucket> BucketsOf(const v1::ProgramDesc& main) {
     const v1::OpDesc& op = main.blocks(0).ops(i);
     if (op.type() != "all_reduce") continue;
     const v1::OpAttr* const name = FindAttr(op, "block");
+    const std::string block = name == nullptr ? "" : name->s();
+    const auto found = placed.find(block);
+    const v1::PlacedBlock* const of_plan = found == placed.end() ? nullptr : found->second;
     const int width = static_cast<int>(IntOr(op, "width", 0));
-    if (width > 0 || IntOr(op, "bucket", 0) != number) {
-      if (width == 0) {
-        number = IntOr(op, "bucket", 0);
-        filled = all.size();
-      }
-      all.emplace_back().bucket.width = width;
+    if (width > 0) {
+      const bool joins = !all.empty() && of_plan != nullptr && of_plan->has_trainer() &&
+                         JoinsRows(all.back().bucket, of_plan->parameter(), of_plan->trainer());
+      if (!joins) all.emplace_back().bucket.width = width;
+    } else if (IntOr(op, "bucket", 0) != number) {
+      number = IntOr(op, "bucket", 0);
+      filled = all.size();
+      all.emplace_back();
     }
-    Placed& placed = width > 0 ? all.back() : all[filled];
-    placed.last = i;
-    placed.bucket.parameters.push_back(name == nullptr ? "" : name->s());
-    for (const v1::PlacedBlock& block : main.plan().blocks()) {
-      if (width == 0 && block.name() == placed.bucket.parameters.back()) {
-        placed.bucket.elements += block.element_count();
-      }
-    }
+    Placed& into = width > 0 ? all.back() : all[filled];
+    into.last = i;
+    AddPart(of_plan, block, &into.bucket);
   }
   std::sort(all.begin(), all.end(), [](const Placed& a, const Placed& b) { return a.last < b.last; });
-  std::vector<AllReduceTraffic::Bucket> buckets;
-  for (Placed& placed : all) buckets.push_back(std::move(placed.bucket));
+  std::vector<Bucket> buckets;
+  for (Placed& each : all) buckets.push_back(std::move(each.bucket));
   return buckets;
+}
+
+// Returns the bytes of the digests of what a trainer has updated and of its copy of all values.
+size_t CopiedDigestBytes(const v1::ProgramDesc& main) {
+  std::set<std::string> parameters;
+  for (const v1::PlacedBlock& block : main.plan().blocks()) {
+    if (block.server() == kEveryTrainer) parameters.insert(block.parameter());
+  }
+  v1::ControlReply reply;
+  for (const std::string& parameter : parameters) {
+    v1::VariableDigest* const variable = reply.add_variables();
+    variable->set_name(parameter);
+    variable->set_values(1);
+    variable->set_state(1);
+  }
+  return reply.ByteSizeLong();
 }
 
 // Returns the bytes of the digests of what a trainer holds, as it sends them to the others.
@@ -80,9 +125,9 @@ size_t DigestBytes(const v1::ProgramDesc& main) {
   return reply.ByteSizeLong();
 }
 
-double Messages(double bytes) { return std::ceil(bytes / static_cast<double>(kOperationMessageBytes)); }
-
 }  // namespace
+
+double OperationMessages(double bytes) { return std::ceil(bytes / static_cast<double>(kOperationMessageBytes)); }
 
 AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements,
                                    const std::set<std::string>& norms)
@@ -92,10 +137,11 @@ AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_
   averages_ = mode.all_reduce().local_steps() > 0;
   if (averages_) {
     every_steps_ = mode.all_reduce().local_steps();
-    buckets_ = {{.parameters = {}, .elements = replica_elements}};
+    buckets_ = {{.elements = replica_elements}};
     for (const v1::PlacedBlock& block : main.plan().blocks()) {
       if (block.server() != kEveryTrainer) continue;
       buckets_[0].parameters.push_back(block.name());
+      buckets_[0].blocks.push_back(1);
       if (!block.sparse_gradient()) gradient_bytes_ += block.element_count() * kFloatBytes;
     }
   } else {
@@ -112,7 +158,7 @@ AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_
     nodes_.push_back(static_cast<int>(lanes.size()));
     all_nodes_ += nodes_.back();
   }
-  check_bytes_ = DigestBytes(main);
+  check_bytes_ = mode.all_reduce().sharded() ? CopiedDigestBytes(main) : DigestBytes(main);
   v1::NormsRequest given;
   for (const std::string& name : norms) {
     v1::WholeNorm* const norm = given.add_norms();
@@ -139,11 +185,11 @@ FlowSum AllReduceTraffic::Dense(int trainer) const {
       if (t == trainer) {
         sum.bytes_out += others * bytes;
         sum.bytes_in += (all_nodes_ - k) * bytes;
-        sum.messages += others * Messages(bytes);
+        sum.messages += others * OperationMessages(bytes);
       } else {
         sum.bytes_out += k * bytes;
         sum.bytes_in += bytes;
-        sum.messages += k * Messages(bytes);
+        sum.messages += k * OperationMessages(bytes);
       }
     }
   }
@@ -175,16 +221,21 @@ FlowSum AllReduceTraffic::RowsToOne(const Bucket& bucket, const StepRows& rows) 
   FlowSum sum;
   const auto found = rows.find(bucket.parameters[0]);
   if (found == rows.end()) return sum;
-  for (const std::vector<double>& of_block : found->second.pushed) {
-    for (const double of_node : of_block) {
-      if (of_node < 0.5) continue;
-      // Ids, and values up to a multiple of 8 bytes.
-      const double values = of_node * bucket.width * kFloatBytes;
-      sum.bytes_out += kNodeHeaderBytes + 8 * of_node + 8 * std::ceil(values / 8);
-      sum.rows += of_node;
-    }
+  for (const std::vector<double>& of_block : found->second.pushed) sum += RowsOfBlock(bucket.width, of_block);
+  sum.messages = OperationMessages(sum.bytes_out);
+  return sum;
+}
+
+FlowSum AllReduceTraffic::RowsOfBlock(int width, const std::vector<double>& by_node) {
+  FlowSum sum;
+  for (const double of_node : by_node) {
+    if (of_node < 0.5) continue;
+    // Ids, and values up to a multiple of 8 bytes.
+    const double values = of_node * width * kFloatBytes;
+    sum.bytes_out += kNodeHeaderBytes + 8 * of_node + 8 * std::ceil(values / 8);
+    sum.rows += of_node;
   }
-  sum.messages = Messages(sum.bytes_out);
+  sum.messages = OperationMessages(sum.bytes_out);
   return sum;
 }
 
@@ -224,15 +275,19 @@ int64_t AllReduceTraffic::BufferBytes(int trainer) const {
     const size_t t = static_cast<size_t>(trainer);
     largest = std::max(largest, (begins[t + 1] - begins[t]) * static_cast<int64_t>(value_bytes_));
   }
-  const int64_t arriving = (all_nodes_ - nodes(trainer)) * std::min(largest, kOperationMessageBytes);
-  return bytes + kStreams * kMessagesUnderWay * arriving;
+  return bytes + ArrivingBytes(trainer, largest);
+}
+
+int64_t AllReduceTraffic::ArrivingBytes(int trainer, int64_t slice) const {
+  return kStreams * kMessagesUnderWay * (all_nodes_ - nodes(trainer)) * std::min(slice, kOperationMessageBytes);
 }
 
 FlowSum AllReduceTraffic::Check() const {
   const double others = trainers_ - 1;
   const double bytes = others * static_cast<double>(kOperationHeaderBytes + check_bytes_);
-  return {
-      .messages = others * (1 + Messages(static_cast<double>(check_bytes_))), .bytes_out = bytes, .bytes_in = bytes};
+  return {.messages = others * (1 + OperationMessages(static_cast<double>(check_bytes_))),
+          .bytes_out = bytes,
+          .bytes_in = bytes};
 }
 
 }  // namespace weir

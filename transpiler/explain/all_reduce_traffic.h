@@ -1,5 +1,6 @@
 // Exchange of one step among trainers that hold all dense parameters (distribute.dense is ALL_REDUCE), planned as
 // pserver/embedded and framework/collective do it: operations, and the messages of each. Every lane has examples.
+// Where trainers share the updates out, transpiler/explain/sharded_traffic.h plans the messages.
 #ifndef WEIR_TRANSPILER_EXPLAIN_ALL_REDUCE_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_ALL_REDUCE_TRAFFIC_H_
 
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/graph/placement.h"
 #include "proto/program.pb.h"
 #include "transpiler/explain/step_traffic.h"
 
@@ -28,7 +30,16 @@ class AllReduceTraffic {
   // An operation of a step: the dense gradients of a bucket, or the gradient rows of one parameter; with local_sgd the
   // average of the replicas.
   struct Bucket {
+    // A block whose gradient is in the bucket.
+    struct Part {
+      std::string block;
+      int trainer = kEveryTrainer;  // that updates it
+      size_t place = 0;             // among the blocks of its parameter
+      int64_t elements = 0;         // of dense values
+    };
     std::vector<std::string> parameters;
+    std::vector<int> blocks;  // number of parts of each parameter
+    std::vector<Part> parts;
     int64_t elements = 0;  // of dense values
     int width = 0;         // > 0: rows
   };
@@ -44,8 +55,11 @@ class AllReduceTraffic {
   size_t value_bytes() const { return value_bytes_; }
   // Returns local_sgd.every_steps, the steps between two averages; 0 without local_sgd.
   int64_t average_every_steps() const { return averages_ ? every_steps_ : 0; }
-  // Returns the number of addends that a trainer brings to a sum (k).
+  // Returns the number of addends that a trainer brings to a sum (k), and of those of all trainers.
   int nodes(int trainer) const { return nodes_[static_cast<size_t>(trainer)]; }
+  int all_nodes() const { return all_nodes_; }
+  // Returns the number of lanes of each addend.
+  const std::vector<int>& node_lanes(int trainer) const { return node_lanes_[static_cast<size_t>(trainer)]; }
 
   // Return what a trainer sends and receives in a mean step: dense values; headers of all operations.
   FlowSum Dense(int trainer) const;
@@ -55,6 +69,10 @@ class AllReduceTraffic {
   FlowSum Norms(int trainer) const;
   // Returns what a trainer sends one other for these gradient rows of its own; of a bucket of rows.
   FlowSum RowsToOne(const Bucket& bucket, const StepRows& rows) const;
+  // Returns the messages and the bytes of gradient rows of one block, by node of the sender's lanes.
+  static FlowSum RowsOfBlock(int width, const std::vector<double>& by_node);
+  // Returns the bytes of the norms that the first trainer gives to the others in a step; 0: there are none.
+  double norm_bytes() const { return norm_bytes_; }
 
   // Return the bytes that a rank sends for the dense values of a mean step: (k + 1)(p - 1)/p V, and 2 (p - 1)/p V as a
   // ring would.
@@ -67,6 +85,8 @@ class AllReduceTraffic {
 
   // Returns the most bytes of memory of a trainer for sums on their way.
   int64_t BufferBytes(int trainer) const;
+  // Returns the bytes of a trainer for addends that arrive: of all others, for a slice of so many bytes.
+  int64_t ArrivingBytes(int trainer, int64_t slice) const;
   // Returns what a trainer sends and receives when the replicas are compared, before the first step and at each
   // checkpoint.
   FlowSum Check() const;
@@ -85,8 +105,11 @@ class AllReduceTraffic {
   int all_nodes_ = 0;
   std::vector<Bucket> buckets_;
   size_t check_bytes_ = 0;  // of a trainer's digests
-  double norm_bytes_ = 0;   // of the norms of a step; 0: there are none
+  double norm_bytes_ = 0;
 };
+
+// Returns the number of messages of so many bytes to one other trainer.
+double OperationMessages(double bytes);
 
 }  // namespace weir
 

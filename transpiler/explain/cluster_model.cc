@@ -119,6 +119,9 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
     elements += placed.element_count() + state.bytes / kFloatBytes;
   }
   all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements, NormsWithTables());
+  if (!ModeOf(trainer_.main).all_reduce().sharded()) return;
+  const auto rounds = [this](const std::string& parameter) { return NormRounds(parameter); };
+  sharded_ = std::make_unique<ShardedTraffic>(plan(), *all_reduce_, rounds, NormsWithTables());
 }
 
 void ClusterModel::AddStep(const StepInput* input) {
@@ -137,14 +140,7 @@ void ClusterModel::AddStep(const StepInput* input) {
         group.flows += flows[s].Times(times);
         server_flows_[s] += flows[s].Times(times);
       }
-      if (all_reduce_ != nullptr) {
-        for (const AllReduceTraffic::Bucket& bucket : all_reduce_->buckets()) {
-          if (bucket.width == 0) continue;
-          const FlowSum sent = all_reduce_->RowsToOne(bucket, rows);
-          group.row_exchange += sent.Times(together);
-          row_bytes_[bucket.parameters[0]] += sent.bytes_out * together;
-        }
-      }
+      AddExchange(&group, t, together, rows);
       for (const auto& [name, of] : rows) {
         TargetRows& peak = group.peak[name];
         peak.distinct = std::max(peak.distinct, of.distinct);
@@ -169,12 +165,34 @@ void ClusterModel::AddStep(const StepInput* input) {
       for (const auto& [name, bytes] : id_bytes) group.id_bytes[name] = std::max(group.id_bytes[name], bytes);
     }
   }
+  AddUpdates(input);
+}
+
+void ClusterModel::AddExchange(Group* group, int first, int count, const StepRows& rows) {
+  if (all_reduce_ == nullptr) return;
+  if (sharded_ != nullptr) return sharded_->AddRows(first, count, rows);
+  for (const AllReduceTraffic::Bucket& bucket : all_reduce_->buckets()) {
+    if (bucket.width == 0) continue;
+    const FlowSum sent = all_reduce_->RowsToOne(bucket, rows);
+    group->row_exchange += sent.Times(count);
+    row_bytes_[bucket.parameters[0]] += sent.bytes_out * count;
+  }
+}
+
+void ClusterModel::AddUpdates(const StepInput* input) {
+  std::map<std::string, double, std::less<>> blocks;
   for (const SparseTarget& target : traffic_.targets()) {
-    const std::vector<double> rows = traffic_.UpdatedRows(target, input);
+    const std::vector<double> places = traffic_.UpdatedPlaces(target, input);
+    const std::vector<double> rows = traffic_.ByServer(target, places);
     std::vector<double>& sum = updated_[target.parameter];
     sum.resize(rows.size(), 0);
     for (size_t s = 0; s < rows.size(); ++s) sum[s] += rows[s];
+    if (sharded_ == nullptr || target.table) continue;
+    for (size_t p = 0; p < places.size(); ++p) blocks[target.blocks[p].name] = places[p];
   }
+  if (sharded_ == nullptr) return;
+  for (const auto& [name, rows] : blocks) updated_blocks_[name] += rows;
+  sharded_->AddUpdates(blocks);
 }
 
 double ClusterModel::RowsOfStep(const std::string& parameter) const {
@@ -270,12 +288,14 @@ int64_t ClusterModel::StateBytes(const Update& update, const v1::VarDesc& param,
 double ClusterModel::GradientRows(const v1::PlacedBlock& placed) const {
   const auto updated = updated_.find(placed.parameter());
   if (!placed.sparse_gradient() || updated == updated_.end()) return -1;
+  const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
+  const auto own = updated_blocks_.find(placed.name());
+  if (own != updated_blocks_.end()) return own->second / steps;
   int64_t on_server = 0;
   for (const v1::PlacedBlock& other : plan().blocks()) {
     if (other.parameter() == placed.parameter() && other.server() == placed.server())
       on_server += other.element_count();
   }
-  const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
   return updated->second[OwnerIndex(placed.server())] / steps * static_cast<double>(placed.element_count()) /
          static_cast<double>(std::max<int64_t>(1, on_server));
 }
@@ -312,12 +332,13 @@ std::vector<v1::ExplainedServer> ClusterModel::Owners() const {
     block->set_bytes(placed.element_count() * kFloatBytes);
     block->set_state_bytes(state.bytes);
     block->set_sparse_gradient(placed.sparse_gradient());
+    if (placed.has_trainer()) block->set_trainer(placed.trainer());
     server.set_parameters(server.parameters() + placed.element_count());
-    server.set_bytes_at_rest(server.bytes_at_rest() + block->bytes() + state.bytes);
+    server.set_bytes_at_rest(server.bytes_at_rest() + block->bytes() + (placed.has_trainer() ? 0 : state.bytes));
     flops[s] += state.flops;
     touched[s] += state.touched;
     if (grad_rows > 0) rows[s] += grad_rows;
-    add_rates(placed.parameter(), s);
+    if (!placed.has_trainer()) add_rates(placed.parameter(), s);
   }
   for (const v1::PlacedTable& table : plan().tables()) {
     const auto updated = updated_.find(table.name());
@@ -529,25 +550,31 @@ std::set<std::string> ClusterModel::NormsWithTables() const {
   return names;
 }
 
+std::vector<std::set<std::string>> ClusterModel::NormRounds(const std::string& parameter) const {
+  std::vector<std::set<std::string>> rounds;
+  const auto found = updates_.find(parameter);
+  if (found == updates_.end()) return rounds;
+  bool before = false;
+  for (const Update& update : found->second) {
+    const bool norm = update.op.type() == "whole_norm";
+    if (norm && !before) rounds.emplace_back();
+    before = norm;
+    if (!norm) continue;
+    const v1::OpAttr* const name = FindAttr(update.op, "name");
+    rounds.back().insert(name == nullptr ? "" : name->s());
+  }
+  return rounds;
+}
+
 FlowSum ClusterModel::Norms() const {
   FlowSum sum;
   if (plan().servers() < 2 && NormsWithTables().empty()) return sum;
-  // names[server][round]: norms whose sums the server contributes in that round. Consecutive norm ops share a round.
+  // names[server][round]: norms whose sums the server contributes in that round.
   std::vector<std::vector<std::set<std::string>>> names(static_cast<size_t>(plan().servers()));
   const auto add = [&](const std::string& parameter, size_t server) {
-    const auto found = updates_.find(parameter);
-    if (found == updates_.end()) return;
-    size_t round = 0;
-    bool before = false;
-    for (const Update& update : found->second) {
-      const bool norm = update.op.type() == "whole_norm";
-      if (before && !norm) ++round;
-      before = norm;
-      if (!norm) continue;
-      if (names[server].size() <= round) names[server].resize(round + 1);
-      const v1::OpAttr* name = FindAttr(update.op, "name");
-      names[server][round].insert(name == nullptr ? "" : name->s());
-    }
+    const std::vector<std::set<std::string>> rounds = NormRounds(parameter);
+    if (names[server].size() < rounds.size()) names[server].resize(rounds.size());
+    for (size_t r = 0; r < rounds.size(); ++r) names[server][r].insert(rounds[r].begin(), rounds[r].end());
   };
   for (const v1::PlacedBlock& block : plan().blocks()) {
     // A trainer's own parts of a norm are there already.
@@ -606,6 +633,14 @@ std::vector<v1::ExplainedTrainer> ClusterModel::Trainers() const {
 }
 
 v1::TrainerExchange ClusterModel::ExchangeOf(const Group& group) const {
+  if (sharded_ != nullptr) {
+    const auto sent = [this](int t) { return sharded_->FlowsOf(t).Total().bytes_out; };
+    int most = group.first;
+    for (int t = group.first + 1; t < group.first + group.count; ++t) {
+      if (sent(t) > sent(most)) most = t;
+    }
+    return sharded_->ExchangeOf(most, link_);
+  }
   const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
   const double others = plan().trainers() - 1;
   FlowSum all_rows;  // that every trainer sends one other
@@ -659,17 +694,56 @@ std::optional<v1::AllReduced> ClusterModel::AllReduces() const {
     v1::ExplainedBucket* const to = all.add_bucket();
     for (const std::string& parameter : bucket.parameters) to->add_parameters(parameter);
     to->set_row_width(bucket.width);
+    if (sharded_ != nullptr) to->mutable_blocks()->Add(bucket.blocks.begin(), bucket.blocks.end());
     const auto rows = row_bytes_.find(bucket.parameters[0]);
     if (bucket.width == 0) {
       to->set_bytes(static_cast<double>(bucket.elements * static_cast<int64_t>(all_reduce_->value_bytes())));
+    } else if (sharded_ != nullptr) {
+      to->set_bytes(sharded_->RowBytes(bucket.parameters[0]));
     } else if (rows != row_bytes_.end()) {
       to->set_bytes(rows->second / trainer_steps);
     }
   }
+  for (v1::UpdateShare& share : Shares(all.replica())) *all.add_share() = std::move(share);
+  const auto sent = [&](int t) {
+    return sharded_ == nullptr ? all_reduce_->DirectBytes(t) : all.share(t).step().bytes_out();
+  };
   for (int t = 1; t < plan().trainers(); ++t) {
-    if (all_reduce_->DirectBytes(t) > all_reduce_->DirectBytes(all.largest_trainer())) all.set_largest_trainer(t);
+    if (sent(t) > sent(all.largest_trainer())) all.set_largest_trainer(t);
   }
   return all;
+}
+
+std::vector<v1::UpdateShare> ClusterModel::Shares(const v1::ExplainedServer& replica) const {
+  std::vector<v1::UpdateShare> shares;
+  if (sharded_ == nullptr) return shares;
+  shares.resize(static_cast<size_t>(plan().trainers()));
+  std::vector<std::set<std::string>> rates(shares.size());
+  for (int b = 0; b < replica.block_size(); ++b) {
+    const v1::ExplainedBlock& block = replica.block(b);
+    const auto t = static_cast<size_t>(block.trainer());
+    v1::UpdateShare& share = shares[t];
+    share.set_blocks(share.blocks() + 1);
+    share.set_value_bytes(share.value_bytes() + block.bytes());
+    share.set_state_bytes(share.state_bytes() + block.state_bytes());
+    const auto rows = updated_blocks_.find(block.name());
+    const double changed =
+        rows == updated_blocks_.end() ? -1 : rows->second / static_cast<double>(std::max<int64_t>(1, steps_));
+    if (changed > 0) share.set_rows_updated(share.rows_updated() + changed);
+    const absl::Span<const int64_t> dims(block.dims().data(), static_cast<size_t>(block.dims_size()));
+    share.set_flops(share.flops() + UpdatesOf(block.parameter(), dims, changed).flops);
+    const auto updates = updates_.find(block.parameter());
+    if (updates == updates_.end()) continue;
+    for (const Update& update : updates->second) rates[t].insert(InputOf(update.op, "LearningRate"));
+  }
+  for (size_t t = 0; t < shares.size(); ++t) {
+    rates[t].erase("");
+    const int64_t own =
+        shares[t].value_bytes() + shares[t].state_bytes() + kFloatBytes * static_cast<int64_t>(rates[t].size());
+    shares[t].set_bytes_at_rest(own + replica.bytes_at_rest());
+    sharded_->FillShare(static_cast<int>(t), &shares[t]);
+  }
+  return shares;
 }
 
 }  // namespace weir

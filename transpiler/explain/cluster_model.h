@@ -18,6 +18,7 @@
 #include "proto/job.pb.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/explain/all_reduce_traffic.h"
+#include "transpiler/explain/sharded_traffic.h"
 #include "transpiler/explain/traffic.h"
 
 namespace weir {
@@ -81,9 +82,16 @@ class ClusterModel {
   // Returns the owners of dense blocks and tables: the servers, then what every trainer holds.
   std::vector<v1::ExplainedServer> Owners() const;
   size_t OwnerIndex(int server) const;
+  // Returns the names of the norms that the update of a parameter takes, by round: consecutive norm ops share a round.
+  std::vector<std::set<std::string>> NormRounds(const std::string& parameter) const;
   // Returns the names of norms over dense parameters that trainers hold and tables.
   std::set<std::string> NormsWithTables() const;
   v1::TrainerExchange ExchangeOf(const Group& group) const;
+  // Returns what each trainer updates; empty unless they share the updates out.
+  std::vector<v1::UpdateShare> Shares(const v1::ExplainedServer& replica) const;
+  // Adds the gradient rows that trainers [first, first + count) exchange in a step.
+  void AddExchange(Group* group, int first, int count, const StepRows& rows);
+  void AddUpdates(const StepInput* input);
 
   const v1::VarDesc* SingleVar(const std::string& name) const;
   // Returns state and cost of the updates of `dims` of a parameter; `grad_rows` < 0: a dense gradient.
@@ -120,6 +128,9 @@ class ClusterModel {
   std::vector<ServerFlows> server_flows_;               // sums over steps and trainers
   std::map<std::string, std::vector<double>> updated_;  // rows by parameter and owner, summed over steps
   std::unique_ptr<const AllReduceTraffic> all_reduce_;  // null: servers hold the dense parameters
+  std::unique_ptr<ShardedTraffic> sharded_;             // null: trainers do not share the updates out
+  // Where they do: rows by block, summed over steps.
+  std::map<std::string, double, std::less<>> updated_blocks_;
   std::map<std::string, double> row_bytes_;  // to one other trainer, by parameter, summed over steps and trainers
   int64_t steps_ = 0;
 };

@@ -348,10 +348,6 @@ class ExplainerImpl : public Explainer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Explainer>> Explainer::Create(const Job& job, const Link& link) {
-  if (ShardsUpdates(job.config.distribute())) {
-    return job.positions.Error("distribute.update",
-                               "SHARDED has no explanation yet: --print=plan says what each trainer holds and sends");
-  }
   auto explainer = std::make_unique<ExplainerImpl>(job, link);
   RETURN_IF_ERROR(explainer->Init());
   return std::unique_ptr<Explainer>(std::move(explainer));

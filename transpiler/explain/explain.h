@@ -40,6 +40,9 @@ std::string ExplanationText(const v1::Explanation& explanation);
 absl::StatusOr<std::string> ExplanationJson(const v1::Explanation& explanation);
 std::string ExplanationHtml(const v1::Explanation& explanation);
 
+// Returns the parameters of a bucket, with the number of their blocks: "deep.w (4 blocks), deep.b".
+std::string BucketParameters(const v1::ExplainedBucket& bucket);
+
 // Return "4.0 MiB", "512 B"; "12.5 k", "480"; "12.5 kflop", "480 flop"; "1.25 s", "3.1 ms", "40 us".
 std::string HumanBytes(double bytes);
 std::string HumanCount(double count);

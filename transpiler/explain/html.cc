@@ -17,6 +17,8 @@ namespace {
 
 // Ops drawn of one program; a line counts the rest.
 constexpr int kDrawnOps = 400;
+// Rows of the tables of trainers, and of blocks that trainers share out; the JSON form has all.
+constexpr int kTrainerRows = 64, kBlockRows = 200;
 
 constexpr char kStyle[] = R"css(
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1100px; padding: 0 1rem; color: #1c2530;
@@ -219,18 +221,23 @@ std::string Servers(const v1::Explanation& e) {
 std::string Exchange(const v1::TrainerExchange& exchange, const v1::AllReduced& all) {
   std::string table = "<table>\n" + Cells({"a step", "messages", "to trainers", "from trainers", ""}, "th");
   table += FlowRow(all.average_every_steps() > 0 ? "averages" : "dense", exchange.dense());
-  if (exchange.rows().messages() > 0) table += FlowRow("rows", exchange.rows());
+  const auto moves = [](const v1::Flow& flow) { return flow.messages() > 0 || flow.bytes_in() > 0; };
+  if (moves(exchange.rows())) table += FlowRow("rows", exchange.rows());
+  const bool shared_out = exchange.has_trainer();
+  if (shared_out) table += FlowRow("values", exchange.values());
+  if (moves(exchange.updated_rows())) table += FlowRow("updated rows", exchange.updated_rows());
   table += FlowRow("headers", exchange.headers());
   if (exchange.has_norms()) table += FlowRow("norms", exchange.norms());
   table += FlowRow("together", exchange.total()) + "</table>\n";
-  return absl::StrCat(table, "<p>k = ", exchange.nodes(), ": (k+1)(p-1)/p V is ", HumanBytes(exchange.direct_bytes()),
-                      ", ", HumanSeconds(exchange.direct_seconds()),
-                      absl::StrFormat(" on %g Gbit/s and %g us", all.link_gbit(), all.link_us()),
-                      "; a ring would send ", HumanBytes(exchange.ring_bytes()), " in ",
-                      HumanSeconds(exchange.ring_seconds()),
-                      ". Buffers: ", HumanBytes(static_cast<double>(exchange.buffer_bytes())),
-                      ". Comparison of the replicas: ", HumanBytes(exchange.check().bytes_out()),
-                      ", before the first step and at each checkpoint.</p>\n");
+  return absl::StrCat(
+      table, "<p>", shared_out ? absl::StrCat("Trainer ", exchange.trainer(), ", k = ") : "k = ", exchange.nodes(),
+      ": ", shared_out ? "k(V-S) + (p-1)S" : "(k+1)(p-1)/p V", " is ", HumanBytes(exchange.direct_bytes()), ", ",
+      HumanSeconds(exchange.direct_seconds()),
+      absl::StrFormat(" on %g Gbit/s and %g us", all.link_gbit(), all.link_us()), "; a ring would send ",
+      HumanBytes(exchange.ring_bytes()), " in ", HumanSeconds(exchange.ring_seconds()),
+      ". Buffers: ", HumanBytes(static_cast<double>(exchange.buffer_bytes())),
+      ". Comparison of the replicas: ", HumanBytes(exchange.check().bytes_out()),
+      ", before the first step and at each checkpoint.</p>\n");
 }
 
 std::string Trainer(const v1::ExplainedTrainer& trainer, const v1::Explanation& e) {
@@ -281,31 +288,68 @@ std::string Trainers(const v1::Explanation& e) {
   return text;
 }
 
+// Returns a table of what each trainer updates.
+std::string Shares(const v1::AllReduced& all) {
+  if (all.share().empty()) return "";
+  std::string text = "<table>\n" + Cells({"trainer", "blocks", "values", "state", "at rest with its copy", "buffers",
+                                          "updates", "messages", "to trainers", "from trainers"},
+                                         "th");
+  for (int t = 0; t < std::min(kTrainerRows, all.share_size()); ++t) {
+    const v1::UpdateShare& share = all.share(t);
+    text += Cells(
+        {absl::StrCat(share.trainer()), absl::StrCat(share.blocks()),
+         HumanBytes(static_cast<double>(share.value_bytes())), HumanBytes(static_cast<double>(share.state_bytes())),
+         HumanBytes(static_cast<double>(share.bytes_at_rest())), HumanBytes(static_cast<double>(share.buffer_bytes())),
+         HumanFlops(share.flops()), HumanCount(share.step().messages()), HumanBytes(share.step().bytes_out()),
+         HumanBytes(share.step().bytes_in())},
+        "td");
+  }
+  text += "</table>\n";
+  if (all.share_size() > kTrainerRows) {
+    absl::StrAppend(&text, "<p class=\"dim\">The first ", kTrainerRows, " of ", all.share_size(),
+                    " trainers are listed.</p>\n");
+  }
+  return text;
+}
+
 std::string AllReduced(const v1::Explanation& e) {
   if (!e.has_all_reduced()) return "";
   const v1::AllReduced& all = e.all_reduced();
   std::string text = absl::StrCat(
       "<h2>Every trainer</h2>\n<p>", HumanCount(static_cast<double>(all.replica().parameters())), " parameters in ",
       all.replica().block_size(), " blocks, ", HumanBytes(static_cast<double>(all.replica().bytes_at_rest())),
-      " at rest with optimizer state. ",
+      all.share().empty() ? " at rest with optimizer state. "
+                          : ": a copy; each trainer has the state of its share beside it. ",
       all.average_every_steps() > 0 ? absl::StrCat("Every ", all.average_every_steps(), " steps the average of ")
                                     : std::string("A step adds "),
       HumanBytes(static_cast<double>(all.dense_bytes())), ". Trainer ", all.largest_trainer(), " sends most.</p>\n");
   text += "<table>\n" + Cells({"operation", "parameters", "bytes"}, "th");
   for (int i = 0; i < all.bucket_size(); ++i) {
     const v1::ExplainedBucket& bucket = all.bucket(i);
-    text += Cells({absl::StrCat(i), absl::StrJoin(bucket.parameters(), ", "),
+    text += Cells({absl::StrCat(i), BucketParameters(bucket),
                    absl::StrCat(bucket.row_width() > 0 && e.at_most() ? "at most " : "", HumanBytes(bucket.bytes()),
                                 bucket.row_width() > 0 ? " of rows" : "")},
                   "td");
   }
-  text += "</table>\n<table>\n" + Cells({"block", "dims", "values", "state"}, "th");
-  for (const v1::ExplainedBlock& block : all.replica().block()) {
-    text += Cells({block.name(), absl::StrJoin(block.dims(), " x "), HumanBytes(static_cast<double>(block.bytes())),
-                   HumanBytes(static_cast<double>(block.state_bytes()))},
-                  "td");
+  text += "</table>\n" + Shares(all);
+  std::vector<std::string> title = {"block", "dims", "values", "state"};
+  if (!all.share().empty()) title.push_back("trainer");
+  absl::StrAppend(&text, "<table>\n", Cells(title, "th"));
+  const int shown = all.share().empty() ? all.replica().block_size() : std::min(kBlockRows, all.replica().block_size());
+  for (int b = 0; b < shown; ++b) {
+    const v1::ExplainedBlock& block = all.replica().block(b);
+    std::vector<std::string> cells = {block.name(), absl::StrJoin(block.dims(), " x "),
+                                      HumanBytes(static_cast<double>(block.bytes())),
+                                      HumanBytes(static_cast<double>(block.state_bytes()))};
+    if (block.has_trainer()) cells.push_back(absl::StrCat(block.trainer()));
+    text += Cells(cells, "td");
   }
-  return text + "</table>\n";
+  text += "</table>\n";
+  if (shown < all.replica().block_size()) {
+    absl::StrAppend(&text, "<p class=\"dim\">The first ", shown, " of ", all.replica().block_size(),
+                    " blocks are listed.</p>\n");
+  }
+  return text;
 }
 
 std::string Tables(const v1::Explanation& e) {

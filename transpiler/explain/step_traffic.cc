@@ -41,6 +41,7 @@ v1::PullReply SomePullReply(const v1::Plan& plan) {
   reply.set_skipped(false);
   reply.set_stop(false);
   reply.set_samples(plan.batch_size());
+  if (plan.sync()) reply.set_first_samples(plan.batch_size());
   reply.set_checksum(1);
   return reply;
 }
@@ -277,6 +278,7 @@ void StepTraffic::FinishSends() {
   for (Server& server : servers_) {
     v1::PushRequest header;
     header.set_samples(std::max<int64_t>(1, plan_.batch_size() / std::max(1, plan_.trainers())));
+    if (plan_.sync()) header.set_first_samples(header.samples());
     header.set_verdict(v1::APPLY);
     header.set_stop_requested(false);
     SendPart(std::move(header), std::exchange(server.gathered, PushPart()), /*last=*/true, &server);

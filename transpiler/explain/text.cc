@@ -1,6 +1,8 @@
 // The explanation for people.
 #include <algorithm>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,8 +12,14 @@
 namespace weir {
 namespace {
 
+// Lines of a list, groups of trainers, and trainers with a line each; the JSON form has all.
+constexpr int kMostLines = 48, kMostGroups = 8, kMostShares = 8;
+
+// Returns "    and 12 more\n" if a list of so many lines is not printed to the end.
+std::string MoreText(int size, int most) { return size > most ? absl::StrCat("    and ", size - most, " more\n") : ""; }
+
 std::string FlowText(const char* what, const v1::Flow& flow, const char* most) {
-  if (flow.messages() == 0) return "";
+  if (flow.messages() == 0 && flow.bytes_in() == 0) return "";
   std::string text = absl::StrFormat("    %-12s %6s messages, %10s out, %10s in", what, HumanCount(flow.messages()),
                                      HumanBytes(flow.bytes_out()), HumanBytes(flow.bytes_in()));
   if (flow.rows() > 0) absl::StrAppend(&text, ", ", most, HumanCount(flow.rows()), " rows");
@@ -40,6 +48,72 @@ std::string BlocksText(const std::string& owner, const v1::ExplainedServer& serv
   return text;
 }
 
+// Returns the parameters of which trainers update a share each.
+std::string SharedOutText(const v1::ExplainedServer& replica) {
+  struct Parameter {
+    std::string name;
+    int blocks = 0;
+    int64_t bytes = 0, state_bytes = 0;
+    bool rows = false;
+  };
+  std::vector<Parameter> parameters;
+  for (const v1::ExplainedBlock& block : replica.block()) {
+    if (parameters.empty() || parameters.back().name != block.parameter()) {
+      parameters.push_back({.name = block.parameter(), .rows = block.sparse_gradient()});
+    }
+    Parameter& parameter = parameters.back();
+    ++parameter.blocks;
+    parameter.bytes += block.bytes();
+    parameter.state_bytes += block.state_bytes();
+  }
+  std::string text =
+      absl::StrCat("every trainer: a copy of ", HumanCount(static_cast<double>(replica.parameters())), " parameters, ",
+                   HumanBytes(static_cast<double>(replica.bytes_at_rest())), "; their updates are shared out\n");
+  const int size = static_cast<int>(parameters.size());
+  for (int p = 0; p < std::min(size, kMostLines); ++p) {
+    const Parameter& parameter = parameters[static_cast<size_t>(p)];
+    absl::StrAppend(&text, "    ", parameter.name, " in ", parameter.blocks,
+                    parameter.blocks == 1 ? " block, " : " blocks, ", HumanBytes(static_cast<double>(parameter.bytes)),
+                    " + ", HumanBytes(static_cast<double>(parameter.state_bytes)), " state",
+                    parameter.rows ? ", gradient by rows" : "", "\n");
+  }
+  return text + MoreText(size, kMostLines);
+}
+
+std::string ShareText(const v1::UpdateShare& share, const char* most) {
+  std::string text =
+      absl::StrCat("    trainer ", share.trainer(), " updates ", share.blocks(),
+                   share.blocks() == 1 ? " block, " : " blocks, ", HumanBytes(static_cast<double>(share.value_bytes())),
+                   " + ", HumanBytes(static_cast<double>(share.state_bytes())), " state, ", HumanFlops(share.flops()));
+  if (share.rows_updated() > 0) absl::StrAppend(&text, ", ", most, HumanCount(share.rows_updated()), " rows");
+  absl::StrAppend(&text, "; at rest with its copy ", HumanBytes(static_cast<double>(share.bytes_at_rest())), "; ",
+                  HumanCount(share.step().messages()), " messages, ", HumanBytes(share.step().bytes_out()), " out, ",
+                  HumanBytes(share.step().bytes_in()), " in\n");
+  return text;
+}
+
+// Returns a line for each trainer, or if there are many for those with the least and the most.
+std::string SharesText(const v1::AllReduced& all, const char* most) {
+  std::string text = "  a trainer updates its share, and exchanges in a step:\n";
+  if (all.share_size() <= kMostShares) {
+    for (const v1::UpdateShare& share : all.share()) text += ShareText(share, most);
+    return text;
+  }
+  const auto by_state = [](const v1::UpdateShare& a, const v1::UpdateShare& b) {
+    return a.state_bytes() < b.state_bytes();
+  };
+  const auto [least, largest] = std::minmax_element(all.share().begin(), all.share().end(), by_state);
+  double state = 0, out = 0;
+  for (const v1::UpdateShare& share : all.share()) {
+    state += static_cast<double>(share.state_bytes());
+    out += share.step().bytes_out();
+  }
+  absl::StrAppend(&text, "    ", all.share_size(), " trainers, in the mean ", HumanBytes(state / all.share_size()),
+                  " state and ", HumanBytes(out / all.share_size()), " out; least state, most state, most out:\n");
+  return absl::StrCat(text, ShareText(*least, most), ShareText(*largest, most),
+                      ShareText(all.share(all.largest_trainer()), most));
+}
+
 std::string UpdatesText(const v1::ExplainedServer& server, const char* most) {
   std::string text = absl::StrCat("    updates      ", HumanFlops(server.flops()));
   if (server.rows_updated() > 0) absl::StrAppend(&text, ", ", most, HumanCount(server.rows_updated()), " rows");
@@ -57,7 +131,8 @@ std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation&
 }
 
 std::string AllReducedText(const v1::AllReduced& all, const char* most) {
-  std::string text = BlocksText("every trainer", all.replica());
+  const bool shared_out = all.share_size() > 0;
+  std::string text = shared_out ? SharedOutText(all.replica()) : BlocksText("every trainer", all.replica());
   text += UpdatesText(all.replica(), most);
   if (all.average_every_steps() > 0) {
     absl::StrAppend(&text, "  every ", all.average_every_steps(), " steps the average of all values and state, ",
@@ -66,28 +141,41 @@ std::string AllReducedText(const v1::AllReduced& all, const char* most) {
   }
   absl::StrAppend(&text, "  a step adds ", HumanBytes(static_cast<double>(all.dense_bytes())),
                   " of dense gradients, in this order:\n");
-  for (const v1::ExplainedBucket& bucket : all.bucket()) {
+  for (int b = 0; b < std::min(all.bucket_size(), kMostLines); ++b) {
+    const v1::ExplainedBucket& bucket = all.bucket(b);
+    const char* const to =
+        shared_out ? " of gradient rows to those that update them: " : " of gradient rows to each other trainer: ";
     absl::StrAppend(&text, "    ", bucket.row_width() > 0 ? most : "", HumanBytes(bucket.bytes()),
-                    bucket.row_width() > 0 ? " of gradient rows to each other trainer: " : ": ",
-                    absl::StrJoin(bucket.parameters(), ", "), "\n");
+                    bucket.row_width() > 0 ? to : ": ", BucketParameters(bucket), "\n");
   }
-  return text;
+  text += MoreText(all.bucket_size(), kMostLines);
+  return shared_out ? text + SharesText(all, most) : text;
 }
 
 std::string ExchangeText(const v1::TrainerExchange& exchange, const v1::AllReduced& all, const char* most) {
-  const bool rows = exchange.rows().messages() > 0;
-  std::string text = absl::StrCat("  a step, to and from the other trainers (k = ", exchange.nodes(), "):\n",
+  const bool rows = exchange.rows().messages() > 0 || exchange.rows().bytes_in() > 0;
+  const bool shared_out = exchange.has_trainer();
+  std::string text = absl::StrCat("  a step, to and from the other trainers (",
+                                  shared_out ? absl::StrCat("trainer ", exchange.trainer(), ", ") : std::string(),
+                                  "k = ", exchange.nodes(), "):\n",
                                   FlowText(all.average_every_steps() > 0 ? "averages" : "dense", exchange.dense(), ""));
-  if (rows) text += FlowText("rows", exchange.rows(), "");
-  absl::StrAppend(&text, FlowText("headers", exchange.headers(), ""), FlowText("norms", exchange.norms(), ""),
-                  FlowText("together", exchange.total(), ""));
-  absl::StrAppend(&text, absl::StrFormat("    (k+1)(p-1)/p V = %s, %s on %g Gbit/s and %g us; a ring %s, %s\n",
-                                         HumanBytes(exchange.direct_bytes()), HumanSeconds(exchange.direct_seconds()),
-                                         all.link_gbit(), all.link_us(), HumanBytes(exchange.ring_bytes()),
-                                         HumanSeconds(exchange.ring_seconds())));
+  if (rows) text += FlowText("rows", exchange.rows(), most);
+  absl::StrAppend(&text, FlowText("values", exchange.values(), ""),
+                  FlowText("updated rows", exchange.updated_rows(), most), FlowText("headers", exchange.headers(), ""),
+                  FlowText("norms", exchange.norms(), ""), FlowText("together", exchange.total(), ""));
+  absl::StrAppend(
+      &text, absl::StrFormat("    %s = %s, %s on %g Gbit/s and %g us; a ring %s, %s\n",
+                             shared_out ? "k(V-S) + (p-1)S" : "(k+1)(p-1)/p V", HumanBytes(exchange.direct_bytes()),
+                             HumanSeconds(exchange.direct_seconds()), all.link_gbit(), all.link_us(),
+                             HumanBytes(exchange.ring_bytes()), HumanSeconds(exchange.ring_seconds())));
   absl::StrAppend(&text, "    buffers      ", rows ? most : "",
                   HumanBytes(static_cast<double>(exchange.buffer_bytes())), "\n", "    comparison of the replicas ",
                   HumanBytes(exchange.check().bytes_out()), " out, before the first step and at each checkpoint\n");
+  if (shared_out) {
+    const v1::Flow& gather = all.share(exchange.trainer()).gather();
+    absl::StrAppend(&text, "    exchange of the copies ", HumanBytes(gather.bytes_out()), " out, ",
+                    HumanBytes(gather.bytes_in()), " in, before the first step\n");
+  }
   return text;
 }
 
@@ -115,7 +203,32 @@ std::string TrainerText(const v1::ExplainedTrainer& trainer, const v1::Explanati
   return text;
 }
 
+// Returns the first groups of trainers, and that of the trainer which sends most.
+std::string TrainersText(const v1::Explanation& e, const char* most) {
+  std::string text;
+  int left_out = 0;
+  for (int g = 0; g < e.trainer_size(); ++g) {
+    const v1::ExplainedTrainer& group = e.trainer(g);
+    const int largest = e.all_reduced().largest_trainer() - group.first();
+    if (g < kMostGroups || (largest >= 0 && largest < group.count())) {
+      text += TrainerText(group, e, most) + "\n";
+    } else {
+      ++left_out;
+    }
+  }
+  if (left_out > 0) absl::StrAppend(&text, left_out, " more groups of trainers: --format=json has them\n\n");
+  return text;
+}
+
 }  // namespace
+
+std::string BucketParameters(const v1::ExplainedBucket& bucket) {
+  std::vector<std::string> names(bucket.parameters().begin(), bucket.parameters().end());
+  for (int i = 0; i < bucket.blocks_size(); ++i) {
+    if (bucket.blocks(i) > 1) absl::StrAppend(&names[static_cast<size_t>(i)], " (", bucket.blocks(i), " blocks)");
+  }
+  return absl::StrJoin(names, ", ");
+}
 
 std::string ExplanationText(const v1::Explanation& e) {
   const char* const most = e.at_most() ? "at most " : "";
@@ -134,7 +247,7 @@ std::string ExplanationText(const v1::Explanation& e) {
   text += "\n";
   for (const v1::ExplainedServer& server : e.server()) text += ServerText(server, e, most) + "\n";
   if (e.has_all_reduced()) text += AllReducedText(e.all_reduced(), most) + "\n";
-  for (const v1::ExplainedTrainer& trainer : e.trainer()) text += TrainerText(trainer, e, most) + "\n";
+  text += TrainersText(e, most);
   if (e.has_all_reduced() && e.trainers() > 1) {
     absl::StrAppend(&text, "trainer ", e.all_reduced().largest_trainer(), " sends most to other trainers\n\n");
   }

@@ -241,18 +241,13 @@ StepRows Traffic::RowsOf(int trainer, const StepInput& step) const {
   return rows;
 }
 
-std::vector<double> Traffic::UpdatedRows(const SparseTarget& target, const StepInput* step) const {
+std::vector<double> Traffic::UpdatedPlaces(const SparseTarget& target, const StepInput* step) const {
   const int servers = plan_.servers();
-  std::vector<double> updated(static_cast<size_t>(servers) + 1, 0);
-  const auto server_of = [&](size_t place) {
-    if (target.table) return place;
-    const int server = target.blocks[place].server;
-    return static_cast<size_t>(server == kEveryTrainer ? servers : server);
-  };
+  std::vector<double> updated(Places(target, servers), 0);
   if (step == nullptr) {
     const int lanes = std::max(1, plan_.lanes() == 0 ? plan_.trainers() : plan_.lanes());
     const double all = Limit(target, static_cast<double>(LaneIds(target.pushed_by)) * lanes * batches());
-    for (size_t p = 0; p < Places(target, servers); ++p) updated[server_of(p)] += all * Share(target, servers, p);
+    for (size_t p = 0; p < updated.size(); ++p) updated[p] = all * Share(target, servers, p);
     return updated;
   }
   std::vector<int64_t> all;
@@ -260,8 +255,18 @@ std::vector<double> Traffic::UpdatedRows(const SparseTarget& target, const StepI
     for (const LaneInput& lane : batch) Append(lane, target.pushed_by, &all);
   }
   SortUnique(&all);
-  for (const int64_t id : all) updated[server_of(PlaceOf(target, servers, id))] += 1;
+  for (const int64_t id : all) updated[PlaceOf(target, servers, id)] += 1;
   return updated;
+}
+
+std::vector<double> Traffic::ByServer(const SparseTarget& target, const std::vector<double>& places) const {
+  const auto servers = static_cast<size_t>(plan_.servers());
+  std::vector<double> rows(servers + 1, 0);
+  for (size_t p = 0; p < places.size(); ++p) {
+    const int server = target.table ? static_cast<int>(p) : target.blocks[p].server;
+    rows[server == kEveryTrainer ? servers : static_cast<size_t>(server)] += places[p];
+  }
+  return rows;
 }
 
 std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const {

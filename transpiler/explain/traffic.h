@@ -39,8 +39,10 @@ class Traffic {
   StepRows RowsAtMost(int trainer) const;
   // Returns the rows for the ids of `step`.
   StepRows RowsOf(int trainer, const StepInput& step) const;
-  // Returns the number of distinct rows of a step of the whole cluster, by server; last those of every trainer.
-  std::vector<double> UpdatedRows(const SparseTarget& target, const StepInput* step) const;
+  // Returns the number of distinct rows of a step of the whole cluster, by server (of a table) or block; and of them
+  // those by server, last those of every trainer.
+  std::vector<double> UpdatedPlaces(const SparseTarget& target, const StepInput* step) const;
+  std::vector<double> ByServer(const SparseTarget& target, const std::vector<double>& places) const;
 
   // Returns the traffic by server. Every lane has examples.
   std::vector<ServerFlows> Step(int trainer, const StepRows& rows) const;

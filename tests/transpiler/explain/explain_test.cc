@@ -250,10 +250,140 @@ TEST(ExplainTest, GradientRowsOfSparseParametersAreSaidApart) {
   EXPECT_GT(e.trainer(0).step().push().rows(), 0);
 }
 
-TEST(ExplainTest, SharedOutUpdatesAreRefused) {
-  const auto refused =
-      Explainer::Create(JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}), Link());
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("distribute.update: SHARDED has no explanation yet"));
+TEST(ExplainTest, SharedOutUpdatesByHand) {
+  const Job job = JobOf(
+      kDense, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED", "distribute.trainers=3", "train.lanes=8"});
+  const v1::Explanation e = ExplanationOf(job);
+  const v1::AllReduced& all = e.all_reduced();
+  // deep.w in pieces of 34, 33 and 33 rows of 200; out.b with the first, deep.b and out.w with the others.
+  const int64_t v = 4 * 20401;
+  ASSERT_EQ(all.share_size(), 3);
+  const int64_t shares[] = {4 * (6800 + 1), 4 * (6600 + 200), 4 * (6600 + 200)};
+  EXPECT_EQ(all.dense_bytes(), v);
+  EXPECT_EQ(all.replica().bytes_at_rest(), v);
+  // Lanes 3, 3, 2 are 2, 2 and 1 nodes.
+  const int nodes[] = {2, 2, 1};
+  // Four buckets and a gather; parts of the first three are of one trainer each: out.b, out.w, deep.b.
+  const double messages[] = {2 * (0 + 1 + 1 + 2), 2 * (1 + 1 + 0 + 2), 1 + 0 + 1 + 2};
+  for (int t = 0; t < 3; ++t) {
+    const v1::UpdateShare& share = all.share(t);
+    const int k = nodes[t];
+    EXPECT_EQ(share.blocks(), 2);
+    EXPECT_EQ(share.value_bytes(), shares[t]);
+    // Two floats for each, a count for each block; values, state, a learning rate and the copy.
+    EXPECT_EQ(share.state_bytes(), 2 * shares[t] + 2 * 4);
+    EXPECT_EQ(share.bytes_at_rest(), 3 * shares[t] + 2 * 4 + 4 + v);
+    EXPECT_EQ(share.step().bytes_out(), k * (v - shares[t]) + 2 * shares[t] + 5 * 2 * 1024) << t;
+    EXPECT_EQ(share.step().bytes_in(), (5 - k) * shares[t] + v - shares[t] + 5 * 2 * 1024) << t;
+    EXPECT_EQ(share.step().messages(), messages[t] + 2 + 5 * 2) << t;
+    EXPECT_EQ(share.gather().bytes_out(), 2 * shares[t] + 2 * 1024);
+    EXPECT_EQ(share.gather().bytes_in(), v - shares[t] + 2 * 1024);
+  }
+  ASSERT_EQ(e.trainer_size(), 2);
+  const v1::TrainerExchange& first = e.trainer(0).exchange();
+  EXPECT_EQ(first.trainer(), 0);
+  EXPECT_EQ(first.direct_bytes(), 2 * (v - shares[0]) + 2 * shares[0]);
+  EXPECT_THAT(first.ring_bytes(), DoubleNear(4.0 / 3 * v, 1e-6));
+  // Five operations, one latency each; sums leave, then values.
+  EXPECT_THAT(first.direct_seconds(),
+              DoubleNear(5 * 50e-6 + (2.0 * (v - shares[0]) + 2.0 * shares[0]) * 8 / 10e9, 1e-9));
+  EXPECT_THAT(first.ring_seconds(), DoubleNear(2 * 5 * 50e-6 + 4.0 / 3 * v * 8 / 10e9, 1e-9));
+  // The sums of its share; its two nodes in each bucket, but out.b, out.w and deep.b travel alone, and there the node
+  // of one lane borrows; three addends of others for six messages of its largest slice.
+  EXPECT_EQ(first.buffer_bytes(), shares[0] + 2 * v - 4 * 401 + 6 * 3 * 4 * 6800);
+  EXPECT_EQ(e.trainer(1).exchange().trainer(), 2);
+  EXPECT_EQ(e.all_reduced().largest_trainer(), 0);
+  // The plan says the same.
+  const absl::StatusOr<Transpiled> transpiled = Transpile(job);
+  ASSERT_TRUE(transpiled.ok()) << transpiled.status();
+  const std::string plan = ExplainPlan(job, transpiled->trainer().main);
+  EXPECT_THAT(plan, HasSubstr(absl::StrCat("trainer 0 updates: 2 blocks, ", shares[0], " bytes of parameters, ",
+                                           2 * shares[0] + 8, " bytes of optimizer state")));
+  EXPECT_THAT(plan, HasSubstr(absl::StrCat("trainer 0 to 1 sends ", std::llround(first.direct_bytes()), " bytes")));
+}
+
+TEST(ExplainTest, SharedOutUpdatesAreSaidInEachForm) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}));
+  const std::string text = ExplanationText(e), page = ExplanationHtml(e);
+  EXPECT_THAT(text, HasSubstr("trainer 1 updates 2 blocks"));
+  EXPECT_THAT(text, HasSubstr("k(V-S) + (p-1)S = 79.7 KiB"));
+  EXPECT_THAT(text, HasSubstr("deep.w (2 blocks)"));
+  EXPECT_EQ(Unbalanced(page), "");
+  EXPECT_THAT(page, HasSubstr("deep.w (2 blocks)"));
+  EXPECT_THAT(page, HasSubstr("at rest with its copy"));
+  const auto json = ExplanationJson(e);
+  ASSERT_TRUE(json.ok()) << json.status();
+  v1::Explanation back;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(*json, &back).ok());
+  EXPECT_EQ(back.all_reduced().share_size(), 2);
+}
+
+TEST(ExplainTest, OneTrainerSharesWithNobody) {
+  const v1::Explanation e = ExplanationOf(
+      JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED", "distribute.trainers=1"}));
+  const v1::UpdateShare& share = e.all_reduced().share(0);
+  EXPECT_EQ(share.blocks(), 4);
+  EXPECT_EQ(share.step().messages(), 0);
+  EXPECT_EQ(share.step().bytes_in(), 0);
+  EXPECT_EQ(share.gather().bytes_out(), 0);
+  EXPECT_EQ(e.trainer(0).exchange().direct_seconds(), 0);
+}
+
+TEST(ExplainTest, RowsGoToTheTrainerThatUpdatesThem) {
+  const std::string text =
+      Replaced(kDeepFm, "width: 1 is_sparse: true is_distributed: true", "width: 1 is_sparse: true dict_size: 500");
+  const v1::Explanation e =
+      ExplanationOf(JobOf(Replaced(text, "batch_size: 64", "ids { shared: \"cat\" } batch_size: 64"),
+                          {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}));
+  int owner = -1;
+  for (const v1::ExplainedBlock& block : e.all_reduced().replica().block()) {
+    if (block.parameter() == "weights") owner = block.trainer();
+  }
+  ASSERT_GE(owner, 0);
+  // A node of four lanes names all 500 rows: a header, ids, floats. They go to the owner, which sends its new rows.
+  const double gradients = 24 + 500 * (8 + 4), updated = 16 + 500 * (8 + 4);
+  const v1::UpdateShare &owns = e.all_reduced().share(owner), &other = e.all_reduced().share(1 - owner);
+  EXPECT_EQ(owns.rows_updated(), 500);
+  EXPECT_EQ(other.rows_updated(), 0);
+  const v1::TrainerExchange& exchange = e.trainer(0).exchange();
+  const bool of_owner = exchange.trainer() == owner;
+  EXPECT_EQ(exchange.rows().bytes_out(), of_owner ? 0 : gradients);
+  EXPECT_EQ(exchange.rows().bytes_in(), of_owner ? gradients : 0);
+  EXPECT_EQ(exchange.updated_rows().bytes_out(), of_owner ? updated : 0);
+  EXPECT_EQ(exchange.updated_rows().bytes_in(), of_owner ? 0 : updated);
+  for (const v1::ExplainedBucket& bucket : e.all_reduced().bucket()) {
+    if (bucket.row_width() == 0) continue;
+    EXPECT_EQ(bucket.bytes(), gradients / 2);  // of one of two trainers
+  }
+}
+
+TEST(ExplainTest, RowsThatOnlyComeAreSaid) {
+  v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}));
+  EXPECT_THAT(ExplanationText(e), Not(HasSubstr("    rows  ")));
+  e.mutable_trainer(0)->mutable_exchange()->mutable_rows()->set_bytes_in(1000);
+  EXPECT_THAT(ExplanationText(e), HasSubstr("    rows              0 messages,        0 B out,     1000 B in"));
+}
+
+TEST(ExplainTest, ManyTrainersHaveAFewLines) {
+  const std::string wide = Replaced(kDense, "size: 200", "size: 4096");
+  const v1::Explanation e = ExplanationOf(JobOf(
+      Replaced(wide, "batch_size: 64", "batch_size: 2048"),
+      {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED", "distribute.trainers=200", "train.lanes=1024"}));
+  ASSERT_EQ(e.all_reduced().share_size(), 200);
+  // Trainers of 6 and of 5 lanes, whose nodes depend on where they lie.
+  EXPECT_GT(e.trainer_size(), 8);
+  double out = 0, in = 0;
+  for (const v1::UpdateShare& share : e.all_reduced().share()) {
+    out += share.step().bytes_out();
+    in += share.step().bytes_in();
+  }
+  // What one sends another one gets.
+  EXPECT_THAT(out / in, DoubleNear(1, 1e-9));
+  const std::string text = ExplanationText(e);
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 250);
+  EXPECT_THAT(text, HasSubstr("200 trainers, in the mean"));
+  EXPECT_THAT(text, HasSubstr("more groups of trainers: --format=json has them"));
+  EXPECT_EQ(Unbalanced(ExplanationHtml(e)), "");
 }
 
 TEST(ExplainTest, EveryTrainerHasItsOwnNumberOfLanes) {
