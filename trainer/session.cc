@@ -228,14 +228,14 @@ absl::Status Session::PullAhead(int64_t step, std::vector<LaneBatch>* batches) {
   RETURN_IF_ERROR(options_.ahead->BeginStep(step, /*read_only=*/false));
   swap_ids();
   absl::Status pulled = ahead.executor->Run({.step = step,
-                                                   .seed = options_.main.seed(),
-                                                   .training = true,
-                                                   .first_lane = lanes_.begin,
-                                                   .job_lanes = std::max(1, options_.main.plan().lanes()),
-                                                   .rows = options_.ahead,
-                                                   .pool = options_.pool,
-                                                   .row_memory = options_.device},
-                                                  ahead.batch_sizes);
+                                             .seed = options_.main.seed(),
+                                             .training = true,
+                                             .first_lane = lanes_.begin,
+                                             .job_lanes = std::max(1, options_.main.plan().lanes()),
+                                             .rows = options_.ahead,
+                                             .pool = options_.pool,
+                                             .row_memory = options_.device},
+                                            ahead.batch_sizes);
   swap_ids();
   return pulled;
 }

@@ -329,7 +329,8 @@ Collective::PendingPtr Collective::ReduceScatter(Values values, std::vector<int6
   return BeginReduction("reduce_scatter", std::move(values), /*root=*/std::nullopt, std::move(begins), out);
 }
 
-Collective::PendingPtr Collective::AllGather(const std::string& name, DType dtype, std::vector<int64_t> begins, void* all) {
+Collective::PendingPtr Collective::AllGather(const std::string& name, DType dtype, std::vector<int64_t> begins,
+                                             void* all) {
   const std::vector<int64_t> shape = {begins.empty() ? 0 : begins.back()};
   v1::CollectiveHeader header = HeaderOf("all_gather", name, TypeName(dtype), shape);
   header.set_slices(HashOf(begins));
@@ -344,7 +345,8 @@ Collective::PendingPtr Collective::AllGather(const std::string& name, DType dtyp
                });
 }
 
-Collective::PendingPtr Collective::AllGatherBytes(const std::string& name, std::string bytes, std::vector<std::string>* all) {
+Collective::PendingPtr Collective::AllGatherBytes(const std::string& name, std::string bytes,
+                                                  std::vector<std::string>* all) {
   return Begin(HeaderOf("all_gather", name, "bytes", {}), absl::OkStatus(),
                [bytes = std::move(bytes), all, most = options_.message_bytes](Operation* operation, Pending*) {
                  const std::vector<const std::string*> to(static_cast<size_t>(operation->size()), &bytes);
@@ -379,8 +381,8 @@ Collective::PendingPtr Collective::AllToAllBytes(const std::string& name, std::v
                });
 }
 
-Collective::PendingPtr Collective::Broadcast(const std::string& name, DType dtype, const std::vector<int64_t>& shape, int root,
-                                             void* values) {
+Collective::PendingPtr Collective::Broadcast(const std::string& name, DType dtype, const std::vector<int64_t>& shape,
+                                             int root, void* values) {
   const absl::StatusOr<int64_t> count = ElementsOf(shape, dtype);
   const absl::Status& refused = count.status();
   const int64_t bytes = count.value_or(0) * static_cast<int64_t>(DTypeSize(dtype));

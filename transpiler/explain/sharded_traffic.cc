@@ -254,8 +254,8 @@ int64_t ShardedTraffic::BufferBytes(int trainer) const {
   const double step = 1 / static_cast<double>(std::max<int64_t>(1, steps_));
   const FlowSum &rows = of(trainer).row_flows, &updated = of(trainer).updated_flows;
   // Gradient rows that come stay until the next step; those that leave, and updated rows, until they are there.
-  const double on_the_way = of(trainer).held + rows.bytes_out + updated.bytes_in +
-                            updated.bytes_out / std::max(1, count_ - 1);
+  const double on_the_way =
+      of(trainer).held + rows.bytes_out + updated.bytes_in + updated.bytes_out / std::max(1, count_ - 1);
   return bytes + common_.ArrivingBytes(trainer, largest) + std::llround(on_the_way * step);
 }
 

@@ -78,9 +78,9 @@ class ShardedTraffic {
   int64_t BufferBytes(int trainer) const;
 
   const AllReduceTraffic& common_;
-  int count_ = 1;           // trainers
-  int dense_buckets_ = 0;   // operations that add dense gradients
-  int row_exchanges_ = 0;   // operations that bring gradient rows
+  int count_ = 1;                         // trainers
+  int dense_buckets_ = 0;                 // operations that add dense gradients
+  int row_exchanges_ = 0;                 // operations that bring gradient rows
   int64_t all_dense_ = 0, all_rows_ = 0;  // bytes, as in Trainer
   std::vector<Trainer> trainers_;
   std::vector<std::vector<int64_t>> owned_;  // by dense bucket and trainer: bytes
