@@ -12,13 +12,13 @@
 
 namespace weir {
 
-// Level of cache that a walk prefetches into. The second one can have more lines under way, and is for walks that change
-// rows. Those that copy rows out run with it at 40 million rows a second for some milliseconds and then, in most
+// Level of cache that a walk prefetches into. The second one can have more lines under way, and is for walks that
+// change rows. Those that copy rows out run with it at 40 million rows a second for some milliseconds and then, in most
 // processes, at 13 (AMD Zen 4, a million rows); with the first one they keep 32. Updates run at 40 and 25.
 enum class FetchLevel { kFirst, kSecond };
 
-// Returns the number of rows whose memory is prefetched together. Look-ups of uniform ids are slower with 12 (28 million a
-// second), those of Zipf-distributed ones faster (47 instead of 43).
+// Returns the number of rows whose memory is prefetched together. With 12, look-ups of uniform ids are slower (28
+// million a second), those of Zipf-distributed ones faster (47 instead of 43).
 constexpr int64_t RowsTogether(FetchLevel level) { return level == FetchLevel::kFirst ? 8 : 16; }
 
 // Forced inline: a function that only prefetches has no effect that GCC knows of, and calls to it are dropped.
@@ -64,8 +64,8 @@ class SeenRows {
 //
 // A prefetch that has to read the page tables first delays the instructions behind it, as far as the processor looks
 // ahead. So addresses are computed for several rows first, and then the prefetches stand in loops of nothing else,
-// where many are under way at once. One prefetch as soon as each address is known, into the first level, gives 38
-// million look-ups a second of a million rows, where this gives 34, but 14 of ten million rows, where this gives 21.
+// where many are under way at once. One prefetch as soon as each address is known, into the first level, gives 37
+// million look-ups a second of a million rows, where this gives 32, but 14 of ten million rows, where this gives 20.
 template <FetchLevel kLevel = FetchLevel::kSecond, typename Id, typename Fn>
 void Walk(const RowStore& store, int64_t n, int64_t touched, const Id& id, const Fn& fn,
           const SeenRows& seen = SeenRows()) {
