@@ -83,9 +83,9 @@ class ReduceRun {
   absl::Status WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends);
   bool Reads(int rank) const { return options_.reader == kAll || options_.reader == rank; }
 
-  // Sends this rank's addends and reduces its slice; results of other slices come meanwhile.
-  // Tells the others what is reduced, and takes what they bring.
+  // Tells the others what is reduced, with the first addends, and waits until all have begun.
   absl::Status Begin();
+  // Sends this rank's addends and reduces its slice; results of other slices come meanwhile.
   absl::Status ReduceOwnSlice();
   void SendAddends(int64_t m);
   void ReceiveAddends(int64_t m);

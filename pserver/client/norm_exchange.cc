@@ -77,7 +77,10 @@ absl::Status NormExchange::Run(int64_t step, const std::vector<int>& rounds, Nor
     const bool asks = party != nullptr && round == 0 && std::none_of(replies.begin(), replies.end(), IsOver);
     NormSums of_party;
     if (asks) {
-      ASSIGN_OR_RETURN(of_party, party->Sums(step));
+      waits_.SetOn(Waits::kProgram, "gradients and norms of the other trainers");
+      absl::StatusOr<NormSums> sums = party->Sums(step);
+      waits_.End(Waits::kProgram);
+      ASSIGN_OR_RETURN(of_party, std::move(sums));
     }
     ASSIGN_OR_RETURN(norms, NormsOfAll(replies, std::move(of_party), step));
     if (asks) party->Take(norms);

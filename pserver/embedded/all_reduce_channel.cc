@@ -141,6 +141,8 @@ class AllReduceChannelImpl : public AllReduceChannel {
   // Reads the results of compressed exchanges, which have ended. Returns false if one is not finite.
   bool Unpack();
   absl::StatusOr<TrainerGradients> TakeResults(int64_t samples);
+  // Updates the replica after a step of so many samples of all trainers.
+  absl::Status Update(int64_t samples);
 
   DenseReplica& replica_;
   ParamChannel& servers_;
@@ -524,6 +526,8 @@ absl::Status AllReduceChannelImpl::FinishSends(int64_t samples, v1::Verdict verd
   }
   if (status.ok() && shared_norms_ != nullptr) status = shared_norms_->Finish(step_);
   if (!status.ok()) EndExchanges(status);
+  // Not told by EndExchanges if all exchanges have ended; the others may wait for this trainer's norms.
+  if (!status.ok()) replica_.collective().Abort(status);
   sent_ = status.ok();
   return status;
 }
@@ -563,19 +567,27 @@ absl::StatusOr<TrainerGradients> AllReduceChannelImpl::TakeResults(int64_t sampl
   return all;
 }
 
+absl::Status AllReduceChannelImpl::Update(int64_t samples) {
+  Norms shared;
+  if (shared_norms_ != nullptr) {
+    ASSIGN_OR_RETURN(shared, shared_norms_->Exchange());
+  }
+  ASSIGN_OR_RETURN(const TrainerGradients gradients, TakeResults(samples));
+  RETURN_IF_ERROR(replica_.Update(step_, absl::MakeConstSpan(&gradients, 1), shared));
+  for (Exchange& exchange : exchanges_) {
+    if (exchange.compressed != nullptr) exchange.compressed->Keep();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AllReduceChannelImpl::FinishReceives(StepOutcome* outcome) {
   StepOutcome result;
   RETURN_IF_ERROR(servers_.FinishReceives(&result));
   if (sent_ && !result.skipped && !result.ended && result.samples > 0) {
-    Norms shared;
-    if (shared_norms_ != nullptr) {
-      ASSIGN_OR_RETURN(shared, shared_norms_->Exchange());
-    }
-    ASSIGN_OR_RETURN(const TrainerGradients gradients, TakeResults(result.samples));
-    RETURN_IF_ERROR(replica_.Update(step_, absl::MakeConstSpan(&gradients, 1), shared));
-    for (Exchange& exchange : exchanges_) {
-      if (exchange.compressed != nullptr) exchange.compressed->Keep();
-    }
+    const absl::Status updated = Update(result.samples);
+    // The others may wait for this trainer's part of the update.
+    if (!updated.ok()) replica_.collective().Abort(updated);
+    RETURN_IF_ERROR(updated);
   }
   sent_ = false;
   for (const auto& [block, out] : wanted_) replica_.CopyBlock(block, out->data<float>());

@@ -99,6 +99,47 @@ INSTANTIATE_TEST_SUITE_P(Corners, AllReduceClusterTest,
                            return absl::StrCat(c.servers, "Servers", c.trainers, "Trainers", c.threads, "Threads");
                          });
 
+TEST_F(AllReduceTest, AccumulationAndLossScalingHaveTheSameBits) {
+  for (const std::string& setting : {std::string("train.accumulate_steps=3"), std::string("train.loss_scaling={}")}) {
+    const std::vector<std::string> job = Settings({setting, "train.max_steps=50"});
+    const std::vector<std::string> expected = Run({.overrides = job, .servers = 2, .trainers = 2}).digests;
+    ASSERT_EQ(expected.size(), 1u);
+    for (const char* update : {"distribute.update=REPLICATED", "distribute.update=SHARDED"}) {
+      std::vector<std::string> reduced = job;
+      reduced.insert(reduced.end(), {kAllReduce, update});
+      for (const int servers : {0, 2}) {
+        EXPECT_EQ(Run({.overrides = reduced, .servers = servers, .trainers = 3, .shuffle = 5}).digests, expected)
+            << setting << ", " << servers << " servers, " << update;
+      }
+    }
+  }
+}
+
+// A run of as many trainers has the same bits; all trainers have them too, which is checked at each digest.
+TEST_F(AllReduceTest, WithoutLanesTheBitsDependOnTheNumberOfTrainersAlone) {
+  for (const char* update : {"distribute.update=REPLICATED", "distribute.update=SHARDED"}) {
+    const std::vector<std::string> job =
+        Settings({kAllReduce, update, "train.lanes=0", "distribute.reproducible=false"});
+    const InProcessResult first = Run({.overrides = job, .trainers = 3, .threads = 1, .shuffle = 1});
+    ASSERT_EQ(first.digests.size(), 2u);
+    EXPECT_EQ(Run({.overrides = job, .servers = 2, .trainers = 3, .threads = 1, .shuffle = 2}).digests, first.digests);
+    EXPECT_NE(Run({.overrides = job, .trainers = 2}).digests, first.digests);
+  }
+}
+
+TEST_F(AllReduceTest, TablesMayBeAsync) {
+  for (const char* update : {"distribute.update=REPLICATED", "distribute.update=SHARDED"}) {
+    const InProcessResult result = Run({.overrides = {"train.max_steps=100", kAllReduce, update,
+                                                      "distribute.async_tables=true", "distribute.reproducible=false"},
+                                        .servers = 2,
+                                        .trainers = 3,
+                                        .shuffle = 6});
+    EXPECT_EQ(result.summary.steps, 100) << update;
+    EXPECT_EQ(result.summary.examples, reference_->summary.examples) << update;
+    EXPECT_NEAR(result.summary.train_loss, reference_->summary.train_loss, 0.05) << update;
+  }
+}
+
 // ------------------------------------------------------------------------------------------------------------ buckets
 
 // Sets the bucket of each all_reduce op of a trainer's program to bucket_of(its place among them).

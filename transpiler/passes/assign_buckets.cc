@@ -87,7 +87,10 @@ absl::StatusOr<bool> AssignBuckets(const Job& job, Programs* programs) {
   for (int i = 0; i < block->ops_size(); ++i) {
     v1::OpDesc& op = *block->mutable_ops(i);
     if (op.type() != "all_reduce") {
-      ForEachVar(op.outputs(), [&](const std::string& written) { makers[written] = i; });
+      // A slice comes with the gradient that it is cut from.
+      const auto whole = op.type() == "split_byref" ? makers.find(OnlyVar(op.inputs(), "X")) : makers.end();
+      const int maker = whole == makers.end() ? i : whole->second;
+      ForEachVar(op.outputs(), [&](const std::string& written) { makers[written] = maker; });
       continue;
     }
     if (FindAttr(op, "bucket") != nullptr) return false;

@@ -66,6 +66,16 @@ TEST(AssignBucketsTest, ABucketTakesWholeLayersThatFit) {
                           "deep.2.w 2", "deep.1.b 3", "deep.1.w 3", "deep.0.b 3", "deep.0.w 3", "held 3"));
 }
 
+// Matrices are cut into a piece for each of the two trainers; their biases come at the same time.
+TEST(AssignBucketsTest, PiecesOfAMatrixComeWithItsBias) {
+  EXPECT_THAT(Buckets(Replaced(kJob, "sizes: [32, 64]", "sizes: [32, 64, 64, 64, 8]"),
+                      {"distribute.all_reduce={first_bucket_bytes: 4096 bucket_bytes: 17000}",
+                       "distribute.update=SHARDED", "table[0].is_distributed=true"}),
+              ElementsAre("out.b 0", "out.w 0", "deep.4.b 0", "deep.4.w 0", "deep.3.b 1", "deep.3.w.block0 1",
+                          "deep.3.w.block1 1", "deep.2.b 2", "deep.2.w.block0 2", "deep.2.w.block1 2", "deep.1.b 3",
+                          "deep.1.w.block0 3", "deep.1.w.block1 3", "deep.0.b 3", "deep.0.w 3"));
+}
+
 TEST(AssignBucketsTest, SmallJobsHaveFourBucketsToo) {
   // 1 MiB and 25 MiB are halved to 8 and 200 bytes: a bias of 256 bytes fills a bucket. At 16 and 400 there are three.
   EXPECT_THAT(Buckets(kJob),
