@@ -43,9 +43,13 @@ start_launch --servers=0
 expect_done
 
 for backend in WIRE GLOO; do
-  scene "bytes moved by $backend"
-  start_launch --servers=0 --set "comm.backend=$backend"
-  expect_done
+  for servers in 0 2; do
+    for update in REPLICATED SHARDED; do
+      scene "$servers servers, update: $update, bytes moved by $backend"
+      start_launch --servers="$servers" --set "comm.backend=$backend" --set "distribute.update=$update"
+      expect_done
+    done
+  done
 done
 
 scene "the address of a named interface"
@@ -84,9 +88,7 @@ scene "bytes moved by the default"
 start_launch --servers=0
 expect_done
 
-scene "updates shared out among the trainers"
-start_launch --servers=0 --set distribute.update=SHARDED
-expect_done
+scene "updates shared out among three trainers"
 start_launch --servers=1 --trainers=3 --set distribute.update=SHARDED
 expect_done
 
