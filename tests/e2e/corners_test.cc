@@ -157,7 +157,10 @@ const std::vector<Corner>& Corners() {
                               {"MiddleBuckets3", 0, 3, {kAllReduce, kMiddle}, {{32, 2}}},
                               {"MiddleBuckets5", 2, 5, {kAllReduce, kMiddle}},
                               {"Sharded3", 0, 3, {kAllReduce, kSharded}, {{8, 1}}},
-                              {"Sharded4", 2, 4, {kAllReduce, kSharded}, {{32, 2}}}};
+                              {"Sharded4", 2, 4, {kAllReduce, kSharded}, {{32, 2}}},
+                              {"Sharded2", 0, 2, {kAllReduce, kSharded}},
+                              {"Sharded5", 1, 5, {kAllReduce, kSharded}},
+                              {"Sharded8", 0, 8, {kAllReduce, kSharded}}};
   return *corners;
 }
 
@@ -304,6 +307,9 @@ std::vector<Move> Moves() {
       {0, "AllReduce3", "Servers2Trainers2", true},
       {1, "AllReduceAndRowsOnTrainers2", "Hybrid2And3", true},
       {2, "Servers2Trainers2", "AllReduceAndRowsOnTrainers3", true},
+      {0, "Sharded3", "Servers2Trainers2", true},
+      {1, "Sharded4", "Sharded2"},
+      {2, "AllReduce3", "Sharded5"},
       {0, "Hybrid2And3", "RowsOnTrainers2"},
       {0, "RowsOnTrainers2", "AllReduce8"},
       {0, "AllReduceAndRowsOnTrainers3", "AllReduce4"},
