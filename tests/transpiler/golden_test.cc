@@ -77,10 +77,20 @@ TEST_P(GoldenTest, TheProgramsAreThoseInTheTree) {
 
 INSTANTIATE_TEST_SUITE_P(
     DeepFm, GoldenTest,
-    ::testing::Values(Variant{"deepfm_sync_1", 1, true}, Variant{"deepfm_sync_2", 2, true},
-                      Variant{"deepfm_async_1", 1, false}, Variant{"deepfm_async_2", 2, false},
-                      Variant{
-                          "deepfm_sharded_1", 1, true, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}}),
+    ::testing::Values(
+        Variant{"deepfm_sync_1", 1, true}, Variant{"deepfm_sync_2", 2, true}, Variant{"deepfm_async_1", 1, false},
+        Variant{"deepfm_async_2", 2, false}, Variant{"deepfm_all_reduce_2", 2, true, {"distribute.dense=ALL_REDUCE"}},
+        Variant{"deepfm_sharded_1", 1, true, {"distribute.dense=ALL_REDUCE", "distribute.update=SHARDED"}},
+        // Trainers that average their replicas; a norm over what trainers and servers hold.
+        Variant{
+            "deepfm_local_sgd_1",
+            1,
+            true,
+            {"distribute.dense=ALL_REDUCE", "distribute.reproducible=false", "distribute.local_sgd={every_steps: 8}"}},
+        Variant{"deepfm_norm_with_tables_2",
+                2,
+                true,
+                {"distribute.dense=ALL_REDUCE", "optimizer.clip={by_global_norm { max_norm: 1 }}"}}),
     [](const ::testing::TestParamInfo<Variant>& info) { return std::string(info.param.name); });
 
 TEST(GoldenTest, TheProgramsReadBack) {
