@@ -126,6 +126,11 @@ std::string AllReduced(const v1::ProgramDesc& main) {
     sharded |= block.has_trainer();
   }
   if (blocks == 0) return "";
+  if (const int64_t every = ModeOf(main).all_reduce().local_steps(); every > 0) {
+    return absl::StrCat("every trainer: ", blocks, " blocks, ", elements * kFloatBytes,
+                        " bytes of parameters, which it updates by itself\naverage of all trainers every ", every,
+                        " steps: values, optimizer state and running values\n");
+  }
   const std::vector<UpdateShare> shares = sharded ? SharesOf(main) : std::vector<UpdateShare>();
   std::string text =
       absl::StrCat("every trainer: ", blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters\n",
@@ -143,9 +148,10 @@ std::string AllReduced(const v1::ProgramDesc& main) {
   for (int first = 0; first < trainers;) {
     int end = first + 1;
     while (end < trainers && nodes(end) == nodes(first) && sent(end) == sent(first)) ++end;
-    absl::StrAppend(&text, first == 0 ? " trainer " : "; trainer ", first,
-                    end - first > 1 ? absl::StrCat(" to ", end - 1) : "", " sends ", sent(first),
-                    " bytes (k = ", nodes(first), ")");
+    absl::StrAppend(
+        &text, first == 0 ? " trainer" : "; trainer",
+        end - first > 1 ? absl::StrCat("s ", first, " to ", end - 1, " send ") : absl::StrCat(" ", first, " sends "),
+        sent(first), " bytes", end - first > 1 ? " each" : "", " (k = ", nodes(first), ")");
     first = end;
   }
   absl::StrAppend(&text, "\n");

@@ -204,7 +204,7 @@ TEST(ExplainTest, TheTrainerThatSendsMostIsNamed) {
   const absl::StatusOr<Transpiled> transpiled = Transpile(job);
   ASSERT_TRUE(transpiled.ok()) << transpiled.status();
   EXPECT_THAT(ExplainPlan(job, transpiled->trainer().main),
-              HasSubstr(absl::StrCat("trainer 0 to 1 sends ", std::llround(3 * v * 2 / 3), " bytes (k = 2)")));
+              HasSubstr(absl::StrCat("trainers 0 to 1 send ", std::llround(3 * v * 2 / 3), " bytes each (k = 2)")));
 }
 
 TEST(ExplainTest, OneTrainerSendsNobodyAnything) {
@@ -299,7 +299,7 @@ TEST(ExplainTest, SharedOutUpdatesByHand) {
   const std::string plan = ExplainPlan(job, transpiled->trainer().main);
   EXPECT_THAT(plan, HasSubstr(absl::StrCat("trainer 0 updates: 2 blocks, ", shares[0], " bytes of parameters, ",
                                            2 * shares[0] + 8, " bytes of optimizer state")));
-  EXPECT_THAT(plan, HasSubstr(absl::StrCat("trainer 0 to 1 sends ", std::llround(first.direct_bytes()), " bytes")));
+  EXPECT_THAT(plan, HasSubstr(absl::StrCat("trainers 0 to 1 send ", std::llround(first.direct_bytes()), " bytes")));
 }
 
 TEST(ExplainTest, SharedOutUpdatesAreSaidInEachForm) {

@@ -165,8 +165,8 @@ TEST(ShardUpdatesTest, ThePlanSaysWhatEachTrainerUpdates) {
             HasSubstr("trainer 0 updates: 2 blocks, 54528 bytes of parameters, 109064 bytes of optimizer state\n"
                       "  deep.0.w.block0 [63, 192]\n  deep.1.w [192, 8]\n"),
             HasSubstr("trainer 1 updates: 5 blocks, 49220 bytes of parameters, 98460 bytes of optimizer state\n"),
-            HasSubstr("reduce-scatter and all-gather of 103748 bytes of dense parameters: trainer 0 to 1 sends "
-                      "103748 bytes (k = 1)\n")));
+            HasSubstr("reduce-scatter and all-gather of 103748 bytes of dense parameters: trainers 0 to 1 send "
+                      "103748 bytes each (k = 1)\n")));
 }
 
 TEST(ShardUpdatesTest, SettingsThatContradictAreRefusedByName) {
