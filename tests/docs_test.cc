@@ -168,7 +168,7 @@ TEST(DocsTest, DocumentsMentionNoFileThatIsNotThere) {
   std::vector<std::string> wrong;
   for (const std::string& document : documents) {
     for (const std::string& file : MissingFiles(Root(), document, ReadFile(Root() / document))) {
-      wrong.push_back(document + " mentions " + file);
+      wrong.emplace_back(document).append(" mentions ").append(file);
     }
   }
   EXPECT_THAT(wrong, IsEmpty());

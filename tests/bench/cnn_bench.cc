@@ -113,7 +113,7 @@ LaneBatch MakeBatch(const std::vector<Column>& columns, int64_t step, int lane, 
   LaneBatch batch{.examples = examples};
   for (const Column& column : columns) {
     CHECK(column.name == "image" || column.name == "label") << column.name;
-    batch.vars.push_back(column.name == "image" ? std::move(image) : std::move(label));
+    batch.vars.push_back(column.name == "image" ? image : label);
   }
   return batch;
 }
@@ -300,7 +300,7 @@ absl::Status Bench() {
   if (const std::string peer = absl::GetFlag(FLAGS_peer); !peer.empty()) {
     char pattern[] = "/tmp/cnn_bench.XXXXXX";
     if (mkdtemp(pattern) == nullptr) return absl::ErrnoToStatus(errno, "cannot make a directory in /tmp");
-    const absl::Status status = BenchPeer(peer, pattern);
+    absl::Status status = BenchPeer(peer, pattern);
     std::filesystem::remove_all(pattern);
     return status;
   }

@@ -210,7 +210,8 @@ struct Case {
 float Value(int rank, int64_t i) { return static_cast<float>(rank + 1 + i % 8); }
 float SumOfAll(const Begins& begins, int64_t i) {
   const int ranks = static_cast<int>(begins.size()) - 1;
-  return static_cast<float>(ranks * (ranks + 1) / 2 + ranks * static_cast<int>(i % 8));
+  const int sum = ranks * (ranks + 1) / 2 + ranks * static_cast<int>(i % 8);
+  return static_cast<float>(sum);
 }
 
 Begins EvenBegins(int64_t count, int ranks) {

@@ -404,6 +404,7 @@ pid_t Spawn(const std::vector<std::string>& args, const std::string& output) {
     CHECK(std::freopen(output.c_str(), "w", stdout) != nullptr);
     CHECK(std::freopen((output + ".err").c_str(), "w", stderr) != nullptr);
     std::vector<char*> argv;
+    argv.reserve(args.size() + 1);
     for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
     argv.push_back(nullptr);
     execv(argv[0], argv.data());

@@ -151,6 +151,7 @@ void Insert(benchmark::State& state) {
     auto table = SparseTable::Create({.name = "t", .width = kWidth, .initializer = RowInitializer(Uniform(), 1, "t")});
     uint64_t random = 3;
     std::vector<std::vector<int64_t>> batches;
+    batches.reserve(20);
     for (int b = 0; b < 20; ++b) batches.push_back(SortedIds(int64_t{1} << 40, &random));
     state.ResumeTiming();
     for (const std::vector<int64_t>& ids : batches) {

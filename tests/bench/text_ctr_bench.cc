@@ -125,7 +125,7 @@ absl::Status Bench() {
   if (absl::GetFlag(FLAGS_turns) < 1) return absl::InvalidArgumentError("--turns must be positive");
   const fs::path directory = fs::temp_directory_path() / absl::StrCat("weir_text_ctr_bench_", getpid());
   fs::create_directories(directory);
-  const absl::Status status = BenchIn(directory);
+  absl::Status status = BenchIn(directory);
   fs::remove_all(directory);
   return status;
 }

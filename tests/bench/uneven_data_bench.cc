@@ -133,7 +133,8 @@ Line Make(uint64_t seed, uint64_t n, int region, const Set& set, bool bad) {
       3 * (Uniform(77, 4, static_cast<uint64_t>(a)) + Uniform(77, 5, static_cast<uint64_t>(b)) - 1) + x + bias;
   Line line;
   line.label = Uniform(seed, 6, n) < 1 / (1 + std::exp(-logit)) ? 1 : 0;
-  const size_t padding = static_cast<size_t>(set.padding + region * 13 % 10 * (set.padding > 0 ? 10 : 4));
+  const size_t padding =
+      static_cast<size_t>(set.padding) + static_cast<size_t>(region * 13 % 10 * (set.padding > 0 ? 10 : 4));
   line.text =
       absl::StrFormat("%s,%.4f,%d,%d,%s\n", bad ? "?" : absl::StrCat(line.label), x, a, b, std::string(padding, '.'));
   return line;
@@ -300,7 +301,7 @@ int Main() {
       mean_auc += lanes.auc / seeds;
       smallest = std::min(smallest, lanes.smallest);
       left_out = std::max(left_out, lanes.left_out);
-      said &= lanes.warned || static_cast<double>(lanes.left_out_examples) <= kBatch / 2 + .005 * set.lines;
+      said &= lanes.warned || static_cast<double>(lanes.left_out_examples) <= .5 * kBatch + .005 * set.lines;
     }
     const bool good = auc.Mean() >= -std::max(.001, auc.TwoErrors()) &&
                       loss.Mean() <= std::max(.001, loss.TwoErrors()) && smallest >= .5 && said;

@@ -107,10 +107,10 @@ class Mortal : public Transport {
   const std::shared_ptr<std::atomic<bool>> dead_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-Decide AtPost(std::string key, Fate fate = Fate::kDieBefore) {
+Decide AtPost(const std::string& key, Fate fate = Fate::kDieBefore) {
   return [key = "post " + key, fate](const Glance& g) { return g.key == key ? fate : Fate::kGoOn; };
 }
-Decide AtExchange(std::string key) {
+Decide AtExchange(const std::string& key) {
   return [key](const Glance& g) { return g.key == key ? Fate::kDieBefore : Fate::kGoOn; };
 }
 Decide AtStep(int64_t step) {
@@ -118,7 +118,7 @@ Decide AtStep(int64_t step) {
       [step](const Glance& g) { return g.method == Method::kPush && g.step >= step ? Fate::kDieBefore : Fate::kGoOn; };
 }
 // When the shard of server 0 is written, and that of server 1 is not; behind `key`, if any.
-Decide InSave(std::string key = "") {
+Decide InSave(const std::string& key = "") {
   return [key, behind = std::make_shared<std::atomic<bool>>(key.empty())](const Glance& g) {
     if (g.key == key) *behind = true;
     return *behind && g.save && g.server == 1 ? Fate::kDieBefore : Fate::kGoOn;

@@ -175,7 +175,7 @@ TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
   ASSERT_TRUE(all.ok() && all->ids.size() > 90) << all.status();
   // All rows without their state in one file; in a later one a row with other values, and one that is gone.
   TableLayout layout = table->layout();
-  const size_t floats = static_cast<size_t>(layout.width + layout.state_width());
+  const size_t floats = static_cast<size_t>(layout.width) + static_cast<size_t>(layout.state_width());
   layout.states.clear();
   std::map<int64_t, std::vector<float>> wanted;
   std::vector<float> values;

@@ -114,7 +114,7 @@ TEST_F(PerHostTest, OtherServersNeedTheShardsOfAllHostsInOneDirectory) {
   fs::remove_all(all + "/step-000000000200");
   const auto resumed =
       Run({.overrides = {"checkpoint.dir=\"all\""}, .servers = 2, .resume = true, .checkpoint_dir = [&all](int) {
-             return all;
+             return std::string(all);
            }});
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_EQ(resumed->digests.back(), whole->digests[3]);

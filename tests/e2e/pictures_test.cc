@@ -55,6 +55,7 @@ std::vector<double> Picture(int64_t n, bool* stands) {
   const int at = static_cast<int>(6 * Uniform(2, static_cast<uint64_t>(n), 0)),
             begin = static_cast<int>(3 * Uniform(3, static_cast<uint64_t>(n), 0));
   std::vector<double> picture;
+  picture.reserve(36);
   for (int i = 0; i < 36; ++i)
     picture.push_back(std::round(100 * Uniform(4, static_cast<uint64_t>(n), static_cast<uint64_t>(i))) / 100);
   for (int i = begin; i < begin + 4; ++i) picture[static_cast<size_t>(*stands ? i * 6 + at : at * 6 + i)] += 1.5;

@@ -34,6 +34,7 @@ class Board {
       changed_.WaitWithTimeout(&mu_, end - Clock::Real()->Now());
     }
     std::vector<std::string> values;
+    values.reserve(all.size());
     for (const auto& [each, value] : all) values.push_back(value);
     return values;
   }
