@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -131,12 +132,13 @@ std::string ManifestFile(const v1::CheckpointManifest& manifest) {
   return absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body);
 }
 
-// Identity of a directory: a different one under an equal name is another checkpoint.
-using Inode = std::pair<dev_t, ino_t>;
-std::optional<Inode> InodeOf(const std::string& path) {
+// Identity of a directory: a different one under an equal name is another checkpoint. Its change time is part of it,
+// since the number of a removed one is given to a new one.
+using DirectoryId = std::tuple<dev_t, ino_t, time_t, long>;
+std::optional<DirectoryId> DirectoryIdOf(const std::string& path) {
   struct stat found;
   if (::stat(path.c_str(), &found) != 0) return std::nullopt;
-  return Inode(found.st_dev, found.st_ino);
+  return DirectoryId(found.st_dev, found.st_ino, found.st_ctim.tv_sec, found.st_ctim.tv_nsec);
 }
 
 // Returns true if a checkpoint is being written or removed. On a file system that cannot exchange two directories, a
@@ -274,7 +276,7 @@ absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std:
     const std::vector<CheckpointPath> found = StepsAmong(dir, names);
     bool changed = found.empty() && HasHalfWritten(names);
     for (auto it = found.rbegin(); it != found.rend(); ++it) {
-      const std::optional<Inode> before = InodeOf(it->path);
+      const std::optional<DirectoryId> before = DirectoryIdOf(it->path);
       absl::StatusOr<v1::CheckpointManifest> manifest = VerifyCheckpoint(it->path);
       if (manifest.ok() && !job.empty() && manifest->job() != job) {
         newest.refused.push_back(absl::StrCat(it->name, ": belongs to job '", manifest->job(), "', not to '",
@@ -286,7 +288,7 @@ absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std:
         newest.manifest = *std::move(manifest);
         return newest;
       }
-      if (!before || InodeOf(it->path) != before) changed = true;
+      if (!before || DirectoryIdOf(it->path) != before) changed = true;
       newest.refused.push_back(absl::StrCat(it->name, ": ", manifest.status().message()));
     }
     if (!changed) break;
