@@ -1,6 +1,7 @@
 #include "framework/collective/local_mesh.h"
 
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +86,11 @@ class LocalMeshes::RankMesh : public Mesh {
     const absl::Time not_before_;
   };
 
+  bool IsCut(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(all_.mu_) {
+    const auto r = static_cast<size_t>(rank);
+    return all_.sent_[r] > all_.cut_at_[r];
+  }
+
   std::unique_ptr<Transfer> Begin(const Key& key, bool sends, std::shared_ptr<Message> message) {
     absl::Time not_before = absl::InfinitePast();
     if (all_.shuffle_ != 0) {
@@ -95,9 +101,7 @@ class LocalMeshes::RankMesh : public Mesh {
     MutexLock lock(&all_.mu_);
     auto& own = sends ? all_.sends_ : all_.receives_;
     auto& others = sends ? all_.receives_ : all_.sends_;
-    const bool cut =
-        all_.cut_[static_cast<size_t>(std::get<0>(key))] || all_.cut_[static_cast<size_t>(std::get<1>(key))];
-    const auto other = cut ? others.end() : others.find(key);
+    const auto other = IsCut(std::get<0>(key)) || IsCut(std::get<1>(key)) ? others.end() : others.find(key);
     if (other == others.end()) {
       CHECK(own.emplace(key, message).second) << "a tag is used twice";
     } else {
@@ -120,7 +124,7 @@ class LocalMeshes::RankMesh : public Mesh {
 LocalMeshes::LocalMeshes(int ranks, uint64_t shuffle) : shuffle_(shuffle), sent_(static_cast<size_t>(ranks)) {
   {
     MutexLock lock(&mu_);
-    cut_.resize(static_cast<size_t>(ranks));
+    cut_at_.assign(static_cast<size_t>(ranks), std::numeric_limits<int64_t>::max());
   }
   for (int r = 0; r < ranks; ++r) meshes_.push_back(std::make_unique<RankMesh>(this, r));
 }
@@ -129,9 +133,10 @@ LocalMeshes::~LocalMeshes() = default;
 
 int64_t LocalMeshes::sent(int rank) const { return sent_[static_cast<size_t>(rank)]; }
 
-void LocalMeshes::Cut(int rank) {
+void LocalMeshes::Cut(int rank, int64_t sent_bytes) {
   MutexLock lock(&mu_);
-  cut_[static_cast<size_t>(rank)] = true;
+  // A rank that has sent nothing is cut at once too.
+  cut_at_[static_cast<size_t>(rank)] = sent_bytes - 1;
 }
 
 }  // namespace weir

@@ -27,8 +27,8 @@ class LocalMeshes {
   Mesh* mesh(int rank) { return meshes_[static_cast<size_t>(rank)].get(); }
   // Bytes that the rank has sent.
   int64_t sent(int rank) const;
-  // From now on nothing that the rank sends arrives, and nothing arrives there.
-  void Cut(int rank);
+  // From now on, or once the rank has sent so many bytes, nothing that it sends arrives, and nothing arrives there.
+  void Cut(int rank, int64_t sent_bytes = 0);
   // Number of messages that were given up before they arrived.
   int64_t given_up() const { return given_up_; }
 
@@ -40,7 +40,7 @@ class LocalMeshes {
   Mutex mu_;
   std::map<Key, std::shared_ptr<Message>> sends_ ABSL_GUARDED_BY(mu_), receives_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  std::vector<bool> cut_ ABSL_GUARDED_BY(mu_);
+  std::vector<int64_t> cut_at_ ABSL_GUARDED_BY(mu_);  // bytes that the rank may send
   const uint64_t shuffle_;
   std::atomic<uint64_t> messages_{0};
   std::atomic<int64_t> given_up_{0};

@@ -1,6 +1,5 @@
 // Collective operations among ranks in one process against a plain reference: all operations, types and reductions,
-// 1 to 8 ranks, sizes around every border, values that are not finite, addends that are absent; and that what differs
-// on one rank is refused on all.
+// 1 to 8 ranks, sizes around every border, values that are not finite, addends that are absent.
 
 #include "framework/collective/collective.h"
 
@@ -15,12 +14,10 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "framework/base/clock.h"
 #include "framework/base/counters.h"
 #include "framework/base/status_macros.h"
 #include "framework/collective/local_mesh.h"
@@ -28,43 +25,22 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/collective.pb.h"
-#include "tests/testing/collective_mismatches.h"
+#include "tests/framework/collective/on_ranks.h"
 
 namespace weir {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Each;
-using ::testing::HasSubstr;
 
 // Small messages, so that few elements are many messages.
 constexpr int64_t kMessageBytes = 256;
 
-Collective::Options SmallMessages() {
-  Collective::Options options;
-  options.message_bytes = kMessageBytes;
-  options.waits.deadline = absl::Seconds(60);
-  return options;
-}
+Collective::Options SmallMessages() { return MessagesOf(kMessageBytes); }
 
 // Runs `body` on every rank, each on its own thread; returns what each returned.
 std::vector<absl::Status> OnRanks(LocalMeshes* meshes, int ranks,
-                                  const std::function<absl::Status(Collective*, int rank)>& body,
-                                  const Collective::Options& options = SmallMessages()) {
-  std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      Collective collective(meshes->mesh(r), options);
-      statuses[static_cast<size_t>(r)] = body(&collective, r);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return statuses;
-}
-
-void ExpectOk(const std::vector<absl::Status>& statuses) {
-  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+                                  const std::function<absl::Status(Collective*, int rank)>& body) {
+  return weir::OnRanks(meshes, ranks, SmallMessages(), body);
 }
 
 // ------------------------------------------------------------------------------------------------ the plain
@@ -246,7 +222,7 @@ std::vector<Outputs> ReduceOnRanks(const ReductionCase& of, const std::vector<st
   std::vector<Outputs> outputs(static_cast<size_t>(ranks));
   const auto element = static_cast<int64_t>(DTypeSize(of.dtype));
   LocalMeshes meshes(ranks, shuffle);
-  ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+  ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
     Outputs& out = outputs[static_cast<size_t>(rank)];
     for (auto* of_kind : {&out.reduced, &out.at_root, &out.slices}) of_kind->resize(inputs.size());
     std::vector<Collective::PendingPtr> pending;
@@ -377,7 +353,7 @@ TEST(CollectiveTest, TheSumOfLanesDependsOnNoNumberOfRanks) {
       const std::vector<float> expected = NodeSum(input, {0, lanes});
       for (int ranks = 1; ranks <= 8; ++ranks) {
         LocalMeshes meshes(ranks, /*shuffle=*/3);
-        ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+        ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
           std::vector<std::vector<float>> sums;
           std::vector<LaneAddend> addends;
           for (const LaneRange& node : AlignedNodes(LanesOfTrainer(lanes, ranks, rank))) {
@@ -402,7 +378,7 @@ TEST(CollectiveTest, AnAbsentAddendIsNoZero) {
   // -0 + 0 is 0, and -0 alone stays -0.
   for (const bool zeros : {false, true}) {
     LocalMeshes meshes(2);
-    ExpectOk(OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
+    ExpectAllOk(OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
       std::vector<float> values(3, rank == 0 ? -0.0F : 0.0F);
       std::vector<LaneAddend> addends;
       if (rank == 0 || zeros) addends = collective->Own(values.data());
@@ -487,7 +463,7 @@ TEST_P(SegmentsTest, HaveTheBitsOfOperationsOfTheirOwn) {
     const std::vector<Lanes> input = Input(lanes, &random);
     const std::vector<float> expected = Expected(input, lanes);
     LocalMeshes meshes(ranks, /*shuffle=*/3);
-    ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+    ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
       const Addends own = AddendsOf(input, counts_, lanes, ranks, rank);
       std::vector<float> together(static_cast<size_t>(count_), -7), alone = together;
       std::vector<Collective::PendingPtr> pending;
@@ -528,7 +504,7 @@ TEST_P(SegmentsTest, InPlaceAtARootAndInSlicesToo) {
   const std::vector<int64_t> begins = UnevenSlices(count_, ranks);
   std::vector<float> slices(expected.size(), -7);
   LocalMeshes meshes(ranks, /*shuffle=*/5);
-  ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+  ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
     Addends own = AddendsOf(input, counts_, kLanes, ranks, rank), in_place = own;
     for (size_t a = 0; a < own.addends.size(); ++a) {
       // The copies have memory of their own.
@@ -562,7 +538,7 @@ TEST_P(SegmentsTest, NothingIsSentOfThoseThatAreAbsent) {
   const int ranks = GetParam();
   LocalMeshes meshes(ranks);
   const std::vector<int64_t> counts = {100000, 1000, 100000};
-  ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+  ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
     std::vector<float> values(201000, 1);
     std::vector<LaneAddend> addends = collective->Own(values.data());
     // The first segment is nowhere, the last one only on rank 0.
@@ -587,7 +563,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SegmentsTest, ::testing::Range(1, 9));
 
 TEST(CollectiveTest, SegmentsThatNobodyHasChangeNothing) {
   LocalMeshes meshes(3);
-  ExpectOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
+  ExpectAllOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
     std::vector<float> values(30, 1), out(30, -7);
     std::vector<LaneAddend> addends = collective->Own(values.data());
     addends[0].present = 0;
@@ -604,7 +580,7 @@ TEST(CollectiveTest, SegmentsThatNobodyHasChangeNothing) {
 TEST(CollectiveTest, AsManySegmentsAsAreBoundFit) {
   // 64 segments in each of the 6 addends of a rank: lanes 1 to 14 of 32.
   LocalMeshes meshes(2);
-  ExpectOk(OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
+  ExpectAllOk(OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
     std::vector<float> values(64, 1), out(64, 0);
     std::vector<LaneAddend> addends;
     for (const LaneRange& node : AlignedNodes(rank == 0 ? LaneRange{1, 14} : LaneRange{17, 14})) {
@@ -631,19 +607,16 @@ TEST(CollectiveTest, ARankSendsWhatTheHeaderSays) {
   const Lanes input = RandomLanes(8, kCount, 0, &random);
   for (int ranks = 2; ranks <= 8; ++ranks) {
     LocalMeshes meshes(ranks);
-    ExpectOk(OnRanks(&meshes, ranks,
-                     [&](Collective* collective, int rank) {
-                       std::vector<std::vector<float>> sums;
-                       std::vector<LaneAddend> addends;
-                       for (const LaneRange& node : AlignedNodes(LanesOfTrainer(8, ranks, rank))) {
-                         sums.push_back(NodeSum(input, node));
-                         addends.push_back({.lanes = node, .values = sums.back().data()});
-                       }
-                       return collective
-                           ->AllReduce({.name = "g", .shape = {kCount}, .lanes = 8, .addends = addends}, sums[0].data())
-                           ->Wait();
-                     },
-                     {}));
+    ExpectAllOk(OnRanks(&meshes, ranks, Collective::Options(), [&](Collective* collective, int rank) {
+      std::vector<std::vector<float>> sums;
+      std::vector<LaneAddend> addends;
+      for (const LaneRange& node : AlignedNodes(LanesOfTrainer(8, ranks, rank))) {
+        sums.push_back(NodeSum(input, node));
+        addends.push_back({.lanes = node, .values = sums.back().data()});
+      }
+      return collective->AllReduce({.name = "g", .shape = {kCount}, .lanes = 8, .addends = addends}, sums[0].data())
+          ->Wait();
+    }));
     for (int r = 0; r < ranks; ++r) {
       const auto k = static_cast<double>(AlignedNodes(LanesOfTrainer(8, ranks, r)).size());
       const double bytes = (k + 1) * (ranks - 1) / ranks * kCount * sizeof(float);
@@ -665,7 +638,7 @@ TEST(CollectiveTest, MessagesAreCounted) {
     RETURN_IF_ERROR(reduced->Wait());
     return collective->AllGatherBytes("b", std::string(static_cast<size_t>(rank) * 300, 'x'), &all)->Wait();
   };
-  ExpectOk(OnRanks(&meshes, 2, body, options));
+  ExpectAllOk(OnRanks(&meshes, 2, options, body));
   // Both ranks count under one name. Two headers and one message of 300 bytes, which is two; slices of 32 and 16
   // floats, once as addends and once as sums.
   EXPECT_EQ(value("messages"), 4 + 2 + 2 * 2);
@@ -677,7 +650,7 @@ TEST(CollectiveTest, OnlyTheRootGetsAReduction) {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     for (int root = 0; root < ranks; ++root) {
       LocalMeshes meshes(ranks, /*shuffle=*/9);
-      ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+      ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
         std::vector<int64_t> in(500), out(500, -1);
         for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int64_t>(i) * (rank + 1);
         if (absl::Status status =
@@ -704,7 +677,7 @@ TEST(CollectiveTest, ReduceScatterKeepsASliceOfAnySize) {
   const std::vector<std::vector<int64_t>> borders = {{0, 0, 0, 400}, {0, 400, 400, 400}, {0, 1, 67, 400}};
   for (const std::vector<int64_t>& begins : borders) {
     LocalMeshes meshes(3, /*shuffle=*/2);
-    ExpectOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
+    ExpectAllOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
       std::vector<int32_t> in(400), out(400, -1);
       for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i) + rank;
       if (absl::Status status =
@@ -739,7 +712,7 @@ TEST(CollectiveTest, BytesOfAnyLengthReachTheirRanks) {
     for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{255}, size_t{256}, size_t{5000}}) {
       LocalMeshes meshes(ranks, /*shuffle=*/4);
       const auto length = [bytes](int rank, int peer) { return bytes * static_cast<size_t>((rank + peer) % 3); };
-      ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+      ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
         std::vector<std::string> to, from, all, gathered;
         for (int peer = 0; peer < ranks; ++peer) to.push_back(Text(rank, peer, length(rank, peer)));
         const int root = ranks - 1;
@@ -770,21 +743,16 @@ TEST(CollectiveTest, ABroadcastComesFromAnyRoot) {
     for (int root = 0; root < ranks; ++root) {
       for (const int64_t count : {0, 1, 63, 64, 65, 16383, 16384, 40000}) {
         LocalMeshes meshes(ranks);
-        ExpectOk(OnRanks(&meshes, ranks,
-                         [&](Collective* collective, int rank) {
-                           std::vector<double> values(static_cast<size_t>(count));
-                           for (size_t i = 0; i < values.size(); ++i)
-                             values[i] = rank == root ? static_cast<double>(i) + 0.5 : -1;
-                           if (absl::Status status =
-                                   collective->Broadcast("b", v1::FLOAT64, {count}, root, values.data())->Wait();
-                               !status.ok()) {
-                             return status;
-                           }
-                           for (size_t i = 0; i < values.size(); ++i)
-                             EXPECT_EQ(values[i], static_cast<double>(i) + 0.5);
-                           return absl::OkStatus();
-                         },
-                         {.message_bytes = 10000}));
+        ExpectAllOk(OnRanks(&meshes, ranks, {.message_bytes = 10000}, [&](Collective* collective, int rank) {
+          std::vector<double> values(static_cast<size_t>(count));
+          for (size_t i = 0; i < values.size(); ++i) values[i] = rank == root ? static_cast<double>(i) + 0.5 : -1;
+          if (absl::Status status = collective->Broadcast("b", v1::FLOAT64, {count}, root, values.data())->Wait();
+              !status.ok()) {
+            return status;
+          }
+          for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<double>(i) + 0.5);
+          return absl::OkStatus();
+        }));
       }
     }
   }
@@ -802,7 +770,7 @@ TEST(CollectiveTest, AllGatherFillsInTheSlicesOfOthers) {
         std::vector<char>& bytes = expected.emplace_back(static_cast<size_t>(size) * element);
         for (char& byte : bytes) byte = static_cast<char>(random());
       }
-      ExpectOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
+      ExpectAllOk(OnRanks(&meshes, ranks, [&](Collective* collective, int rank) {
         std::vector<std::vector<char>> all;
         for (const std::vector<char>& each : expected) all.emplace_back(each.size(), '?');
         std::vector<Collective::PendingPtr> pending;
@@ -826,24 +794,22 @@ TEST(CollectiveTest, AllGatherFillsInTheSlicesOfOthers) {
 TEST(CollectiveTest, MoreBytesThanARankIsBelievedToSendArrive) {
   // Unequal, and more than two steps of 64 MiB.
   LocalMeshes meshes(2);
-  ExpectOk(OnRanks(&meshes, 2,
-                   [&](Collective* collective, int rank) {
-                     const auto bytes = [](int of) {
-                       return std::string(of == 0 ? (size_t{130} << 20) + 7 : 5, static_cast<char>('a' + of));
-                     };
-                     std::vector<std::string> all;
-                     const absl::Status status = collective->AllGatherBytes("much", bytes(rank), &all)->Wait();
-                     if (!status.ok()) return status;
-                     EXPECT_TRUE(all[0] == bytes(0) && all[1] == bytes(1));
-                     return absl::OkStatus();
-                   },
-                   {}));
+  ExpectAllOk(OnRanks(&meshes, 2, Collective::Options(), [&](Collective* collective, int rank) {
+    const auto bytes = [](int of) {
+      return std::string(of == 0 ? (size_t{130} << 20) + 7 : 5, static_cast<char>('a' + of));
+    };
+    std::vector<std::string> all;
+    const absl::Status status = collective->AllGatherBytes("much", bytes(rank), &all)->Wait();
+    if (!status.ok()) return status;
+    EXPECT_TRUE(all[0] == bytes(0) && all[1] == bytes(1));
+    return absl::OkStatus();
+  }));
 }
 
 TEST(CollectiveTest, ABarrierWaitsForTheLast) {
   LocalMeshes meshes(3);
   std::atomic<bool> last{false};
-  ExpectOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
+  ExpectAllOk(OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
     if (rank == 2) {
       // The others are in the barrier now: each has sent two headers of it.
       while (meshes.sent(0) < 2048 || meshes.sent(1) < 2048) std::this_thread::yield();
@@ -858,7 +824,7 @@ TEST(CollectiveTest, ABarrierWaitsForTheLast) {
 TEST(CollectiveTest, HundredsOfSmallOperationsAreUnderWayAtOnce) {
   constexpr int kOperations = 300;
   LocalMeshes meshes(4, /*shuffle=*/8);
-  ExpectOk(OnRanks(&meshes, 4, [&](Collective* collective, int rank) {
+  ExpectAllOk(OnRanks(&meshes, 4, [&](Collective* collective, int rank) {
     std::vector<std::vector<int64_t>> values;
     for (int i = 0; i < kOperations; ++i) values.push_back(std::vector<int64_t>(static_cast<size_t>(i % 40), rank + i));
     std::vector<Collective::PendingPtr> pending;
@@ -876,310 +842,6 @@ TEST(CollectiveTest, HundredsOfSmallOperationsAreUnderWayAtOnce) {
     }
     return absl::OkStatus();
   }));
-}
-
-// --------------------------------------------------------------------------------------------- ranks that do not
-// agree
-
-class MismatchTest : public ::testing::TestWithParam<CollectiveMismatch> {};
-
-TEST_P(MismatchTest, IsRefusedOnAllRanksNamingBoth) {
-  for (int odd = 0; odd < 3; ++odd) {
-    LocalMeshes meshes(3);
-    const absl::Time begin = Clock::Real()->Now();
-    const std::vector<absl::Status> statuses = OnRanks(&meshes, 3, [&](Collective* collective, int rank) {
-      std::vector<float> values(4000, 1), later(10);
-      // A right one before, and one after, which must fail too.
-      const auto first = collective->AllReduce(SumOf(collective, "before", 4000, &values), values.data());
-      if (absl::Status status = first->Wait(); !status.ok()) return status;
-      const absl::Status status = GetParam().begin(collective, rank == odd, &values)->Wait();
-      const auto after = collective->AllReduce(SumOf(collective, "after", 10, &later), later.data());
-      EXPECT_EQ(after->Wait(), status);
-      return status;
-    });
-    EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(2));
-    for (const absl::Status& status : statuses) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_THAT(std::string(status.message()),
-                  AllOf(HasSubstr(GetParam().expected), HasSubstr(absl::StrCat("trainer ", odd)), HasSubstr("'x'")));
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Each, MismatchTest, ::testing::ValuesIn(CollectiveMismatches()),
-                         [](const auto& info) { return std::string(info.param.name); });
-
-TEST(CollectiveTest, RanksMustCutMessagesAlike) {
-  LocalMeshes meshes(2);
-  std::vector<absl::Status> statuses(2);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < 2; ++r) {
-    threads.emplace_back([&, r] {
-      Collective collective(meshes.mesh(r), {.message_bytes = 256 << r});
-      statuses[static_cast<size_t>(r)] = collective.Barrier("x")->Wait();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& status : statuses) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr("size of messages"));
-  }
-}
-
-struct Refusal {
-  const char* what;
-  std::function<Collective::PendingPtr(Collective*, std::vector<float>* values)> begin;
-  const char* expected;
-};
-
-class RefusalTest : public ::testing::TestWithParam<Refusal> {};
-
-TEST_P(RefusalTest, EndsTheOtherRanksToo) {
-  LocalMeshes meshes(2);
-  const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, [](Collective* collective, int rank) {
-    std::vector<float> values(10);
-    if (rank == 1) return collective->Barrier("b")->Wait();
-    const auto refused = GetParam().begin(collective, &values);
-    const absl::Status status = refused->Wait();
-    EXPECT_EQ(collective->Barrier("later")->Wait(), status);
-    return status;
-  });
-  for (const absl::Status& status : statuses) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().expected));
-  }
-}
-
-std::vector<std::string> nowhere;  // NOLINT: refused operations never write it
-
-INSTANTIATE_TEST_SUITE_P(
-    Each, RefusalTest,
-    ::testing::Values(Refusal{"RootOfABroadcast",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->Broadcast("x", v1::FLOAT32, {10}, 5, v->data());
-                              },
-                              "there is no rank 5 among 2"},
-                      Refusal{"NegativeRootOfABroadcast",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->Broadcast("x", v1::FLOAT32, {10}, -1, v->data());
-                              },
-                              "there is no rank -1 among 2"},
-                      Refusal{"NegativeRootOfAReduction",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->Reduce(SumOf(c, "x", 10, v), -1, v->data());
-                              },
-                              "there is no rank -1 among 2"},
-                      Refusal{"NegativeRootOfAGather",
-                              [](Collective* c, std::vector<float>*) {
-                                return c->GatherBytes("x", "b", -1, &nowhere);
-                              },
-                              "there is no rank -1 among 2"},
-                      Refusal{"NumberOfMessages",
-                              [](Collective* c, std::vector<float>*) {
-                                return c->AllToAllBytes("x", {"a"}, &nowhere);
-                              },
-                              "messages for 1"},
-                      Refusal{"Dimension",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->AllReduce(SumOf(c, "x", -10, v), v->data());
-                              },
-                              "a dimension is -10"},
-                      Refusal{"MoreBytesThanThereAre",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->Broadcast("x", v1::FLOAT64, {1 << 30, 1 << 30, 1}, 0, v->data());
-                              },
-                              "take more than"},
-                      Refusal{"SlicesThatOverflow",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->AllGather("x", v1::FLOAT64, {0, 1, int64_t{1} << 62}, v->data());
-                              },
-                              "take more than"},
-                      Refusal{"SlicesThatDescend",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->ReduceScatter(SumOf(c, "x", 10, v), {0, 11, 10}, v->data());
-                              },
-                              "begins must be 3 ascending numbers from 0 to 10"},
-                      Refusal{"NoSlices",
-                              [](Collective* c, std::vector<float>* v) {
-                                return c->ReduceScatter(SumOf(c, "x", 10, v), {}, v->data());
-                              },
-                              "begins must be 3 ascending numbers from 0 to 10"},
-                      Refusal{"AverageOfIntegers",
-                              [](Collective* c, std::vector<float>* v) {
-                                Collective::Values values = SumOf(c, "x", 10, v);
-                                values.dtype = v1::INT32;
-                                values.reduction = Reduction::kAverage;
-                                return c->AllReduce(values, v->data());
-                              },
-                              "have no average"},
-                      Refusal{"TooManySegments",
-                              [](Collective* c, std::vector<float>* v) {
-                                Collective::Values values = SumOf(c, "x", 10, v);
-                                values.segments.assign(65, 0);
-                                return c->AllReduce(values, v->data());
-                              },
-                              "65 segments; at most 64"},
-                      Refusal{"SegmentsOfOtherElements",
-                              [](Collective* c, std::vector<float>* v) {
-                                Collective::Values values = SumOf(c, "x", 10, v);
-                                values.segments = {INT64_MAX, INT64_MAX, 12};
-                                return c->AllReduce(values, v->data());
-                              },
-                              "12 elements are not the 10 of the shape"},
-                      Refusal{"TooManyAddends",
-                              [](Collective* c, std::vector<float>* v) {
-                                Collective::Values values = SumOf(c, "x", 10, v);
-                                values.lanes = 256;
-                                values.addends.assign(65, {.lanes = {0, 1}, .values = v->data()});
-                                return c->AllReduce(values, v->data());
-                              },
-                              "65 addends; at most 64"},
-                      Refusal{"LongName",
-                              [](Collective* c, std::vector<float>*) { return c->Barrier(std::string(129, 'n')); },
-                              "the name has 129 bytes"}),
-    [](const auto& info) { return std::string(info.param.what); });
-
-// A rank that sends what it likes: the header of operation 0 to rank 0, and nothing else.
-absl::Status AgainstHeader(const std::function<void(v1::CollectiveHeader*)>& change,
-                           const std::function<Collective::PendingPtr(Collective*, std::vector<float>*)>& begin,
-                           const std::function<void(std::string*)>& damage = nullptr) {
-  LocalMeshes meshes(2);
-  Collective::Options options = SmallMessages();
-  options.waits.deadline = absl::Seconds(1);
-  Collective collective(meshes.mesh(0), options);
-  std::vector<float> values(10);
-  const auto pending = begin(&collective, &values);
-  constexpr uint64_t kHeaderTag = uint64_t{3} << 30;
-  std::string theirs(1024, '\0');
-  const auto receive = meshes.mesh(1)->Receive(0, kHeaderTag, theirs.data(), theirs.size());
-  EXPECT_TRUE(receive->Wait(absl::Seconds(20)).ok());
-  uint32_t length = 0;
-  std::memcpy(&length, theirs.data(), sizeof(length));
-  v1::CollectiveHeader header;
-  EXPECT_TRUE(header.ParseFromArray(theirs.data() + sizeof(length), static_cast<int>(length)));
-  change(&header);
-  const std::string text = header.SerializeAsString();
-  length = static_cast<uint32_t>(text.size());
-  std::string mine(1024, '\0');
-  std::memcpy(mine.data(), &length, sizeof(length));
-  std::copy(text.begin(), text.end(), mine.begin() + sizeof(length));
-  if (damage) damage(&mine);
-  const auto send = meshes.mesh(1)->Send(0, kHeaderTag, mine.data(), mine.size());
-  return pending->Wait();
-}
-
-TEST(CollectiveTest, WhatAHeaderSaysIsNotTrusted) {
-  const auto sum = [](Collective* c, std::vector<float>* v) { return c->AllReduce(SumOf(c, "x", 10, v), v->data()); };
-  std::vector<std::string> all;
-  const auto gather = [&all](Collective* c, std::vector<float>*) { return c->AllGatherBytes("x", "b", &all); };
-  const auto unchanged = [](v1::CollectiveHeader*) {};
-  const auto header_says = [&](const char* expected, const absl::Status& status) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr(expected));
-  };
-  header_says("is damaged", AgainstHeader(unchanged, sum, [](std::string* bytes) { bytes->replace(0, 4, 4, '\xff'); }));
-  header_says("is damaged", AgainstHeader(unchanged, sum, [](std::string* bytes) { bytes->replace(4, 4, 4, '\xff'); }));
-  header_says("says that it sends -1 bytes", AgainstHeader([](auto* h) { h->set_count(-1); }, gather));
-  header_says("is negative", AgainstHeader([](auto* h) { h->set_samples(-1); }, sum));
-  header_says("addends", AgainstHeader([](auto* h) { h->add_node_begin(1); }, sum));
-  header_says("rank 1 has an addend", AgainstHeader([](auto* h) { h->set_node_count(0, INT32_MAX); }, sum));
-  const auto present_says = [](uint64_t present, int addends) {
-    return [present, addends](v1::CollectiveHeader* h) {
-      h->set_node_begin(0, 1);
-      h->mutable_present()->Resize(addends, present);
-    };
-  };
-  header_says("segments that are not among the 1", AgainstHeader(present_says(2, 1), sum));
-  header_says("which segments 2 of its 1 addends have", AgainstHeader(present_says(1, 2), sum));
-  // No memory is taken for bytes that do not come.
-  header_says("nothing from trainer 1", AgainstHeader([](auto* h) { h->set_count(int64_t{1} << 39); }, gather));
-}
-
-TEST(CollectiveTest, AddendsMustBeNodesThatDoNotOverlap) {
-  // Lanes 1 and 2 together are no node; lane 0 is on both ranks; lane 4 does not exist.
-  for (const LaneRange& lanes : {LaneRange{1, 2}, LaneRange{0, 1}, LaneRange{4, 1}, LaneRange{2, 0}}) {
-    LocalMeshes meshes(2);
-    const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, [&](Collective* collective, int rank) {
-      std::vector<float> values(10);
-      const LaneRange own = rank == 0 ? LaneRange{0, 1} : lanes;
-      return collective
-          ->AllReduce({.name = "x", .shape = {10}, .lanes = 4, .addends = {{.lanes = own, .values = values.data()}}},
-                      values.data())
-          ->Wait();
-    });
-    for (const absl::Status& status : statuses) {
-      EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has an addend of lanes"));
-    }
-  }
-}
-
-TEST(CollectiveTest, ARankThatDoesNotComeIsNamed) {
-  LocalMeshes meshes(3);
-  meshes.Cut(1);
-  const absl::Time begin = Clock::Real()->Now();
-  std::vector<absl::Status> statuses(3);
-  std::vector<std::thread> threads;
-  for (const int r : {0, 2}) {
-    threads.emplace_back([&, r] {
-      Collective::Options options = SmallMessages();
-      // Rank 2 would wait for much longer, and ends because rank 0 does.
-      options.waits.deadline = r == 0 ? absl::Milliseconds(300) : absl::Seconds(60);
-      Collective collective(meshes.mesh(r), options);
-      statuses[static_cast<size_t>(r)] = collective.Barrier("b")->Wait();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(20));
-  EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDeadlineExceeded);
-  for (const int r : {0, 2}) {
-    EXPECT_THAT(std::string(statuses[static_cast<size_t>(r)].message()), HasSubstr("nothing from trainer 1"));
-  }
-}
-
-TEST(CollectiveTest, ARankThatStopsInALargeOperationIsNamed) {
-  LocalMeshes meshes(3);
-  std::vector<absl::Status> statuses(3);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < 3; ++r) {
-    threads.emplace_back([&, r] {
-      Collective::Options options = SmallMessages();
-      // Rank 2 is held up as well, and could name rank 0, which is held up by rank 1.
-      options.waits.deadline = r == 0 ? absl::Milliseconds(500) : absl::Seconds(60);
-      Collective collective(meshes.mesh(r), options);
-      std::vector<float> values(1 << 20, 1);
-      const auto pending = collective.AllReduce(SumOf(&collective, "x", 1 << 20, &values), values.data());
-      if (r == 1) {
-        while (meshes.sent(1) < 1 << 17) std::this_thread::yield();
-        meshes.Cut(1);
-      }
-      statuses[static_cast<size_t>(r)] = pending->Wait();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const int r : {0, 2}) {
-    EXPECT_THAT(std::string(statuses[static_cast<size_t>(r)].message()), HasSubstr("nothing from trainer 1"));
-  }
-}
-
-TEST(CollectiveTest, AbortEndsWhatIsUnderWayOnAllRanks) {
-  LocalMeshes meshes(2);
-  const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, [](Collective* collective, int rank) {
-    if (rank == 1) {
-      collective->Abort(absl::CancelledError("the trainer is asked to stop"));
-      return collective->Barrier("b")->Wait();
-    }
-    return collective->Barrier("b")->Wait();
-  });
-  for (const absl::Status& status : statuses) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr("the trainer is asked to stop"));
-  }
-}
-
-TEST(CollectiveTest, AJobThatHasFailedEndsTheWait) {
-  LocalMeshes meshes(2);
-  Collective::Options options = SmallMessages();
-  options.waits.job = [] { return absl::AbortedError("the job has failed: trainer 1 is dead"); };
-  Collective collective(meshes.mesh(0), options);
-  EXPECT_EQ(collective.Barrier("b")->Wait().message(), "the job has failed: trainer 1 is dead");
-  EXPECT_EQ(collective.Barrier("c")->Wait().message(), "the job has failed: trainer 1 is dead");
 }
 
 }  // namespace
