@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/norms_with_tables.h"
 #include "glog/logging.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/protocol/norm_cuts.h"
 
 namespace weir {
 

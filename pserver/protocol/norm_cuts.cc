@@ -59,17 +59,4 @@ absl::StatusOr<std::optional<TableClip>> TakeTableClip(const std::string& grad, 
   return std::optional<TableClip>(TableClip{name->s(), max_norm->f()});
 }
 
-std::set<std::string> NormsWithTables(const v1::ProgramDesc& main) {
-  std::set<std::string> names;
-  for (const v1::BlockDesc& block : main.blocks()) {
-    for (const v1::OpDesc& op : block.ops()) {
-      const v1::OpAttr* const with_tables = op.type() == "whole_norm" ? FindAttr(op, "with_tables") : nullptr;
-      if (with_tables == nullptr || !with_tables->b()) continue;
-      const v1::OpAttr* const name = FindAttr(op, "name");
-      if (name != nullptr) names.insert(name->s());
-    }
-  }
-  return names;
-}
-
 }  // namespace weir

@@ -3,7 +3,6 @@
 #define WEIR_PSERVER_PROTOCOL_NORM_CUTS_H_
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -28,10 +27,6 @@ struct NormCut {
 // Returns the cuts in order; the i-th belongs to round i. InvalidArgument: a whole_norm with several parts or without a
 // name, or one that no op precedes.
 absl::StatusOr<std::vector<NormCut>> NormCutsOf(const v1::BlockDesc& optimize);
-
-// Returns the names of norms that cover dense parameters of every trainer and tables: whole_norm ops of the program
-// with attribute `with_tables`.
-std::set<std::string> NormsWithTables(const v1::ProgramDesc& main);
 
 // Clip by norm of a table's gradient: sum_of_squares, whole_norm and clip_by_norm taken as one.
 struct TableClip {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/norms_with_tables.h"
 #include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 #include "pserver/protocol/handshake.h"

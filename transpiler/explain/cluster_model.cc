@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "framework/graph/norms_with_tables.h"
 #include "framework/graph/placement.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/graph/training_mode.h"
@@ -118,10 +119,10 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
     const BlockState state = UpdatesOf(placed.parameter(), DimsOf(placed), /*grad_rows=*/-1);
     elements += placed.element_count() + state.bytes / kFloatBytes;
   }
-  all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements, NormsWithTables());
+  all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements, NormsWithTables(trainer_.main));
   if (!ModeOf(trainer_.main).all_reduce().sharded()) return;
   const auto rounds = [this](const std::string& parameter) { return NormRounds(parameter); };
-  sharded_ = std::make_unique<ShardedTraffic>(plan(), *all_reduce_, rounds, NormsWithTables());
+  sharded_ = std::make_unique<ShardedTraffic>(plan(), *all_reduce_, rounds, NormsWithTables(trainer_.main));
 }
 
 void ClusterModel::AddStep(const StepInput* input) {
@@ -537,19 +538,6 @@ v1::TrainerMemory ClusterModel::MemoryOf(const Group& group) const {
   return memory;
 }
 
-std::set<std::string> ClusterModel::NormsWithTables() const {
-  std::set<std::string> names;
-  for (const auto& [parameter, updates] : updates_) {
-    for (const Update& update : updates) {
-      const v1::OpAttr* const with_tables =
-          update.op.type() == "whole_norm" ? FindAttr(update.op, "with_tables") : nullptr;
-      if (with_tables == nullptr || !with_tables->b()) continue;
-      if (const v1::OpAttr* const name = FindAttr(update.op, "name"); name != nullptr) names.insert(name->s());
-    }
-  }
-  return names;
-}
-
 std::vector<std::set<std::string>> ClusterModel::NormRounds(const std::string& parameter) const {
   std::vector<std::set<std::string>> rounds;
   const auto found = updates_.find(parameter);
@@ -568,7 +556,7 @@ std::vector<std::set<std::string>> ClusterModel::NormRounds(const std::string& p
 
 FlowSum ClusterModel::Norms() const {
   FlowSum sum;
-  if (plan().servers() < 2 && NormsWithTables().empty()) return sum;
+  if (plan().servers() < 2 && NormsWithTables(trainer_.main).empty()) return sum;
   // names[server][round]: norms whose sums the server contributes in that round.
   std::vector<std::vector<std::set<std::string>>> names(static_cast<size_t>(plan().servers()));
   const auto add = [&](const std::string& parameter, size_t server) {

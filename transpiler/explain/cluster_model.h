@@ -84,8 +84,6 @@ class ClusterModel {
   size_t OwnerIndex(int server) const;
   // Returns the names of the norms that the update of a parameter takes, by round: consecutive norm ops share a round.
   std::vector<std::set<std::string>> NormRounds(const std::string& parameter) const;
-  // Returns the names of norms over dense parameters that trainers hold and tables.
-  std::set<std::string> NormsWithTables() const;
   v1::TrainerExchange ExchangeOf(const Group& group) const;
   // Returns what each trainer updates; empty unless they share the updates out.
   std::vector<v1::UpdateShare> Shares(const v1::ExplainedServer& replica) const;

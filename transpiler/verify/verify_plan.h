@@ -21,8 +21,9 @@
 //                  program updates each block that every trainer holds; a table whose rows come is updated on every
 //                  server
 //   shapes         tensors that are sent, received and fetched have the shape of the plan and of the other side
-//   agreed         server_id, trainers, lanes, sync and the plan are equal on both sides; lanes are dealt to trainers
-//                  completely; trainers share updates out in the mode if they do so in the plan
+//   agreed         server_id, trainers, lanes, sync, the plan and the norms over dense parameters and tables are equal
+//                  on both sides; lanes are dealt to trainers completely; trainers share updates out in the mode if
+//                  they do so in the plan
 //   waits          no cycle of waits between programs, and no wait for a message that never comes
 //
 // Trainers run equal programs and differ in their id and their lanes; so one program is checked, for all ids at once.

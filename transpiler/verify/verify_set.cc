@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
+#include "framework/graph/norms_with_tables.h"
 #include "glog/logging.h"
 #include "transpiler/verify/verify_plan.h"
 #include "transpiler/verify/verify_rules.h"
@@ -177,6 +179,19 @@ class SetRules {
   const VarIndex trainer_vars_, server_vars_;
 };
 
+// Checks that both sides know of the same norms over dense parameters and tables: a server waits for the trainers'
+// part.
+absl::Status CheckNorms(const v1::ProgramDesc& trainer, const ServerSide& server) {
+  const std::set<std::string> mine = NormsWithTables(trainer), theirs = NormsWithTables(server.programs->main);
+  const auto describe = [](const std::set<std::string>& names) {
+    return names.empty() ? "none" : absl::StrCat("'", absl::StrJoin(names, "', '"), "'");
+  };
+  if (mine == theirs) return absl::OkStatus();
+  return Broken("agreed",
+                "norms over dense parameters and tables (attribute with_tables of whole_norm): the trainer has ",
+                describe(mine), ", server ", server.index, " has ", describe(theirs));
+}
+
 }  // namespace
 
 absl::Status VerifySet(const Programs& trainer, absl::Span<const ServerSide> servers) {
@@ -186,6 +201,7 @@ absl::Status VerifySet(const Programs& trainer, absl::Span<const ServerSide> ser
       return Broken("agreed", "the plan of server ", server.index, " is not the trainer's");
     }
     RETURN_IF_ERROR(SetRules(trainer.main, server).Check());
+    RETURN_IF_ERROR(CheckNorms(trainer.main, server));
   }
   return CheckWaits(trainer.main, servers);
 }

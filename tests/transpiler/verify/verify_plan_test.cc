@@ -416,10 +416,35 @@ TEST(VerifyPlanTest, ATableThatAServerDoesNotUpdateIsNamed) {
               StartsWith("updated_once: 'vectors@GRAD' is sent to table 'vectors', which nothing on server 0 updates"));
 }
 
+// A server that expects no sums of trainers would clip by a norm of its tables alone.
+TEST(VerifyPlanTest, ANormThatOneSideTakesForItsOwnIsNamed) {
+  const Transpiled transpiled =
+      TranspiledOf(JobOf(kDeepFm, {"distribute.dense=ALL_REDUCE", "optimizer.clip={by_global_norm { max_norm: 1 }}"}));
+  const Set good{transpiled.trainer(), *transpiled.Server(0)};
+  ASSERT_TRUE(Verified(good).ok()) << Verified(good);
+  for (const bool of_server : {false, true}) {
+    Set set = good;
+    for (v1::BlockDesc& block : *(of_server ? set.server : set.trainer).main.mutable_blocks()) {
+      for (v1::OpDesc& op : *block.mutable_ops()) {
+        auto* const attrs = op.mutable_attrs();
+        for (int i = attrs->size() - 1; i >= 0; --i) {
+          if (attrs->at(i).name() == "with_tables") attrs->DeleteSubrange(i, 1);
+        }
+      }
+    }
+    const std::string has = "'optimizer.clip'", lacks = "none";
+    EXPECT_EQ(std::string(Verified(set).message()),
+              absl::StrCat("agreed: norms over dense parameters and tables (attribute with_tables of whole_norm): the "
+                           "trainer has ",
+                           of_server ? has : lacks, ", server 0 has ", of_server ? lacks : has));
+  }
+}
+
 TEST(VerifyPlanTest, EverySetOfManyClustersHolds) {
   for (const int servers : {1, 2, 3, 17}) {
     for (const char* other : {"distribute.sync=true", "distribute.sync=false", "distribute.slice_var_up=false",
-                              "distribute.split_method=BALANCED_LOAD"}) {
+                              "distribute.split_method=BALANCED_LOAD", "distribute.dense=ALL_REDUCE",
+                              "optimizer.clip={by_global_norm { max_norm: 1 }}"}) {
       const Job job = JobOf(WithFetchedTable(), {absl::StrCat("distribute.servers=", servers), other});
       const Transpiled transpiled = TranspiledOf(job);
       std::vector<Programs> programs;
