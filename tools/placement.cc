@@ -107,6 +107,12 @@ absl::StatusOr<int> Servers(const PlacementFlags& f, const JobNumbers& job) {
   int listed = -1;
   if (!f.pservers.empty()) {
     listed = static_cast<int>(std::count(f.pservers.begin(), f.pservers.end(), ',')) + 1;
+    if (f.servers == 0) {
+      return Invalid(
+          "--servers=0 puts the rows on the trainers, for which launch chooses ports itself, but --pservers "
+          "lists ",
+          listed, ": leave out one of the two");
+    }
     if (f.servers >= 0 && f.servers != listed) {
       return Invalid("--servers=", f.servers, ", but --pservers lists ", listed, ": they must be equal");
     }

@@ -1,6 +1,8 @@
 #include "pserver/collective/gloo_mesh.h"
 
+#include <netdb.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -56,6 +58,20 @@ class WaitEnded : public std::exception {
  private:
   const absl::Status status_;
 };
+
+// Gloo would end the process.
+absl::Status CheckHost(const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat("the address of this host for other trainers, '", host,
+                                               "', cannot be resolved: ", ::gai_strerror(error)));
+  }
+  ::freeaddrinfo(found);
+  return absl::OkStatus();
+}
 
 // Gloo reports errors by exceptions.
 template <typename F>
@@ -140,6 +156,7 @@ class GlooMesh : public Mesh {
       action.sa_handler = SIG_IGN;
       ::sigaction(SIGPIPE, &action, nullptr);
     }
+    RETURN_IF_ERROR(CheckHost(options_.host));
     std::vector<std::vector<char>> addresses(static_cast<size_t>(options_.size));
     RETURN_IF_ERROR(Caught([&] {
       device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options_.host.c_str()));

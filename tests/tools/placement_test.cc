@@ -89,6 +89,8 @@ TEST(PlacementTest, NumbersThatContradictEachOtherAreRefused) {
   EXPECT_THAT(Refusal({.trainers = 4, .nnodes = 2, .node_rank = 0, .nproc_per_node = 3, .master_addr = "a"}),
               HasSubstr("--trainers=4 and --nnodes=2 --nproc_per_node=3 contradict each other: 4 trainers and 6"));
   EXPECT_THAT(Refusal({.servers = 2, .pservers = "10.0.0.1:1"}), HasSubstr("--servers=2, but --pservers lists 1"));
+  EXPECT_THAT(Refusal({.servers = 0, .pservers = "10.0.0.1:1,10.0.0.2:1"}),
+              HasSubstr("launch chooses ports itself, but --pservers lists 2: leave out one of the two"));
   EXPECT_THAT(Refusal({.np = 0}), HasSubstr("-np 0: at least 1 is needed"));
 }
 

@@ -267,6 +267,16 @@ TEST(GlooMeshTest, ARankThatDoesNotComeIsNamedByTheExchange) {
   EXPECT_THAT(std::string(ConnectGlooMesh(options).status().message()), HasSubstr("trainer 1 has not come"));
 }
 
+TEST(GlooMeshTest, AHostThatIsNoneIsNamed) {
+  Board board(2);
+  GlooMeshOptions options = OptionsOf(&board, 0, 2);
+  options.host = "no.such.host.invalid";
+  const absl::Status status = ConnectGlooMesh(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("this host for other trainers, 'no.such.host.invalid', cannot be resolved"));
+}
+
 TEST(GlooMeshTest, ARankThatIsNotReachedIsNamed) {
   // Rank 1 gives the address of a process that has ended.
   Board board(2);
