@@ -60,6 +60,27 @@ CHOSEN = [
         tests=("//tests/pserver/embedded:sharded_channel_test",),
     ),
     Chosen(
+        "shared-norms-of-the-step-before",
+        "pserver/embedded/shared_norms.cc",
+        "  norms_.clear();\n",
+        "",
+        tests=("//tests/pserver/embedded:shared_norms_test",),
+    ),
+    Chosen(
+        "shared-norms-by-own-samples",
+        "pserver/embedded/shared_norms.cc",
+        "gradients_(samples)",
+        "gradients_(1)",
+        tests=("//tests/pserver/embedded:shared_norms_test",),
+    ),
+    Chosen(
+        "shared-norms-that-are-none",
+        "pserver/embedded/shared_norms.cc",
+        "if (std::isfinite(norm.norm()) && norm.norm() >= 0) norms",
+        "norms",
+        tests=("//tests/pserver/embedded:shared_norms_test",),
+    ),
+    Chosen(
         "norms-of-the-first-share",
         "pserver/embedded/dense_replica.cc",
         "AddSums(reply, &totals)",
@@ -438,7 +459,7 @@ CHOSEN = [
         "framework/collective/mesh.h",
         "absl::IsDeadlineExceeded(status) ? absl::AbortedError(status.message()) : status",
         "status",
-        tests=("//tests/framework/collective:collective_test",),
+        tests=("//tests/framework/collective:collective_failures_test",),
     ),
     Chosen(
         "collective-tried-again-only-in-a-wait",
