@@ -32,16 +32,17 @@ TEST_P(MismatchTest, IsRefusedOnAllRanksNamingBoth) {
   for (int odd = 0; odd < 3; ++odd) {
     LocalMeshes meshes(3);
     const absl::Time begin = Clock::Real()->Now();
-    const std::vector<absl::Status> statuses = OnRanks(&meshes, 3, SmallMessages(), [&](Collective* collective, int rank) {
-      std::vector<float> values(4000, 1), later(10);
-      // A right one before, and one after, which must fail too.
-      const auto first = collective->AllReduce(SumOf(collective, "before", 4000, &values), values.data());
-      if (absl::Status status = first->Wait(); !status.ok()) return status;
-      const absl::Status status = GetParam().begin(collective, rank == odd, &values)->Wait();
-      const auto after = collective->AllReduce(SumOf(collective, "after", 10, &later), later.data());
-      EXPECT_EQ(after->Wait(), status);
-      return status;
-    });
+    const std::vector<absl::Status> statuses =
+        OnRanks(&meshes, 3, SmallMessages(), [&](Collective* collective, int rank) {
+          std::vector<float> values(4000, 1), later(10);
+          // A right one before, and one after, which must fail too.
+          const auto first = collective->AllReduce(SumOf(collective, "before", 4000, &values), values.data());
+          if (absl::Status status = first->Wait(); !status.ok()) return status;
+          const absl::Status status = GetParam().begin(collective, rank == odd, &values)->Wait();
+          const auto after = collective->AllReduce(SumOf(collective, "after", 10, &later), later.data());
+          EXPECT_EQ(after->Wait(), status);
+          return status;
+        });
     EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(2));
     for (const absl::Status& status : statuses) {
       EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -242,14 +243,16 @@ TEST(CollectiveFailuresTest, AddendsMustBeNodesThatDoNotOverlap) {
   // Lanes 1 and 2 together are no node; lane 0 is on both ranks; lane 4 does not exist.
   for (const LaneRange& lanes : {LaneRange{1, 2}, LaneRange{0, 1}, LaneRange{4, 1}, LaneRange{2, 0}}) {
     LocalMeshes meshes(2);
-    const std::vector<absl::Status> statuses = OnRanks(&meshes, 2, SmallMessages(), [&](Collective* collective, int rank) {
-      std::vector<float> values(10);
-      const LaneRange own = rank == 0 ? LaneRange{0, 1} : lanes;
-      return collective
-          ->AllReduce({.name = "x", .shape = {10}, .lanes = 4, .addends = {{.lanes = own, .values = values.data()}}},
-                      values.data())
-          ->Wait();
-    });
+    const std::vector<absl::Status> statuses =
+        OnRanks(&meshes, 2, SmallMessages(), [&](Collective* collective, int rank) {
+          std::vector<float> values(10);
+          const LaneRange own = rank == 0 ? LaneRange{0, 1} : lanes;
+          return collective
+              ->AllReduce(
+                  {.name = "x", .shape = {10}, .lanes = 4, .addends = {{.lanes = own, .values = values.data()}}},
+                  values.data())
+              ->Wait();
+        });
     for (const absl::Status& status : statuses) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has an addend of lanes"));
     }

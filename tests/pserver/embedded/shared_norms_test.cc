@@ -49,10 +49,10 @@ constexpr int64_t kSamples = 8;
 class Trainers {
  public:
   Trainers(int trainers, const char* update, const char* clip = "by_global_norm { max_norm: 1 }") : meshes_(trainers) {
-    const absl::StatusOr<Job> job = ParseJob(
-        kJob, "job.textproto",
-        {absl::StrCat("distribute.trainers=", trainers), absl::StrCat("distribute.update=", update),
-         absl::StrCat("optimizer.clip={", clip, "}")});
+    const absl::StatusOr<Job> job =
+        ParseJob(kJob, "job.textproto",
+                 {absl::StrCat("distribute.trainers=", trainers), absl::StrCat("distribute.update=", update),
+                  absl::StrCat("optimizer.clip={", clip, "}")});
     EXPECT_TRUE(job.ok()) << job.status();
     const absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
     EXPECT_TRUE(programs.ok()) << programs.status();
