@@ -9,18 +9,29 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "framework/runtime/product_precision.h"
+#include "ops/gemm_bf16.h"
 #include "proto/job.pb.h"
 
 namespace weir {
 
-// Fixes the selection. AUTO selects the best that the processor has: AVX-512 (F, BW, DQ, VL), else AVX2 with FMA, else
-// SSE4.1. FailedPrecondition if the processor lacks the requested instructions, or if another selection is already in
-// use. Thread-safe.
-absl::Status SetArithmetic(v1::Train::Arithmetic arithmetic);
+// Returns the precision of a job's products on the CPU: kBf16 or kFp32.
+ProductPrecision PrecisionOnCpu(const v1::Train& train);
 
-// Returns the selection that products use from now on: "avx512", "avx2" or "sse41". Resolves AUTO if nothing was set.
+// Fixes the selection for products in FP32, and in BF16 if `precision` says that the process makes such. AUTO selects
+// the best that the processor has:
+//
+//   FP32   AVX-512 (F, BW, DQ, VL), else AVX2 with FMA, else SSE4.1
+//   BF16   AMX_BF16, else AVX512_BF16; both with AVX512 for FP32
+//
+// FailedPrecondition if the processor lacks the requested instructions, or if another selection is already in use.
 // Thread-safe.
-std::string ResolvedArithmetic();
+absl::Status SetArithmetic(v1::Train::Arithmetic arithmetic, ProductPrecision precision = ProductPrecision::kFp32);
+
+// Returns the selection that products use from now on: "avx512", "avx2" or "sse41", and in BF16 "avx512_bf16" or
+// "amx_bf16". Resolves AUTO if nothing was set; CHECK-fails if the processor cannot multiply in BF16. Thread-safe.
+std::string ResolvedArithmetic(ProductPrecision precision = ProductPrecision::kFp32);
+Bf16Unit ResolvedBf16Unit();
 
 }  // namespace weir
 

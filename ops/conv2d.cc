@@ -231,7 +231,8 @@ class ConvKernel : public OpKernel {
       const bool direct = block.examples == 1;
       float* const product = direct ? place(0, 0) : work.matrix;
       const int64_t line = direct ? c.windows() : n;
-      Gemm(c.filters, n, c.taps, w.data<float>(), c.taps, work.cols, n, product, line, {});
+      Gemm(c.filters, n, c.taps, w.data<float>(), c.taps, work.cols, n, product, line,
+           {.precision = ctx.step->precision});
       if (direct && bias == nullptr && activation_ == FusedActivation::kIdentity) return;
       for (int64_t b = 0; b < block.examples; ++b) {
         for (int64_t f = 0; f < c.filters; ++f) {
@@ -284,13 +285,15 @@ class ConvGradKernel : public OpKernel {
         FillColumns(c, block, x.data<float>(), work);
         if (transposed) {
           Gemm(c.taps, c.filters, n, work.cols, n, dpre, line, work.transposed, c.filters,
-               {.transpose_b = true, .beta = 1});
+               {.transpose_b = true, .beta = 1, .precision = ctx.step->precision});
         } else {
-          Gemm(c.filters, c.taps, n, dpre, line, work.cols, n, dw, c.taps, {.transpose_b = true, .beta = 1});
+          Gemm(c.filters, c.taps, n, dpre, line, work.cols, n, dw, c.taps,
+               {.transpose_b = true, .beta = 1, .precision = ctx.step->precision});
         }
       }
       if (dx != nullptr) {
-        Gemm(c.taps, n, c.filters, w.data<float>(), c.taps, dpre, line, work.cols, n, {.transpose_a = true});
+        Gemm(c.taps, n, c.filters, w.data<float>(), c.taps, dpre, line, work.cols, n,
+             {.transpose_a = true, .precision = ctx.step->precision});
         for (int64_t b = 0; b < block.examples; ++b) {
           AddColumns(c, block, work.cols + b * size, n,
                      dx + (block.example + b) * c.channels * c.height.size * c.width.size);

@@ -135,7 +135,7 @@ class FcKernel : public OpKernel {
     Tensor* out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, p.out);
     float* y = out->data<float>();
-    Gemm(rows, n, k, x.data<float>(), w.data<float>(), y, {});
+    Gemm(rows, n, k, x.data<float>(), w.data<float>(), y, {.precision = ctx.step->precision});
     const float* bias = ctx.has_input(kBias) ? ctx.input(kBias).data<float>() : nullptr;
     switch (activation_) {
       case FusedActivation::kIdentity:
@@ -196,12 +196,14 @@ class FcGradKernel : public OpKernel {
     if (ctx.has_output(kWGrad)) {
       Tensor* dw = ctx.output(kWGrad);
       dw->Resize(v1::FLOAT32, {k, n});
-      Gemm(k, n, rows, x.data<float>(), dpre, dw->data<float>(), {.transpose_a = true});
+      Gemm(k, n, rows, x.data<float>(), dpre, dw->data<float>(),
+           {.transpose_a = true, .precision = ctx.step->precision});
     }
     if (ctx.has_output(kXGrad)) {
       Tensor* dx = ctx.output(kXGrad);
       dx->Resize(v1::FLOAT32, x.dims());
-      Gemm(rows, k, n, dpre, w.data<float>(), dx->data<float>(), {.transpose_b = true});
+      Gemm(rows, k, n, dpre, w.data<float>(), dx->data<float>(),
+           {.transpose_b = true, .precision = ctx.step->precision});
     }
     return absl::OkStatus();
   }

@@ -6,6 +6,7 @@
 
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
+#include "ops/gemm_bf16.h"
 
 // Function of OpenMP's run-time library, which gives oneDNN its threads. Declared here because not every supported
 // compiler has omp.h.
@@ -29,6 +30,11 @@ void PrepareThread() {
 void Gemm(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
           int64_t ldc, const GemmOptions& options) {
   if (m == 0 || n == 0) return;
+  if (options.precision == ProductPrecision::kBf16) {
+    static const Bf16Unit unit = ResolvedBf16Unit();
+    return GemmBf16(unit, m, n, k, a, lda, b, ldb, c, ldc, options);
+  }
+  DCHECK(options.precision == ProductPrecision::kFp32);
   if (k == 0) {
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = options.beta == 0 ? 0 : options.beta * c[i * ldc + j];

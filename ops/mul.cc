@@ -46,7 +46,7 @@ class MulKernel : public OpKernel {
     const int64_t rows = x.dim(0), k = y.dim(0), n = y.dim(1);
     Tensor* out = ctx.output(0);
     out->Resize(v1::FLOAT32, {rows, n});
-    Gemm(rows, n, k, x.data<float>(), y.data<float>(), out->data<float>(), {});
+    Gemm(rows, n, k, x.data<float>(), y.data<float>(), out->data<float>(), {.precision = ctx.step->precision});
     return absl::OkStatus();
   }
 };
@@ -80,12 +80,14 @@ class MulGradKernel : public OpKernel {
     if (ctx.has_output(kYGrad)) {
       Tensor* dy = ctx.output(kYGrad);
       dy->Resize(v1::FLOAT32, {k, n});
-      Gemm(k, n, rows, x.data<float>(), dout.data<float>(), dy->data<float>(), {.transpose_a = true});
+      Gemm(k, n, rows, x.data<float>(), dout.data<float>(), dy->data<float>(),
+           {.transpose_a = true, .precision = ctx.step->precision});
     }
     if (ctx.has_output(kXGrad)) {
       Tensor* dx = ctx.output(kXGrad);
       dx->Resize(v1::FLOAT32, x.dims());
-      Gemm(rows, k, n, dout.data<float>(), y.data<float>(), dx->data<float>(), {.transpose_b = true});
+      Gemm(rows, k, n, dout.data<float>(), y.data<float>(), dx->data<float>(),
+           {.transpose_b = true, .precision = ctx.step->precision});
     }
     return absl::OkStatus();
   }

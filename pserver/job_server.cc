@@ -48,7 +48,7 @@ absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Progr
                        .checkpoint_dir = config.checkpoint().dir().empty() ? "" : job.Path(config.checkpoint().dir()),
                        .row_files = RowFiles(job),
                        .process = ProcessName(),
-                       .arithmetic = std::string(ResolvedArithmetic()),
+                       .arithmetic = ResolvedArithmetic(PrecisionOnCpu(config.train())),
                        .clock = Clock::Real(),
                        .pool = pool,
                        .pending_row_bytes = static_cast<size_t>(pending_rows_mb) << 20};

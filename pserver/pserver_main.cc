@@ -67,7 +67,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
 
 absl::Status Listen(Runtime* r) {
   const v1::JobConfig& config = r->job.config;
-  RETURN_IF_ERROR(SetArithmetic(config.train().arithmetic()));
+  RETURN_IF_ERROR(SetArithmetic(config.train().arithmetic(), PrecisionOnCpu(config.train())));
   ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), config));
   r->pool = std::make_unique<ThreadPool>("weir-server", ComputeThreads(threads));
   const int id = r->cluster.server_id;

@@ -81,6 +81,7 @@ void AddProcessor(const std::string& root, v1::MachineReport::Processor* process
   processor->set_avx512(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
   processor->set_arithmetic(ResolvedArithmetic());
+  if (HasBf16Unit(Bf16Unit::kAvx512)) processor->set_arithmetic_bf16(ResolvedArithmetic(ProductPrecision::kBf16));
   for (v1::MachineReport::NumaNode& node : NumaNodes(root)) *processor->add_numa_node() = std::move(node);
 }
 
@@ -207,7 +208,8 @@ void AppendCuda(const v1::MachineReport::Cuda& cuda, std::string* text) {
 void AppendProcessor(const v1::MachineReport::Processor& processor, std::string* text) {
   absl::StrAppend(text, "processor\n  cores ", processor.usable_cores(), " usable of ", processor.cores(), ", AVX2 ",
                   processor.avx2() ? "yes" : "no", ", AVX-512 ", processor.avx512() ? "yes" : "no",
-                  ", train.arithmetic: AUTO is ", processor.arithmetic(), "\n");
+                  ", train.arithmetic: AUTO is ", processor.arithmetic(), ", with precision: BF16 ",
+                  processor.arithmetic_bf16().empty() ? "not possible" : processor.arithmetic_bf16(), "\n");
   for (const v1::MachineReport::NumaNode& node : processor.numa_node()) {
     absl::StrAppend(text, "  NUMA node ", node.number(), ": cores ", node.cores(), ", ", BytesText(node.memory_bytes()),
                     "\n");

@@ -264,7 +264,8 @@ StepContext Session::Context(int64_t step, bool training) {
           .pool = options_.pool,
           .row_memory = options_.device,
           .health = &health_,
-          .loss_scale = training ? loss_scale_ : 1};
+          .loss_scale = training ? loss_scale_ : 1,
+          .precision = options_.device == nullptr ? options_.precision : ProductPrecision::kFp32};
 }
 
 absl::Status Session::Start(int64_t step) {

@@ -40,8 +40,9 @@ struct SessionOptions {
   int trainer_id = 0;
   // Device that computes lanes; null: the CPU. Borrowed.
   DeviceMemory* device = nullptr;
-  // With a device: train.cpu_ops and train.precision.
+  // With a device: train.cpu_ops.
   std::vector<std::string> cpu_ops = {};
+  // On the CPU kFp32 or kBf16; the instructions for it must have been chosen (ops/arithmetic.h).
   ProductPrecision precision = ProductPrecision::kFp32;
   // Columns that the readers give.
   std::vector<Column> columns;

@@ -325,7 +325,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
   if (train.device() == v1::Train::CUDA) RETURN_IF_ERROR(OpenDevice(r));
   RETURN_IF_ERROR(OpenDeviceForNccl(r));
   RETURN_IF_ERROR(ChooseInterface(r));
-  RETURN_IF_ERROR(SetArithmetic(train.arithmetic()));
+  RETURN_IF_ERROR(SetArithmetic(train.arithmetic(), PrecisionOnCpu(train)));
   ASSIGN_OR_RETURN(const int threads, ThreadSetting(absl::GetFlag(FLAGS_threads), r->job.config));
   r->pool = std::make_unique<ThreadPool>("weir-compute", PoolWorkers(threads));
 
@@ -343,7 +343,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
                                    .checkpoint_dir = checkpoint.dir().empty() ? "" : r->job.Path(checkpoint.dir()),
                                    .checkpoint_per_host = checkpoint.per_host(),
                                    .process = ProcessName(),
-                                   .arithmetic = ResolvedArithmetic(),
+                                   .arithmetic = ResolvedArithmetic(PrecisionOnCpu(train)),
                                    .transport = r->transport.get(),
                                    .clock = Clock::Real(),
                                    .pool = r->pool.get(),

@@ -12,6 +12,7 @@
 #include "framework/graph/running_averages.h"
 #include "framework/runtime/executor.h"
 #include "framework/runtime/scope.h"
+#include "ops/arithmetic.h"
 #include "trainer/lane_gradients.h"
 #include "trainer/loss_scaler.h"
 #include "trainer/unsplit_tables.h"
@@ -186,6 +187,7 @@ class UnsplitRunImpl : public UnsplitRun {
             .pool = pool_,
             .health = &health_,
             .loss_scale = loss_scaler_.scale(),
+            .precision = PrecisionOnCpu(job_.config.train()),
             .samples = samples,
             .trainers = std::max(1, trainers)};
   }

@@ -21,6 +21,7 @@
 #include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "glog/logging.h"
+#include "ops/arithmetic.h"
 #include "pserver/client/client.h"
 #include "pserver/embedded/all_reduce_channel.h"
 #include "pserver/embedded/dense_replica.h"
@@ -108,6 +109,7 @@ class SplitRun {
                        Session::Create({.main = trainer_.main,
                                         .startup = trainer_.startup,
                                         .trainer_id = t,
+                                        .precision = PrecisionOnCpu(job_.config.train()),
                                         .columns = columns,
                                         .channel = channel(t),
                                         .pool = pools_[static_cast<size_t>(t)].get()}));

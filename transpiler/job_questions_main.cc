@@ -88,7 +88,7 @@ std::vector<std::string> DeviceNotes(const Job& job, const v1::ProgramDesc& main
 }
 
 absl::StatusOr<Verdict> AnswerVerify(const Job& job, int64_t steps) {
-  RETURN_IF_ERROR(SetArithmetic(job.config.train().arithmetic()));
+  RETURN_IF_ERROR(SetArithmetic(job.config.train().arithmetic(), PrecisionOnCpu(job.config.train())));
   ASSIGN_OR_RETURN(const VerifyReport report,
                    VerifySplit(job, {.steps = steps, .threads = PoolWorkers(job.config.train().threads()) + 1}));
   return Verdict{.equal = report.equal, .text = report.text};

@@ -18,6 +18,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
 #include "framework/graph/op_registry.h"
+#include "framework/runtime/product_precision.h"
 #include "framework/tensor/tensor.h"
 #include "proto/program.pb.h"
 
@@ -67,6 +68,8 @@ struct StepContext {
   // train.loss_scaling, a power of two: multiplies the seed of backward; gradients are divided by it before they are
   // sent.
   float loss_scale = 1;
+  // Of products of matrices on the CPU: kFp32 or kBf16.
+  ProductPrecision precision = ProductPrecision::kFp32;
   // On servers: numbers of samples and trainers in the step's gradients (merge divides by them).
   int64_t samples = 0;
   int trainers = 1;

@@ -1,4 +1,4 @@
-// Precision of the factors in products of matrices on a device (train.precision). Sums are FP32 with every precision.
+// Precision of the factors in products of matrices (train.precision). Sums are FP32 with every precision.
 #ifndef WEIR_FRAMEWORK_RUNTIME_PRODUCT_PRECISION_H_
 #define WEIR_FRAMEWORK_RUNTIME_PRODUCT_PRECISION_H_
 
@@ -6,7 +6,7 @@ namespace weir {
 
 enum class ProductPrecision {
   kFp32,
-  // Factors may be rounded to 10 bits of mantissa.
+  // Factors may be rounded to 10 bits of mantissa. On a device only, as kFp16.
   kTf32,
   // Factors are rounded to bfloat16 or float16: to nearest, ties to even; infinite beyond the range.
   kBf16,

@@ -10,6 +10,8 @@
 //   deepfm_bench --peer="python3 tests/bench/deepfm_torch.py"
 //                                by turns with PyTorch, one process and two, and the ratios; with --only=all_reduce the
 //                                2 trainers beside two processes of PyTorch
+//   deepfm_bench --precision=BF16
+//                                products of matrices in bfloat16; --arithmetic=AMX_BF16|AVX512_BF16
 //   deepfm_bench --only=... --profile=FILE --profile_steps=60:80
 //                                also writes a trace of these steps and prints its table
 //
@@ -76,6 +78,8 @@
 ABSL_FLAG(std::string, only, "",
           "local, cluster, async or all_reduce; empty: the first two, and compare their digests");
 ABSL_FLAG(std::string, backend, "AUTO", "all_reduce: comm.backend");
+ABSL_FLAG(std::string, precision, "FP32", "train.precision: FP32 or BF16");
+ABSL_FLAG(std::string, arithmetic, "AUTO", "train.arithmetic");
 ABSL_FLAG(std::string, peer, "",
           "command of the same job elsewhere (tests/bench/deepfm_torch.py); runs in the directory of the call");
 ABSL_FLAG(int, turns, 3, "async, all_reduce and peer: runs of each");
@@ -169,6 +173,8 @@ std::vector<std::string> SettingsOf(const std::string& mode, int servers, int tr
     settings.push_back("distribute.sync=false");
   }
   if (mode == "ahead") settings.push_back("distribute.prefetch_rows=true");
+  settings.push_back(absl::StrCat("train.precision=", absl::GetFlag(FLAGS_precision)));
+  settings.push_back(absl::StrCat("train.arithmetic=", absl::GetFlag(FLAGS_arithmetic)));
   return settings;
 }
 
@@ -184,7 +190,7 @@ ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int tr
           .plan_text = PlanText(job, programs.main.plan()),
           .deadlines = job.config.deadlines(),
           .process = absl::StrCat("localhost:", getpid()),
-          .arithmetic = ResolvedArithmetic(),
+          .arithmetic = ResolvedArithmetic(PrecisionOnCpu(job.config.train())),
           .transport = transport,
           .clock = Clock::Real(),
           .pool = pool};
@@ -235,6 +241,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
                    Session::Create({.main = programs.main,
                                     .startup = programs.startup,
                                     .trainer_id = trainer,
+                                    .precision = PrecisionOnCpu(job.config.train()),
                                     .columns = columns,
                                     .channel = channel,
                                     .pool = pool,
@@ -311,7 +318,7 @@ ServerOptions MakeServerOptions(const Job& job, Programs programs, int server, T
           .plan_text = std::move(plan_text),
           .deadlines = job.config.deadlines(),
           .process = absl::StrCat("localhost:", getpid()),
-          .arithmetic = ResolvedArithmetic(),
+          .arithmetic = ResolvedArithmetic(PrecisionOnCpu(job.config.train())),
           .clock = Clock::Real(),
           .pool = pool};
 }
@@ -476,6 +483,8 @@ class ClusterRun {
                                        absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)),
                                        absl::StrCat("--new_rows=", absl::GetFlag(FLAGS_new_rows)),
                                        absl::StrCat("--mode=", mode_),
+                                       absl::StrCat("--precision=", absl::GetFlag(FLAGS_precision)),
+                                       absl::StrCat("--arithmetic=", absl::GetFlag(FLAGS_arithmetic)),
                                        absl::StrCat("--backend=", absl::GetFlag(FLAGS_backend)),
                                        absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))};
       AddProfileFlags(absl::StrCat("trainer ", i), &args);
@@ -651,12 +660,14 @@ absl::Status BenchAllReduce(const std::string& self, const std::string& command)
 }
 
 absl::Status Bench(const std::string& self) {
-  RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
+  ASSIGN_OR_RETURN(const Job job, MakeJob("sync", 1, 1));
+  const ProductPrecision precision = PrecisionOnCpu(job.config.train());
+  RETURN_IF_ERROR(SetArithmetic(job.config.train().arithmetic(), precision));
   if (absl::GetFlag(FLAGS_trainer_id) >= 0) return RunClusterTrainer();
   const std::string only = absl::GetFlag(FLAGS_only);
   std::printf(
       "DeepFM 26 x 100,000 ids x 16, 13 dense, 400-400-400, batch 2048, lanes 8, %s; %d threads, %s, %d steps\n",
-      only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic().c_str(), absl::GetFlag(FLAGS_steps));
+      only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic(precision).c_str(), absl::GetFlag(FLAGS_steps));
   std::fflush(stdout);  // or children say it again
   if (only == "async") return BenchAsync(self);
   if (only == "all_reduce") return BenchAllReduce(self, absl::GetFlag(FLAGS_peer));

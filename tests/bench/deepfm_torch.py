@@ -5,6 +5,7 @@ Prints examples per second.
     python3 tests/bench/deepfm_torch.py                    one process, two threads
     python3 tests/bench/deepfm_torch.py --processes=2      DistributedDataParallel over gloo, a thread each
     ... --fused --static_graph --bucket_view --compile     what newer versions have
+    ... --bf16                                             autocast to bfloat16
 
 Embeddings are sparse with Adagrad, the tower has Adam. Batches are made before the timer, as in deepfm_bench; the loss
 of the last step must be finite and the weights must have moved, or there is no figure.
@@ -72,7 +73,9 @@ def train(rank, args):
             start = time.perf_counter()
         rows.zero_grad(set_to_none=True)
         tower.zero_grad(set_to_none=True)
-        loss = F.binary_cross_entropy_with_logits(run(ids, dense), label)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bf16):
+            logit = run(ids, dense)
+        loss = F.binary_cross_entropy_with_logits(logit.float(), label)
         loss.backward()
         rows.step()
         tower.step()
@@ -89,7 +92,7 @@ if __name__ == "__main__":
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=10)
-    for option in ("fused", "static_graph", "bucket_view", "compile"):
+    for option in ("bf16", "fused", "static_graph", "bucket_view", "compile"):
         parser.add_argument("--" + option, action="store_true")
     parser.add_argument("--port", type=int, default=29533)
     arguments = parser.parse_args()

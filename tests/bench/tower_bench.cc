@@ -121,24 +121,39 @@ struct Tower {
   }
 };
 
-void Report(benchmark::State& state) {
+// Returns the precision of an argument of a benchmark; skips it where the processor has no such products.
+ProductPrecision PrecisionOf(benchmark::State& state, int64_t argument) {
+  if (argument == 0) return ProductPrecision::kFp32;
+  if (!HasBf16Unit(Bf16Unit::kAvx512)) state.SkipWithError("this processor has no products in bfloat16");
+  return ProductPrecision::kBf16;
+}
+
+void Report(benchmark::State& state, ProductPrecision precision = ProductPrecision::kFp32) {
   state.SetItemsProcessed(state.iterations() * kLanes * kBatch);
   state.counters["GFLOP/s"] = benchmark::Counter(
       Flops() * kLanes * kBatch * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
-  state.SetLabel(ResolvedArithmetic());
+  state.SetLabel(ResolvedArithmetic(precision));
 }
 
 void ForwardAndBackward(benchmark::State& state) {
+  const ProductPrecision precision = PrecisionOf(state, state.range(1));
+  if (state.error_occurred()) return;
   Tower one(1), tower(static_cast<int>(state.range(0)));
+  one.ctx.precision = tower.ctx.precision = precision;
   one.Run();
   tower.Run();
   for (const char* name : {"loss", "w1@GRAD", "scale@GRAD"}) {
     if (one.Bits(name) != tower.Bits(name)) return state.SkipWithError("the number of threads changed a bit");
   }
   for (auto _ : state) tower.Run();
-  Report(state);
+  Report(state, precision);
 }
-BENCHMARK(ForwardAndBackward)->Arg(1)->Arg(2)->MeasureProcessCPUTime()->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(ForwardAndBackward)
+    ->ArgNames({"threads", "bf16"})
+    ->ArgsProduct({{1, 2}, {0, 1}})
+    ->MeasureProcessCPUTime()
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 // ForwardAndBackward while the profiler records every step.
 void ForwardAndBackwardProfiled(benchmark::State& state) {
@@ -169,6 +184,8 @@ BENCHMARK(ForwardAndBackwardProfiled)
 
 // Matrix products of ForwardAndBackward alone, on one thread.
 void ProductsAlone(benchmark::State& state) {
+  const ProductPrecision precision = PrecisionOf(state, state.range(0));
+  if (state.error_occurred()) return;
   // Results go elsewhere: fed back they would shrink to numbers that are not normal, which are slow.
   std::vector<Tensor> x, w, dw, result;
   for (size_t i = 0; i < kSizes.size(); ++i) {
@@ -184,19 +201,25 @@ void ProductsAlone(benchmark::State& state) {
     for (int lane = 0; lane < kLanes; ++lane) {
       for (size_t i = 1; i < kSizes.size(); ++i) {
         Gemm(kBatch, kSizes[i], kSizes[i - 1], x[i - 1].data<float>(), w[i - 1].data<float>(), result[i].data<float>(),
-             {});
+             {.precision = precision});
       }
       for (size_t i = kSizes.size() - 1; i > 0; --i) {
         Gemm(kSizes[i - 1], kSizes[i], kBatch, x[i - 1].data<float>(), x[i].data<float>(), dw[i - 1].data<float>(),
-             {.transpose_a = true});
+             {.transpose_a = true, .precision = precision});
         Gemm(kBatch, kSizes[i - 1], kSizes[i], x[i].data<float>(), w[i - 1].data<float>(), result[i - 1].data<float>(),
-             {.transpose_b = true});
+             {.transpose_b = true, .precision = precision});
       }
     }
   }
-  Report(state);
+  Report(state, precision);
 }
-BENCHMARK(ProductsAlone)->MeasureProcessCPUTime()->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(ProductsAlone)
+    ->ArgName("bf16")
+    ->Arg(0)
+    ->Arg(1)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace weir

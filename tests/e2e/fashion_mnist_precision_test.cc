@@ -1,5 +1,6 @@
 // The convolutional network of the fashion_mnist example with products of matrices in 16 bits comes as far as with FP32
-// on the CPU: on the emulated device, whose products round their factors as CUDA's do, and on CUDA where there is one.
+// on the CPU: on the emulated device, whose products round their factors as CUDA's do, on CUDA where there is one, and
+// in bfloat16 on a CPU that has such products.
 // On a few of the pictures, once; or, which takes the emulation the better part of an hour, on all of them three times,
 // and then to 0.90:
 //
@@ -13,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "ops/gemm_bf16.h"
 #include "tests/testing/device_twin.h"
 #include "tests/testing/pictures.h"
 #include "tests/testing/train_in_process.h"
@@ -56,6 +58,9 @@ TEST_P(FashionMnistPrecisionTest, AccuracyIsThatOfFloat32) {
     const double in_16_bits = accuracy(true, precision);
     EXPECT_GE(in_16_bits, least);
     EXPECT_NEAR(in_16_bits, fp32, near);
+  }
+  if (HasBf16Unit(Bf16Unit::kAvx512)) {
+    EXPECT_NEAR(accuracy(false, {"train.precision=BF16"}), fp32, near);
   }
   std::filesystem::remove_all(dir);
 }

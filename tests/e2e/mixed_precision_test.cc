@@ -13,6 +13,7 @@
 #include "framework/tensor/device_memory.h"
 #include "glog/logging.h"
 #include "gmock/gmock.h"
+#include "ops/gemm_bf16.h"
 #include "tests/testing/emulated_device.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
@@ -203,6 +204,23 @@ TEST_F(MixedPrecisionTest, BothPrecisionsComeCloseToFloat32) {
 // ----------------------------------------------------------------------------------------- numbers that are not finite
 
 // Lanes have lines in turn, four a step: line 84 is in the third step, the third of lane 4, of the second trainer.
+// Products in bfloat16 on the CPU: other bits than those of FP32, and the same on every cluster and number of threads.
+TEST_F(MixedPrecisionTest, Bf16OnTheCpuHasTheSameBitsOnEveryCluster) {
+  if (!HasBf16Unit(Bf16Unit::kAvx512)) GTEST_SKIP() << "this processor has no products in bfloat16";
+  const std::vector<std::string> shorter = {"train.epochs=1", "train.digest_every_steps=10"};
+  const std::vector<std::string> bf16 = Join(shorter, {"train.precision=BF16"});
+  const InProcessResult fp32 = Run({.overrides = shorter}), alone = Run({.overrides = bf16});
+  ASSERT_GE(alone.digests.size(), 3u);
+  EXPECT_NE(alone.digests, fp32.digests);
+  EXPECT_NEAR(alone.summary.eval->auc, fp32.summary.eval->auc, 0.01);
+  EXPECT_EQ(Run({.overrides = bf16, .servers = 2, .trainers = 2}).digests, alone.digests);
+  EXPECT_EQ(Run({.overrides = bf16, .servers = 1, .trainers = 3, .threads = 3}).digests, alone.digests);
+  EXPECT_EQ(Run({.overrides = Join(bf16, {"distribute.memory_optimize=true"})}).digests, alone.digests);
+  const std::vector<std::string> all_reduce = Join(bf16, {"distribute.dense=ALL_REDUCE"});
+  EXPECT_EQ(Run({.overrides = all_reduce, .servers = 0, .trainers = 3}).digests, alone.digests);
+  EXPECT_EQ(Run({.overrides = Join(bf16, {"train.loss_scaling={}"})}).digests, alone.digests);
+}
+
 TEST_F(MixedPrecisionTest, AStopNamesTheOperatorThatMadeTheNumber) {
   WriteSquares(Path("square.txt"), [](int line) { return line == 84; });
   for (const bool on_device : {false, true}) {

@@ -56,7 +56,7 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
                                    .checkpoint_dir = CheckpointDir(run, job, -1),
                                    .checkpoint_per_host = job.config.checkpoint().per_host(),
                                    .process = process,
-                                   .arithmetic = ResolvedArithmetic(),
+                                   .arithmetic = ResolvedArithmetic(PrecisionOnCpu(job.config.train())),
                                    .transport = transport,
                                    .clock = Clock::Real(),
                                    .pool = &pool,
@@ -91,10 +91,10 @@ struct ClusterRun {
 
 // The whole cluster: servers, then `work` on a thread per trainer. The first error of any trainer, by id.
 absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::string> overrides, const Work& work) {
-  RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO));
   overrides.push_back(absl::StrCat("distribute.servers=", run.servers));
   overrides.push_back(absl::StrCat("distribute.trainers=", run.trainers));
   ASSIGN_OR_RETURN(const Job job, ParseJob(run.job_text, run.directory + "/job.textproto", overrides));
+  RETURN_IF_ERROR(SetArithmetic(v1::Train::AUTO, PrecisionOnCpu(job.config.train())));
   ASSIGN_OR_RETURN(Programs programs, TrainerPrograms(job, run.trainer_programs.main, run.trainer_programs.startup));
   if (run.edit) run.edit(-1, &programs);
   const bool inside = run.servers == 0;
@@ -120,7 +120,7 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .checkpoint_dir = CheckpointDir(run, job, i),
                   .row_files = RowFiles(job),
                   .process = absl::StrCat("server:", i),
-                  .arithmetic = ResolvedArithmetic(),
+                  .arithmetic = ResolvedArithmetic(PrecisionOnCpu(job.config.train())),
                   .clock = Clock::Real(),
                   .pool = &pool,
                   .on_repeat = run.on_repeat,

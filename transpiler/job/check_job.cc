@@ -235,6 +235,33 @@ absl::Status CheckLossScaling(const Job& job) {
   return AtLeast(at, "growth_every", scaling.growth_every(), 1);
 }
 
+absl::Status CheckPrecision(const Setting& at, const v1::Train& train) {
+  const std::string arithmetic = v1::Train::Arithmetic_Name(train.arithmetic());
+  const bool for_bf16 = train.arithmetic() == v1::Train::AVX512_BF16 || train.arithmetic() == v1::Train::AMX_BF16;
+  if (train.device() == v1::Train::CUDA) {
+    if (!for_bf16) return absl::OkStatus();
+    return at.Error("arithmetic",
+                    absl::StrCat(arithmetic, " is for products on the CPU: with device: CUDA leave it out"));
+  }
+  if (train.precision() == v1::Train::FP32) {
+    if (!for_bf16) return absl::OkStatus();
+    return at.Error("arithmetic",
+                    absl::StrCat(arithmetic,
+                                 " is for precision: BF16, and train.precision is FP32: set it to BF16, or "
+                                 "arithmetic to AVX512 or AUTO"));
+  }
+  if (train.precision() != v1::Train::BF16) {
+    return at.Error("precision",
+                    absl::StrCat(v1::Train::Precision_Name(train.precision()),
+                                 " is for device: CUDA, on the CPU products are FP32 or BF16: set train.device: CUDA, "
+                                 "or another precision"));
+  }
+  if (for_bf16 || train.arithmetic() == v1::Train::AUTO) return absl::OkStatus();
+  return at.Error("arithmetic", absl::StrCat(arithmetic,
+                                             " has no products in BF16, which train.precision is: set "
+                                             "AVX512_BF16, AMX_BF16 or AUTO"));
+}
+
 absl::Status CheckTrain(const Job& job) {
   const v1::Train& train = job.config.train();
   const Setting at(&train, "train", &job.positions);
@@ -246,12 +273,7 @@ absl::Status CheckTrain(const Job& job) {
   RETURN_IF_ERROR(AtLeast(at, "eval_every_steps", train.eval_every_steps(), 0));
   RETURN_IF_ERROR(AtLeast(at, "digest_every_steps", train.digest_every_steps(), 0));
   RETURN_IF_ERROR(CheckPositive(at, "log_every_seconds", train.log_every_seconds()));
-  if (train.precision() != v1::Train::FP32 && train.device() != v1::Train::CUDA) {
-    return at.Error("precision",
-                    absl::StrCat(v1::Train::Precision_Name(train.precision()),
-                                 " is for device: CUDA, on the CPU products are FP32: set train.device: CUDA, or leave "
-                                 "precision out"));
-  }
+  RETURN_IF_ERROR(CheckPrecision(at, train));
   if (train.has_loss_scaling()) RETURN_IF_ERROR(CheckLossScaling(job));
   const bool has_eval = job.config.data().eval().files_size() > 0;
   if (train.eval_every_steps() > 0 && !has_eval) {

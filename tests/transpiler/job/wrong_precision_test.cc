@@ -33,17 +33,23 @@ INSTANTIATE_TEST_SUITE_P(
     Jobs, WrongPrecisionTest,
     ::testing::Values(
         Wrong{"Tf32OnTheCpu", "train { precision: TF32 }",
-              "job.textproto:20:9: train.precision TF32 is for device: CUDA, on the CPU products are FP32: set "
-              "train.device: "
-              "CUDA, or leave precision out"},
-        Wrong{"Bf16OnTheCpu", "train { precision: BF16 }",
-              "job.textproto:20:9: train.precision BF16 is for device: CUDA, on the CPU products are FP32: set "
-              "train.device: "
-              "CUDA, or leave precision out"},
-        Wrong{"Fp16OnTheCpu", "train { device: CPU precision: FP16 loss_scaling {} }",
-              "job.textproto:20:21: train.precision FP16 is for device: CUDA, on the CPU products are FP32: set "
-              "train.device: "
-              "CUDA, or leave precision out"},
+              "job.textproto:20:9: train.precision TF32 is for device: CUDA, on the CPU products are FP32 or BF16: set "
+              "train.device: CUDA, or another precision"},
+        Wrong{"Bf16WithoutItsInstructions", "train { precision: BF16 arithmetic: AVX2 }",
+              "job.textproto:20:25: train.arithmetic AVX2 has no products in BF16, which train.precision is: set "
+              "AVX512_BF16, AMX_BF16 or AUTO"},
+        Wrong{
+            "InstructionsForBf16InFp32", "train { arithmetic: AMX_BF16 }",
+            "job.textproto:20:9: train.arithmetic AMX_BF16 is for precision: BF16, and train.precision is FP32: set it "
+            "to BF16, or arithmetic to AVX512 or AUTO"},
+        Wrong{
+            "InstructionsForTheCpuOnADevice", "train { device: CUDA precision: BF16 arithmetic: AVX512_BF16 }",
+            "job.textproto:20:38: train.arithmetic AVX512_BF16 is for products on the CPU: with device: CUDA leave it "
+            "out"},
+        Wrong{
+            "Fp16OnTheCpu", "train { device: CPU precision: FP16 loss_scaling {} }",
+            "job.textproto:20:21: train.precision FP16 is for device: CUDA, on the CPU products are FP32 or BF16: set "
+            "train.device: CUDA, or another precision"},
         Wrong{"ScaleThatIsNoPowerOfTwo", "train { loss_scaling { initial: 1000 } }",
               "job.textproto:20:24: train.loss_scaling.initial must be a power of two from 1 to 16777216, got 1000"},
         Wrong{"ScaleBelowOne", "train { loss_scaling { initial: 0.5 } }",
@@ -68,6 +74,15 @@ INSTANTIATE_TEST_SUITE_P(
               "applied "
               "cannot be taken back when a gradient overflows; leave one of the two out"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(PrecisionTest, Bf16FitsTheCpuWithItsInstructions) {
+  for (const char* arithmetic : {"AUTO", "AVX512_BF16", "AMX_BF16"}) {
+    const auto job = ParseJob(Replaced(kDeepFm, kCluster, "train { precision: BF16 }"), "job.textproto",
+                              {std::string("train.arithmetic=") + arithmetic});
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_TRUE(Transpile(*job).ok()) << Transpile(*job).status();
+  }
+}
 
 TEST(PrecisionTest, EveryOneFitsADevice) {
   for (const char* precision : {"FP32", "TF32", "BF16", "FP16"}) {
