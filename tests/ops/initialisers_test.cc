@@ -7,7 +7,6 @@
 namespace weir {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

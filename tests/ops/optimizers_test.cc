@@ -479,7 +479,7 @@ TEST(AdagradTest, ByHand) {
 
 std::vector<float> PerRow(const RowRule& rule, int width, const std::vector<float>& start, int steps, float divisor) {
   std::vector<float> row = start;
-  row.resize(static_cast<size_t>(width + rule.state_width(width)));
+  row.resize(static_cast<size_t>(width) + static_cast<size_t>(rule.state_width(width)));
   rule.InitState(width, row.data() + width);
   float* rows[] = {row.data()};
   for (int step = 1; step <= steps; ++step) {

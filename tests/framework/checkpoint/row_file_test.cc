@@ -95,6 +95,7 @@ TEST(TableReaderTest, ChangesAreThoseOfAPlainComparisonWhateverServersWroteTheTw
   for (const auto& [id, row] : now) {
     const auto was = before.find(id);
     const std::vector<float> values(row.begin(), row.begin() + 3);
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are meant
     const bool same_values = was != before.end() && std::memcmp(was->second.data(), row.data(), 12) == 0;
     if (!same_values) changed[id] = values;
     if (!same_values || was->second[3] != row[3]) changed_with_state[id] = row;

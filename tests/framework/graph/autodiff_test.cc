@@ -13,7 +13,6 @@ namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 constexpr char kVars[] = R"(
   var x [-1, 4] stop_gradient: true

@@ -175,6 +175,7 @@ TEST_P(RowValuesTest, NearestIsNearestAndFillsItsWords) {
   EXPECT_TRUE(std::isnan(back[4]) && std::signbit(back[4]));
   // Values that StoreNearest has rounded are exact in the type, so Store must not change them.
   const Stored again = Store(values, 9, {4}, {back});
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are meant
   EXPECT_EQ(std::memcmp(again.rows[0].data(), back.data(), 5 * sizeof(float)), 0);
 }
 
@@ -270,7 +271,9 @@ TEST(RowValuesFloat32Test, ValuesAreAsTheyAre) {
   const std::vector<float> row = {0.1f, -0.0f, kInf, 1e-45f};
   EXPECT_EQ(values.Bytes(4), 16);
   const Stored stored = Store(values, 3, {1}, {row});
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are meant
   EXPECT_EQ(std::memcmp(stored.rows[0].data(), row.data(), 16), 0);
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are meant
   EXPECT_EQ(std::memcmp(stored.plain[0].data(), row.data(), 16), 0);
 }
 

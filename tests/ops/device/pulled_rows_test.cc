@@ -95,7 +95,8 @@ Copied Steps(uint64_t seed, bool pinned) {
     const Tensor& out = std::get<Tensor>(*(*executor)->Find(0, "out"));
     EXPECT_EQ(out.size(), n * kWidth);
     for (int64_t i = 0; i < out.size(); ++i) {
-      EXPECT_EQ(out.data<float>()[i], static_cast<float>(i / kWidth + step + 1000 * step)) << "seed " << seed;
+      const int64_t row = i / kWidth;
+      EXPECT_EQ(out.data<float>()[i], static_cast<float>(row + 1001 * step)) << "seed " << seed;
     }
   }
   return {.in = transfers.bytes_in(), .staged = transfers.bytes_staged()};

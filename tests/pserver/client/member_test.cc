@@ -28,7 +28,7 @@ class MemberTest : public ::testing::Test {
   MemberTest() {
     for (int s = 0; s < 2; ++s) {
       v1::JoinReply reply;
-      reply.set_session(static_cast<uint64_t>(10 + s));
+      reply.set_session(10 + static_cast<uint64_t>(s));
       reply.set_process(absl::StrCat("host:", s));
       servers_.Answer(s, Method::kJoin, reply);
     }

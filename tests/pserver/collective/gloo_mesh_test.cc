@@ -72,8 +72,8 @@ TEST(GlooMeshTest, SumsAreThoseOfAnyBackend) {
       }
       for (int i = 0; i < 30; ++i) {
         if (absl::Status status = pending[static_cast<size_t>(i)]->Wait(); !status.ok()) return status;
-        EXPECT_THAT(values[static_cast<size_t>(i)],
-                    ::testing::Each(static_cast<float>(ranks * i + ranks * (ranks - 1) / 2)));
+        const int sum = ranks * i + ranks * (ranks - 1) / 2;
+        EXPECT_THAT(values[static_cast<size_t>(i)], ::testing::Each(static_cast<float>(sum)));
       }
       return absl::OkStatus();
     });
@@ -123,8 +123,8 @@ TEST(GlooMeshTest, GloosOwnRingAddsInAnyOrder) {
       EXPECT_THAT(few, ::testing::Each(static_cast<float>(ranks) * 0.5F));
       EXPECT_THAT(doubles, ::testing::Each(ranks * 0.5));
       for (size_t i = 0; i < values.size(); ++i) {
-        const auto sum = static_cast<float>(ranks * static_cast<int>(i) + ranks * (ranks - 1) / 2) +
-                         0.1F * static_cast<float>(ranks);
+        const int whole = ranks * static_cast<int>(i) + ranks * (ranks - 1) / 2;
+        const float sum = static_cast<float>(whole) + 0.1F * static_cast<float>(ranks);
         EXPECT_THAT(values[i], ::testing::Each(::testing::FloatNear(sum, 1e-4F)));
       }
       return absl::OkStatus();

@@ -132,7 +132,8 @@ TEST_F(NcclCudaTest, RanksOnDevicesOfTheirOwnAddInTheLaneTree) {
               .AllReduce({.name = "g", .shape = {3000000}, .addends = collective.Own(values.data())}, values.data())
               ->Wait();
       ASSERT_TRUE(status.ok()) << status;
-      EXPECT_THAT(values, Each(static_cast<float>(ranks * (ranks + 1) / 2)));
+      const int sum = ranks * (ranks + 1) / 2;
+      EXPECT_THAT(values, Each(static_cast<float>(sum)));
     });
   }
   for (std::thread& thread : threads) thread.join();

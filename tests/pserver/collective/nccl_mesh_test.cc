@@ -118,7 +118,8 @@ absl::Status ReduceMany(Mesh* mesh, int rank) {
   }
   for (int i = 0; i < kOperations; ++i) {
     if (absl::Status status = pending[static_cast<size_t>(i)]->Wait(); !status.ok()) return status;
-    EXPECT_THAT(values[static_cast<size_t>(i)], Each(static_cast<float>(ranks * i + ranks * (ranks - 1) / 2)));
+    const int sum = ranks * i + ranks * (ranks - 1) / 2;
+    EXPECT_THAT(values[static_cast<size_t>(i)], Each(static_cast<float>(sum)));
   }
   return absl::OkStatus();
 }
