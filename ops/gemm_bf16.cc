@@ -21,7 +21,7 @@ namespace {
 
 // A tile has kSide rows of kSide pairs of bfloat16: a cache line a row.
 constexpr int kSide = 16;
-constexpr int kDepth = 2 * kSide;             // elements of k in a tile
+constexpr int kDepth = 2 * kSide;              // elements of k in a tile
 constexpr int64_t kTileWords = kSide * kSide;  // of 32 bits
 
 int64_t Tiles(int64_t count, int64_t side) { return (count + side - 1) / side; }
@@ -49,12 +49,10 @@ WEIR_BF16 inline __m512i PairsOfColumns(const Stored& from, int64_t row, int64_t
   const __mmask16 there = FirstOf(std::max<int64_t>(0, from.columns - column));
   const float* const at = from.data + row * from.stride + column;
   const __m512 even = _mm512_maskz_loadu_ps(there, at);
-  const __m512 odd =
-      row + 1 < from.rows ? _mm512_maskz_loadu_ps(there, at + from.stride) : _mm512_setzero_ps();
+  const __m512 odd = row + 1 < from.rows ? _mm512_maskz_loadu_ps(there, at + from.stride) : _mm512_setzero_ps();
   const __m512i apart = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
-  const __m512i order =
-      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3,
-                       18, 2, 17, 1, 16, 0);
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   return _mm512_permutexvar_epi16(order, apart);
 }
 
@@ -89,9 +87,9 @@ WEIR_BF16 inline void Transpose(__m512i (&r)[kSide]) {
   }
 }
 
-// Packs tiles, those of 16 lines of the result one after the other along k. With `line_in_row`, word (i, p) of a tile is
-// pair p of line i, as the left factor has it, else pair i of line p, as the right one. k_in_row: k runs along a stored
-// row. The two agree without a transposition.
+// Packs tiles, those of 16 lines of the result one after the other along k. With `line_in_row`, word (i, p) of a tile
+// is pair p of line i, as the left factor has it, else pair i of line p, as the right one. k_in_row: k runs along a
+// stored row. The two agree without a transposition.
 WEIR_BF16 void Pack(const Stored& from, bool k_in_row, bool line_in_row, uint32_t* to) {
   const int64_t lines = k_in_row ? from.rows : from.columns, k = k_in_row ? from.columns : from.rows;
   for (int64_t line = 0; line < lines; line += kSide) {
@@ -206,7 +204,7 @@ static_assert(sizeof(TileConfig) == 64);
 #define WEIR_STORE_TILE(T, row, column)                                              \
   do {                                                                               \
     if (to.Takes(row, column, kSide, kSide)) {                                       \
-      _tile_stored(T, to.c + (row) * to.stride + (column), to.stride * sizeof(float)); \
+      _tile_stored(T, to.c + (row)*to.stride + (column), to.stride * sizeof(float)); \
     } else {                                                                         \
       alignas(64) float sums[kSide][kSide];                                          \
       _tile_stored(T, sums, sizeof(sums[0]));                                        \

@@ -22,6 +22,7 @@
 // job. In async, where they cannot be, the mean losses of the timed steps must agree. --network_ms=N holds every
 // message of a trainer up for 0 to N ms each way, as a network would.
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +94,7 @@ ABSL_FLAG(std::string, pserver, "", "the pserver binary; default: beside this on
 ABSL_FLAG(int, trainer_id, -1, "internal: be this trainer");
 ABSL_FLAG(std::string, pservers, "", "internal: endpoints");
 ABSL_FLAG(std::string, mode, "", "internal: sync, async, ahead or all_reduce");
+ABSL_FLAG(std::string, cpu_of, "", "internal: other processes whose processor time counts");
 
 namespace weir {
 namespace {
@@ -157,8 +159,35 @@ LaneBatch MakeBatch(int64_t step, int lane, int lanes, int64_t examples, bool al
   return batch;
 }
 
+// Processor time of this process, or of another one, in seconds.
+double ProcessorSeconds() {
+  rusage used = {};
+  CHECK_EQ(getrusage(RUSAGE_SELF, &used), 0);
+  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+double ProcessorSeconds(const std::string& pid) {
+  std::ifstream in(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  // The name in parentheses may have spaces. Behind it, field 3 is the first.
+  const std::vector<std::string> fields = absl::StrSplit(text.substr(std::min(text.size(), text.rfind(')') + 2)), ' ');
+  constexpr size_t kUser = 14 - 3, kSystem = 15 - 3;
+  double ticks = 0, more = 0;
+  CHECK(fields.size() > kSystem && absl::SimpleAtod(fields[kUser], &ticks) && absl::SimpleAtod(fields[kSystem], &more))
+      << "no process " << pid;
+  return (ticks + more) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+// Of this process and those of --cpu_of.
+double ProcessorSecondsOfAll() {
+  double all = ProcessorSeconds();
+  const std::vector<std::string> others = absl::StrSplit(absl::GetFlag(FLAGS_cpu_of), ',', absl::SkipEmpty());
+  for (const std::string& pid : others) all += ProcessorSeconds(pid);
+  return all;
+}
+
 struct RunResult {
   double examples_per_s = 0;
+  double cpu_us = 0;  // processor time of all processes, an example
   uint64_t values = 0, state = 0;
   double loss = 0;
 };
@@ -260,6 +289,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   RETURN_IF_ERROR(client->Exchange("ready", "").status());
   RETURN_IF_ERROR(session->Start(0));
   absl::Time start = absl::Now();
+  double cpu_start = 0;
   int64_t examples = 0;
   double loss_sum = 0;
   AheadThread ahead([client] { client->CancelAhead(); });
@@ -273,6 +303,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
     const ProfileSpan span(step, ProfileKind::kStep, "step");
     if (step == warmup) {
       start = absl::Now();
+      cpu_start = ProcessorSecondsOfAll();
       examples = 0;
       loss_sum = 0;
     }
@@ -286,6 +317,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
     loss_sum += result.loss_sum;
   }
   RunResult result{.examples_per_s = static_cast<double>(examples) / absl::ToDoubleSeconds(absl::Now() - start),
+                   .cpu_us = 1e6 * (ProcessorSecondsOfAll() - cpu_start) / static_cast<double>(examples),
                    .loss = loss_sum / static_cast<double>((steps - warmup) * lanes.count * per_lane)};
   RETURN_IF_ERROR(client->Exchange("end", "").status());
   if (trainer == 0 && programs.main.plan().sync()) {
@@ -340,8 +372,8 @@ absl::StatusOr<RunResult> RunLocal() {
 }
 
 void PrintResult(const RunResult& result) {
-  std::printf("result %.1f %s %s %.6f\n", result.examples_per_s, DigestHex(result.values).c_str(),
-              DigestHex(result.state).c_str(), result.loss);
+  std::printf("result %.1f %s %s %.6f %.3f\n", result.examples_per_s, DigestHex(result.values).c_str(),
+              DigestHex(result.state).c_str(), result.loss, result.cpu_us);
 }
 
 // A trainer process of a cluster without servers: it has one inside.
@@ -450,6 +482,7 @@ class ClusterRun {
       for (const std::string& setting : SettingsOf(mode_, 2, 2)) args.insert(args.end(), {"--set", setting});
       AddProfileFlags(absl::StrCat("server ", i), &args);
       children_.push_back(Spawn(args, absl::StrCat(dir_, "/pserver.", i)));
+      servers_.push_back(children_.back());
     }
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
     for (int i = 0; i < 2; ++i) {
@@ -487,6 +520,7 @@ class ClusterRun {
                                        absl::StrCat("--arithmetic=", absl::GetFlag(FLAGS_arithmetic)),
                                        absl::StrCat("--backend=", absl::GetFlag(FLAGS_backend)),
                                        absl::StrCat("--network_ms=", absl::GetFlag(FLAGS_network_ms))};
+      if (i == 0) args.push_back(absl::StrCat("--cpu_of=", absl::StrJoin(servers_, ",")));
       AddProfileFlags(absl::StrCat("trainer ", i), &args);
       children_.push_back(Spawn(args, absl::StrCat(dir_, "/trainer.", i)));
     }
@@ -500,7 +534,7 @@ class ClusterRun {
       waitpid(child, &status, 0);
       failed |= status != 0;
     }
-    const std::string out = Contents(dir_ + "/trainer.0");
+    const std::string out = Contents(dir_ + "/trainer.0"), other = Contents(dir_ + "/trainer.1");
     if (failed || out.rfind("result ", 0) != 0) {
       return absl::InternalError(
           absl::StrCat("a process failed; trainer 0 says:\n", out, Contents(dir_ + "/trainer.0.err")));
@@ -510,9 +544,13 @@ class ClusterRun {
       std::fputs(table.c_str(), stdout);
     }
     const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(out), ' ');
+    const std::vector<std::string> of_other = absl::StrSplit(absl::StripAsciiWhitespace(other), ' ');
     RunResult result;
-    CHECK(fields.size() == 5 && absl::SimpleAtod(fields[1], &result.examples_per_s) &&
-          absl::SimpleAtod(fields[4], &result.loss));
+    double cpu_us = 0;
+    CHECK(fields.size() == 6 && of_other.size() == 6 && absl::SimpleAtod(fields[1], &result.examples_per_s) &&
+          absl::SimpleAtod(fields[4], &result.loss) && absl::SimpleAtod(fields[5], &result.cpu_us) &&
+          absl::SimpleAtod(of_other[5], &cpu_us));
+    result.cpu_us += cpu_us;
     result.values = std::strtoull(fields[2].c_str(), nullptr, 16);
     result.state = std::strtoull(fields[3].c_str(), nullptr, 16);
     std::filesystem::remove_all(dir_);
@@ -539,7 +577,7 @@ class ClusterRun {
   std::string dir_;
   ReservedPorts reserved_;
   std::vector<std::string> endpoints_;
-  std::vector<pid_t> children_;
+  std::vector<pid_t> children_, servers_;
   std::vector<ProfilePart> parts_;
 };
 
@@ -551,8 +589,8 @@ absl::StatusOr<RunResult> RunCluster(const std::string& self, const std::string&
 }
 
 void Print(const char* name, const RunResult& result) {
-  std::printf("%-28s %8.0f examples/s   values=%s state=%s\n", name, result.examples_per_s,
-              DigestHex(result.values).c_str(), DigestHex(result.state).c_str());
+  std::printf("%-28s %8.0f examples/s   %5.1f us of processor time each   values=%s state=%s\n", name,
+              result.examples_per_s, result.cpu_us, DigestHex(result.values).c_str(), DigestHex(result.state).c_str());
   std::fflush(stdout);
 }
 

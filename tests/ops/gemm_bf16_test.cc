@@ -1,5 +1,5 @@
-// Products of matrices with factors in bfloat16 against their plain definition, to the bit: the order of the sums of each
-// unit, all transpositions, sizes around the borders of tiles, strides; values that are not finite.
+// Products of matrices with factors in bfloat16 against their plain definition, to the bit: the order of the sums of
+// each unit, all transpositions, sizes around the borders of tiles, strides; values that are not finite.
 #include "ops/gemm_bf16.h"
 
 #include <bit>
@@ -57,26 +57,30 @@ class GemmBf16Test : public ::testing::TestWithParam<Bf16Unit> {
 };
 
 TEST_P(GemmBf16Test, EveryElementIsTheChainOfItsDefinition) {
-  const std::tuple<int, int, int> shapes[] = {{1, 1, 1},   {1, 1, 2},    {3, 5, 7},     {16, 16, 32},  {17, 33, 65},
-                                              {64, 1, 50}, {1, 40, 31},  {8, 48, 33},   {9, 49, 64},   {50, 31, 429},
+  const std::tuple<int, int, int> shapes[] = {{1, 1, 1},   {1, 1, 2},    {3, 5, 7},      {16, 16, 32},  {17, 33, 65},
+                                              {64, 1, 50}, {1, 40, 31},  {8, 48, 33},    {9, 49, 64},   {50, 31, 429},
                                               {32, 32, 1}, {33, 47, 96}, {31, 15, 1000}, {100, 100, 63}};
   for (const auto& [m, n, k] : shapes) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
         // Rows of the matrices have gaps, in which nothing may be read into the result or be written.
         const int lda = (ta ? m : k) + 3, ldb = (tb ? k : n) + 1, ldc = n + 2;
-        const std::vector<float> a = Numbers(1, int64_t{lda} * (ta ? k : m)), b = Numbers(2, int64_t{ldb} * (tb ? n : k));
+        const std::vector<float> a = Numbers(1, int64_t{lda} * (ta ? k : m)),
+                                 b = Numbers(2, int64_t{ldb} * (tb ? n : k));
         std::vector<float> c(static_cast<size_t>(ldc * m), -7);
         GemmBf16(GetParam(), m, n, k, a.data(), lda, b.data(), ldb, c.data(), ldc,
                  {.transpose_a = ta, .transpose_b = tb});
         for (int i = 0; i < m; ++i) {
           for (int j = 0; j < ldc; ++j) {
             const float expected =
-                j >= n ? -7
-                       : Sum(
-                             GetParam(), k,
-                             [&, i = i](int64_t p) { return Rounded(a[static_cast<size_t>(ta ? p * lda + i : i * lda + p)]); },
-                             [&](int64_t p) { return Rounded(b[static_cast<size_t>(tb ? j * ldb + p : p * ldb + j)]); });
+                j >= n
+                    ? -7
+                    : Sum(
+                          GetParam(), k,
+                          [&, i = i](int64_t p) {
+                            return Rounded(a[static_cast<size_t>(ta ? p * lda + i : i * lda + p)]);
+                          },
+                          [&](int64_t p) { return Rounded(b[static_cast<size_t>(tb ? j * ldb + p : p * ldb + j)]); });
             ASSERT_EQ(std::bit_cast<uint32_t>(c[static_cast<size_t>(i * ldc + j)]), std::bit_cast<uint32_t>(expected))
                 << i << ", " << j << " of " << m << " x " << n << " x " << k << (ta ? ", a" : "") << (tb ? ", b" : "")
                 << " transposed: " << c[static_cast<size_t>(i * ldc + j)] << " and not " << expected;
