@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
@@ -27,6 +28,7 @@
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/grpc_threads.h"
 #include "pserver/network/grpc_timers.h"
+#include "pserver/network/peer_address.h"
 #include "pserver/network/reset_guard.h"
 #include "pserver/network/unix_socket.h"
 
@@ -183,6 +185,9 @@ class CollectiveService : public v1::Collective::WithRawCallbackMethod_Deliver<v
 // Answers joins and heart-beats on a thread of its own, which also reads from sockets while handlers occupy all threads
 // of gRPC. So long updates and slow disks let no trainer's lease expire.
 class MembershipThread {
+  // Times after a Join at which connections are looked for.
+  static constexpr absl::Duration kFirstLook = absl::Milliseconds(100), kLongestLook = absl::Minutes(30);
+
  public:
   // `unix_socket` is sent to joining trainers and may be empty. The other arguments are borrowed. The server must have
   // been started.
@@ -223,7 +228,11 @@ class MembershipThread {
   void Serve() {
     void* tag = nullptr;
     bool ok = false;
-    while (queue_->Next(&tag, &ok)) {
+    while (true) {
+      const auto next = queue_->AsyncNext(&tag, &ok, GrpcDeadline(look_at_ - Clock::Real()->Now()));
+      if (next == grpc::CompletionQueue::SHUTDOWN) return;
+      if (Clock::Real()->Now() >= look_at_) LookForConnections();
+      if (next == grpc::CompletionQueue::TIMEOUT) continue;
       std::unique_ptr<Call> call(static_cast<Call*>(tag));
       // The answer has been sent, or the server is shutting down.
       if (call->answered || !ok) continue;
@@ -231,6 +240,15 @@ class MembershipThread {
       Expect(call->method);
       Answer(call.release());
     }
+  }
+
+  // Gives new connections through the Unix-domain socket send room. A trainer connects some time after it has joined,
+  // which may be soon, or after it has read its data: so the next look is as long after this one as this one is after
+  // the last Join.
+  void LookForConnections() {
+    GiveSendRoom(unix_socket_);
+    const absl::Time now = Clock::Real()->Now();
+    look_at_ = now - joined_at_ < kLongestLook ? now + (now - joined_at_) : absl::InfiniteFuture();
   }
 
   // The call comes back through the queue when its answer has been sent.
@@ -242,6 +260,10 @@ class MembershipThread {
     const auto reply = std::make_shared<absl::StatusOr<Slices>>(absl::InternalError("the server has no answer"));
     core_->Handle(call->method, FromByteBuffer(call->request),
                   [reply](absl::StatusOr<Slices> given) { *reply = std::move(given); });
+    if (call->method == Method::kJoin && reply->ok() && !unix_socket_.empty()) {
+      joined_at_ = Clock::Real()->Now();
+      look_at_ = joined_at_ + kFirstLook;
+    }
     call->answered = true;
     if (reply->ok()) {
       call->writer.Finish(ToByteBuffer(**reply), grpc::Status::OK, call);
@@ -254,6 +276,8 @@ class MembershipThread {
   ServerCore* const core_;
   grpc::ServerCompletionQueue* const queue_;
   const std::string unix_socket_;
+  // Used by thread_.
+  absl::Time joined_at_, look_at_ = absl::InfiniteFuture();
   std::thread thread_;
 };
 

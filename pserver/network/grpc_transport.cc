@@ -133,6 +133,7 @@ class GrpcTransport : public ClosableTransport {
     // Stub of the server's Unix-domain socket; null if it has none or has stopped answering there. Guarded by mu_.
     std::shared_ptr<Stub> near;
     std::string path;
+    bool has_room = false;  // its connection has got send room
   };
 
   static std::shared_ptr<Stub> MakeStub(const std::string& address) {
@@ -167,6 +168,7 @@ class GrpcTransport : public ClosableTransport {
     if (of.near != nullptr && of.path == path) return;
     of.near = std::move(stub);
     of.path = path;
+    of.has_room = false;
     LOG(INFO) << Describe(server) << " is on this machine: tensors go through " << path;
   }
 
@@ -176,6 +178,19 @@ class GrpcTransport : public ClosableTransport {
     if (of.near != stub) return;
     of.near = nullptr;
     LOG(INFO) << Describe(server) << ": tensors go over TCP from now on: " << of.path << ": " << why.message();
+  }
+
+  // Gives the connection through a Unix-domain socket, which is there with its first answer, send room.
+  void GiveRoom(int server) {
+    std::string path;
+    {
+      MutexLock lock(&mu_);
+      Server& of = *servers_[static_cast<size_t>(server)];
+      if (of.has_room) return;
+      of.has_room = true;
+      path = of.path;
+    }
+    GiveSendRoom(path);
   }
 
   // Replaces a channel whose pauses between attempts to connect may be wrong; a new channel connects at once.
@@ -192,6 +207,7 @@ class GrpcTransport : public ClosableTransport {
   void Finish(Pending* call, int server, const grpc::Status& status) {
     if (status.ok()) {
       if (call->method == Method::kJoin) ComeNear(server, SocketOf(call->context));
+      if (call->over_unix) GiveRoom(server);
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);

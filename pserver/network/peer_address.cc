@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,7 +35,10 @@ std::string AddressText(const sockaddr_storage& address) {
   return absl::StrCat("[", text, "]:", ntohs(v6.sin6_port));
 }
 
-void ShutDownConnectionsTo(const std::set<std::string>& addresses) {
+namespace {
+
+// Calls `visit` with the descriptor and the address of its other end, of each connected socket of this process.
+void ForEachConnection(const std::function<void(int descriptor, const std::string& peer)>& visit) {
   DIR* const descriptors = ::opendir("/proc/self/fd");
   if (descriptors == nullptr) return;
   while (const dirent* const entry = ::readdir(descriptors)) {
@@ -44,10 +48,36 @@ void ShutDownConnectionsTo(const std::set<std::string>& addresses) {
     sockaddr_storage peer = {};
     socklen_t size = sizeof(peer);
     if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
-    const std::string text = AddressText(peer);
-    if (!text.empty() && addresses.count(text) > 0) ::shutdown(descriptor, SHUT_RDWR);
+    visit(descriptor, AddressText(peer));
   }
   ::closedir(descriptors);
+}
+
+// Bytes that a connection may hold; the system counts its own memory for them, about as much again.
+constexpr int kSendRoom = 1 << 20;
+
+}  // namespace
+
+int GiveSendRoom(const std::string& path) {
+  int given = 0;
+  ForEachConnection([&](int descriptor, const std::string& peer) {
+    sockaddr_storage own = {};
+    socklen_t size = sizeof(own);
+    if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &size) != 0 || own.ss_family != AF_UNIX) return;
+    if (peer != path && AddressText(own) != path) return;
+    int before = 0, after = 0;
+    size = sizeof(before);
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &before, &size) != 0 || before >= kSendRoom) return;
+    ::setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &kSendRoom, sizeof(kSendRoom));
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &after, &size) == 0 && after > before) ++given;
+  });
+  return given;
+}
+
+void ShutDownConnectionsTo(const std::set<std::string>& addresses) {
+  ForEachConnection([&](int descriptor, const std::string& peer) {
+    if (!peer.empty() && addresses.contains(peer)) ::shutdown(descriptor, SHUT_RDWR);
+  });
 }
 
 }  // namespace weir

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
@@ -27,6 +28,7 @@
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_timers.h"
 #include "pserver/network/grpc_transport.h"
+#include "pserver/network/peer_address.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -354,6 +356,46 @@ TEST_F(UnixSocketTest, TensorsGoThroughTheSocketOnceAJoinHasToldOfIt) {
   EXPECT_EQ(AcceptedOn(path), 1);
   server_ = nullptr;
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// The client gives its end room with the first answer, the server its own with one of the looks after a Join.
+TEST_F(UnixSocketTest, BothEndsOfTheSocketGetSendRoom) {
+  const auto send_room = [](int descriptor) {
+    int bytes = 0;
+    socklen_t size = sizeof(bytes);
+    EXPECT_EQ(::getsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, &size), 0);
+    return bytes;
+  };
+  const int other = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int by_default = send_room(other);
+  ::close(other);
+  const auto ends = [](const std::string& path) {
+    std::vector<int> descriptors;
+    for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+      for (const auto& name : {::getsockname, ::getpeername}) {
+        sockaddr_storage address = {}, peer = {};
+        socklen_t size = sizeof(address), peer_size = sizeof(peer);
+        if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) continue;
+        if (name(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+        if (AddressText(address) == path) descriptors.push_back(descriptor);
+      }
+    }
+    return descriptors;
+  };
+  const std::string path = SocketOfThisProcess();
+  EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
+  EXPECT_TRUE(Ask("echo", Method::kPush).ok());
+  ASSERT_EQ(ends(path).size(), 2u);
+  const absl::Time patience = absl::Now() + absl::Seconds(20);
+  for (const int end : ends(path)) {
+    while (send_room(end) <= by_default && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(20));
+    EXPECT_GT(send_room(end), by_default);
+  }
+  // Others are left alone.
+  const int later = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(send_room(later), by_default);
+  ::close(later);
+  EXPECT_EQ(GiveSendRoom(path), 0) << "they have it";
 }
 
 TEST_F(UnixSocketTest, WithoutTheSocketTensorsGoOverTcpAgain) {
