@@ -145,8 +145,10 @@ start_launch 203.0.113.1:1,127.0.0.1:1 --set "checkpoint.dir=\"$points\"" --env=
 wait_checkpoint
 remote=$(trainer_process 0)
 tr '\0' '\n' < "/proc/$remote/environ" | grep -qxF "GREETING=it's \"a\" \$b" || fail "trainer 0 has another GREETING"
-[ "$(ps -o comm= -p "$(ps -o ppid= -p "$remote")")" = launch ] || fail "trainer 0 has no agent"
-[ "$(ps -o ppid= -p "$remote" | tr -d ' ')" != "${pid[launch]}" ] || fail "trainer 0 is not on another host"
+# ps fills short numbers with spaces, which it does not read back.
+agent=$(ps -o ppid= -p "$remote" | tr -d ' ')
+[ "$(ps -o comm= -p "$agent")" = launch ] || fail "trainer 0 has no agent"
+[ "$agent" != "${pid[launch]}" ] || fail "trainer 0 is not on another host"
 kill -TERM "${pid[launch]}"
 wait_end 30 launch
 expect_rc 0 launch
