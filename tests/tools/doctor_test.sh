@@ -70,8 +70,19 @@ grep -q '^checked by ' "$work/first.out" || fail "who has checked it: $(cat "$wo
 expect 3 "127.0.0.1:$port  FAILED, refused" "$doctor" --hosts="127.0.0.1:$port"
 
 # Two doctors that listen and check: each checks both, and ends when the other has checked it. Ports that were just
-# free; the doctors wait for each other.
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
+# free, and that no connection gets by itself; the doctors wait for each other.
+free_port() {
+  python3 -c '
+import random, socket
+while True:
+    s = socket.socket()
+    try:
+        s.bind(("", random.randrange(10000, 32000)))
+        print(s.getsockname()[1])
+        break
+    except OSError:
+        s.close()'
+}
 a=$(free_port)
 b=$(free_port)
 hosts=127.0.0.1:$a,127.0.0.1:$b
