@@ -67,7 +67,7 @@ absl::Status RunLarge(Collective* collective) {
     Obey("during");
   }
   RETURN_IF_ERROR(pending->Wait());
-  const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
+  const auto sum = static_cast<float>((ranks * (ranks + 1)) >> 1);
   for (const float each : out) {
     if (each != sum) return absl::InternalError(absl::StrCat("a sum is ", each, ", expected ", sum));
   }

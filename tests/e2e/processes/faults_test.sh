@@ -3,7 +3,8 @@
 # how long it took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends
 # with the bits of a run that nothing disturbed.
 #
-#   faults_test.sh PART...    parts: killed, saving, cold, frozen, reader, stopped, async
+#   faults_test.sh PART...    parts: killed, saving, connecting_server, connecting_trainer, cold, frozen, reader,
+#                             stopped, async
 #
 # Several parts run at the same time, each with a cluster of its own: most of their time they wait for leases.
 if [ $# -gt 1 ]; then
@@ -104,11 +105,12 @@ part_saving() {
   resume 2 2
   killed kill:trainer.0:publishing:40 trainer.0 'trainer 0' 20
   resume 2 2
-  # While connecting: whoever has not come is waited for until connect_deadline_s.
-  killed kill:server.1:connecting server.1 'server 1' none 15
-  killed kill:trainer.1:connecting trainer.1 'trainer 1' none 15
   killed kill:trainer.1:first_part:0 trainer.1 'trainer 1' none
 }
+
+# While connecting: whoever has not come is waited for until connect_deadline_s.
+part_connecting_server() { killed kill:server.1:connecting server.1 'server 1' none 15; }
+part_connecting_trainer() { killed kill:trainer.1:connecting trainer.1 'trainer 1' none 15; }
 
 # Rows that the servers' memory has no room for: what a killed server leaves on its disk counts for nothing, the
 # checkpoint for all.

@@ -14,8 +14,6 @@
 namespace weir {
 namespace {
 
-using ::testing::ElementsAre;
-
 TEST(SumDenseTest, NodesAreAddedInTheTreeAndAbsentOnesSkipped) {
   // Chosen so that another order gives another float: (big + small) + -big = 0, big + (small + -big) = ... in pairs.
   const std::vector<float> a = {1e8f}, b = {1.0f}, c = {-1e8f};
