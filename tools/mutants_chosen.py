@@ -51,6 +51,28 @@ CHOSEN = [
         "((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]))",
         "((((((a[i] + b[i]) + c[i]) + d[i]) + e[i]) + f[i]) + g[i]) + h[i]",
     ),
+    # Rows pulled ahead of their step.
+    Chosen(
+        "removed-rows-forgotten",
+        "pserver/tables/stripe.h",
+        "    changes.Add(mixed);\n",
+        "",
+        tests=("//tests/e2e:exact_prefetch_test",),
+    ),
+    Chosen(
+        "updated-rows-forgotten",
+        "pserver/tables/sparse_table.cc",
+        "for (const int64_t id : ids) stripe.changes.Add(MixId(static_cast<uint64_t>(id)));",
+        "",
+        tests=("//tests/e2e:exact_prefetch_test",),
+    ),
+    Chosen(
+        "updated-rows-of-parameters-forgotten",
+        "pserver/server/dense_block.cc",
+        "  if (present && changes_.recorded) RecordRows();\n",
+        "",
+        tests=("//tests/e2e:exact_prefetch_test",),
+    ),
     # Updates shared out among trainers.
     Chosen(
         "updated-rows-stay-with-their-trainer",

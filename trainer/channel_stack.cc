@@ -13,6 +13,10 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
   std::unique_ptr<ChannelStack> stack(new ChannelStack());
   stack->steps_ = o.client;
   if (mode.prefetch_rows()) stack->rows_ahead_ = o.client->Ahead();
+  if (mode.prefetch_rows() && o.replica != nullptr) {
+    stack->replica_ahead_ = std::make_unique<ReplicaRowsAhead>(o.replica, stack->rows_ahead_);
+    stack->rows_ahead_ = stack->replica_ahead_.get();
+  }
   std::map<std::string, v1::RowCache> caches;
   for (const v1::Table& table : o.config->table()) {
     if (table.has_cache()) caches[table.name()] = table.cache();

@@ -12,6 +12,7 @@
 // second stack, and so does the cache, since no rows of training pass through the first:
 //
 //   CachedRowSource       table.cache
+//   ReplicaRowsAhead      distribute.dense: ALL_REDUCE
 //   Client::Ahead()
 #ifndef WEIR_TRAINER_CHANNEL_STACK_H_
 #define WEIR_TRAINER_CHANNEL_STACK_H_
@@ -30,6 +31,7 @@
 #include "pserver/embedded/all_reduce_channel.h"
 #include "pserver/embedded/dense_replica.h"
 #include "pserver/embedded/geo_channel.h"
+#include "pserver/embedded/replica_reads.h"
 #include "trainer/half_async.h"
 #include "trainer/row_cache.h"
 #include "transpiler/split/transpile.h"
@@ -74,6 +76,7 @@ class ChannelStack {
 
   ParamChannel* steps_ = nullptr;    // below group_ and geo_
   RowSource* rows_ahead_ = nullptr;  // null without prefetch_rows
+  std::unique_ptr<ReplicaRowsAhead> replica_ahead_;
   std::unique_ptr<CachedRowSource> cache_;
   std::unique_ptr<ChannelWithRows> cached_steps_;  // steps with rows of cache_; null with prefetch_rows
   std::unique_ptr<AllReduceChannel> all_reduce_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
@@ -41,6 +42,9 @@ Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
     reader_->Cancel();
     o_.trainer.client->CancelAhead();
   });
+  if (!o_.trainer.sync || o_.always_ahead) return;
+  in_turn_ = Counters::Process().Get("prefetch.in_turn", "batches");
+  overlap_ = std::make_unique<OverlapSwitch>();
 }
 
 absl::Status Rounds::Read(Round* round) {
@@ -85,13 +89,22 @@ absl::Status Rounds::AwaitAhead(int64_t step, int batch) {
   return absl::OkStatus();
 }
 
-void Rounds::StartNext(int64_t step, int batch) {
-  for (int w = 0; w < o_.workers->count(); ++w) o_.workers->session(w).TakeAhead();
+absl::Status Rounds::StartNext(int64_t step, int batch) {
+  for (int w = 0; w < o_.workers->count(); ++w) RETURN_IF_ERROR(o_.workers->session(w).TakeAhead());
+  if (batch == 0 && overlap_ != nullptr) {
+    overlap_->StepBegins(Clock::Real()->Now());
+    if (!overlap_->news().empty()) LOG(INFO) << overlap_->news();
+  }
+  if (overlap_ != nullptr && !overlap_->on()) {
+    in_turn_->Add();
+    return absl::OkStatus();  // the next call of Next starts it
+  }
   if (batch + 1 < o_.mode.accumulate()) {
     StartAhead(step, batch + 1);
   } else if (o_.max_steps == 0 || step + 1 < o_.max_steps) {
     StartAhead(step + 1, 0);
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
@@ -99,7 +112,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   RETURN_IF_ERROR(ahead_ == nullptr ? ReadNow(step, batch) : AwaitAhead(step, batch));
   now_.ended = now_.ended || TooSmall();
   if (now_.ended) return &now_;
-  if (ahead_ != nullptr) StartNext(step, batch);
+  if (ahead_ != nullptr) RETURN_IF_ERROR(StartNext(step, batch));
   first_ = FirstExamples(now_.batches.back());
   in_step_ += ExamplesIn(now_.batches);
   o_.trainer.client->SetFirstSamples(first_);
@@ -145,6 +158,13 @@ LeftOut Rounds::CountLeftOut(int64_t steps) {
   left.examples = reader_->given() - trained_;
   left.more = !reader_->ended();
   return left;
+}
+
+void Rounds::EndAhead() {
+  if (ahead_ == nullptr || !ahead_->busy()) return;
+  // What it has read counts as given and was not trained on; of an error the run need not know any more.
+  const absl::Status ended = ahead_->Finish();
+  if (!ended.ok()) LOG(INFO) << "a batch that was read ahead of the end is not used: " << ended;
 }
 
 void Rounds::StopAhead() {

@@ -20,6 +20,7 @@
 #include "trainer/ahead_thread.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/ending.h"
+#include "trainer/overlap_switch.h"
 #include "trainer/this_trainer.h"
 #include "trainer/workers.h"
 
@@ -49,6 +50,8 @@ class Rounds {
     int64_t expected_first_step = 0;
     // Borrowed.
     Workers* workers = nullptr;
+    // Sync with prefetch_rows: pulls ahead in every step, also where that takes longer than it saves.
+    bool always_ahead = false;
   };
   // `reader` has been moved to the first step.
   Rounds(Options options, std::unique_ptr<LaneReader> reader);
@@ -70,8 +73,9 @@ class Rounds {
 
   // Counts the examples that are left in the streams after `steps` steps, at least as far as WarnOfLeftOut needs it.
   LeftOut CountLeftOut(int64_t steps);
-  // Ends reading ahead, with a round that nobody will run.
+  // Ends reading ahead, with a round that nobody will run. EndAhead lets it come to its end.
   void StopAhead();
+  void EndAhead();
   // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Call after StopAhead.
   int64_t CloseReader();
 
@@ -82,7 +86,7 @@ class Rounds {
   absl::Status ReadNow(int64_t step, int batch);
   absl::Status AwaitAhead(int64_t step, int batch);
   // Makes the rows pulled for now_ those of the sessions, and starts ahead_ on the round after it, if there is one.
-  void StartNext(int64_t step, int batch);
+  absl::Status StartNext(int64_t step, int batch);
   void StartAhead(int64_t step, int batch);
   // Async: returns true if now_ completes its step and the step has fewer than half of the examples of this trainer's
   // step 0.
@@ -97,6 +101,9 @@ class Rounds {
   int64_t first_step_examples_ = 0;
   // With prefetch_rows: rounds that had to wait for their batches or rows.
   Counter* late_ = nullptr;
+  // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead; rounds pulled in the other steps.
+  std::unique_ptr<OverlapSwitch> overlap_;
+  Counter* in_turn_ = nullptr;
   // Runs Read; null without prefetch_rows. Destroyed before everything that Read uses.
   std::unique_ptr<AheadThread> ahead_;
 };

@@ -240,8 +240,9 @@ absl::Status Session::PullAhead(int64_t step, std::vector<LaneBatch>* batches) {
   return pulled;
 }
 
-void Session::TakeAhead() {
+absl::Status Session::TakeAhead() {
   CHECK(ahead_ != nullptr);
+  RETURN_IF_ERROR(options_.ahead->FinishRows());
   for (const std::string& name : ahead_->rows) std::swap(*train_->Find(0, name), *ahead_->executor->Find(0, name));
   for (int lane = 0; lane < lanes_.count; ++lane) {
     for (const std::string& name : ahead_->places)
@@ -249,6 +250,7 @@ void Session::TakeAhead() {
   }
   ahead_->bytes = ahead_->executor->bytes().total();
   channel_->UseRowsAhead();
+  return absl::OkStatus();
 }
 
 StepContext Session::Context(int64_t step, bool training) {

@@ -157,7 +157,8 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                                      .batch_size = batch_size,
                                                      .epochs = data_->spec().epochs,
                                                      .expected_first_step = begun.beginning.point.first_step_examples,
-                                                     .workers = workers_.get()},
+                                                     .workers = workers_.get(),
+                                                     .always_ahead = o_.always_ahead},
                                      std::move(reader));
   if (self_.IsChief() && batches > 1) {
     LOG(INFO) << "a step is " << mode_.accumulate() << " x " << mode_.workers() << " batches of " << batch_size
@@ -192,8 +193,11 @@ absl::Status TrainLoop::Steps() {
     RETURN_IF_ERROR(AtBorder());
   }
   Profiler::SetCurrentStep(-1);
-  // Nothing is being read ahead when the data has ended.
-  if (!more) ending_.left_out = rounds_->CountLeftOut(step_);
+  if (!more) {
+    // In sync the round behind the last step may be on its way.
+    rounds_->EndAhead();
+    ending_.left_out = rounds_->CountLeftOut(step_);
+  }
   rounds_->StopAhead();
   if (mode_.staleness() >= 0) {
     // A push without samples says that no more steps come from here, so nobody waits for one.

@@ -41,6 +41,8 @@ struct TrainOptions {
   // Called after each training step, with the number of steps done.
   std::function<void(int64_t steps)> after_step = {};
   bool resume = false;
+  // Sync with prefetch_rows: pulls ahead in every step, also where that takes longer than it saves (tests).
+  bool always_ahead = false;
   // Destination of progress lines; only the chief prints those about the whole job.
   std::FILE* out = nullptr;
   bool live = false;

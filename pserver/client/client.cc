@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/wire/buffer_pool.h"
 #include "glog/logging.h"
+#include "pserver/client/ahead_puller.h"
 #include "pserver/client/block_placement.h"
 #include "pserver/client/block_puller.h"
 #include "pserver/client/join_replies.h"
@@ -54,24 +55,38 @@ v1::JoinRequest Introduction(const ClientOptions& options) {
 // Source that Client::Ahead returns.
 class AheadRows : public RowSource {
  public:
-  // `job` is borrowed. in_turn and the rest as in RowPuller.
-  AheadRows(const BlockPlacement* placement, PullCalls* calls, bool in_turn, const JobView* job)
-      : puller_(placement, calls, in_turn, Waits::kAhead), job_(*job), sync_(placement->plan().sync()) {}
+  // in_turn as in RowPuller. `received`: sync: the version of the parameters that the program has received. Borrows all
+  // but in_turn.
+  AheadRows(const BlockPlacement* placement, PullCalls* calls, bool in_turn, const JobView* job,
+            const std::atomic<int64_t>* received)
+      : puller_(placement, calls, in_turn, Waits::kAhead),
+        exact_(placement, calls, &Counters::Process()),
+        job_(*job),
+        received_(*received),
+        sync_(placement->plan().sync()) {}
 
   absl::Status BeginStep(int64_t step, bool read_only) override {
-    CHECK(!sync_) << "a step of sync sees its own version";
+    CHECK(!read_only) << "evaluation and prediction pull their own rows";
+    step_ = step;
     puller_.BeginStep(step, read_only);
     return job_.failure();
   }
-  absl::Status PullRows(absl::Span<const TableRows> tables) override { return puller_.PullRows(tables); }
+  absl::Status PullRows(absl::Span<const TableRows> tables) override {
+    return sync_ ? exact_.Pull(step_, /*in_turn=*/step_ <= received_, tables) : puller_.PullRows(tables);
+  }
+  absl::Status FinishRows() override { return sync_ ? exact_.Finish() : absl::OkStatus(); }
 
-  RowPuller& puller() { return puller_; }
-  const RowPuller& puller() const { return puller_; }
+  int64_t rows() const { return puller_.rows() + exact_.rows(); }
+  // Returns the ids asked for, by table.
+  RowOrders& orders() { return sync_ ? exact_.orders() : puller_.orders(); }
 
  private:
-  RowPuller puller_;
+  RowPuller puller_;  // async
+  AheadPuller exact_;
   const JobView& job_;
+  const std::atomic<int64_t>& received_;
   const bool sync_;
+  int64_t step_ = 0;
 };
 
 // Hands each function to the object whose duty it is.
@@ -93,7 +108,10 @@ class ClientImpl : public Client {
   RowSource* Ahead() override { return &ahead_; }
   void NeedAhead(bool needed) override { member_.waits().NeedAhead(needed); }
   void CancelAhead() override { member_.waits().CancelAhead(); }
-  void SetFirstStep(int64_t step) override { version_wanted_ = step; }
+  void SetFirstStep(int64_t step) override {
+    version_wanted_ = step;
+    received_ = step;
+  }
   void SetFirstSamples(int64_t samples) override { pusher_.SetFirstSamples(samples); }
   std::optional<int64_t> TakesOver() override { return joined_.TakesOver(); }
   std::string RunId() override { return joined_.RunId(); }
@@ -146,7 +164,7 @@ class ClientImpl : public Client {
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override { pusher_.SetStepSamples(samples); }
   absl::Status PullRows(absl::Span<const TableRows> tables) override { return rows_.PullRows(tables); }
-  void UseRowsAhead() override { rows_.orders().SwapTables(&ahead_.puller().orders()); }
+  void UseRowsAhead() override { rows_.orders().SwapTables(&ahead_.orders()); }
   absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) override {
     return pusher_.SendDense(block, lanes);
   }
@@ -166,8 +184,9 @@ class ClientImpl : public Client {
   const BlockPlacement placement_;
   BufferPool buffers_;
   PullCalls pulls_;
-  RowPuller rows_;   // used by the thread that runs the program
-  AheadRows ahead_;  // used by the thread that pulls ahead, except in UseRowsAhead
+  RowPuller rows_;                    // used by the thread that runs the program
+  std::atomic<int64_t> received_{0};  // sync: version that the program has received; atomic: ahead_ reads it
+  AheadRows ahead_;                   // used by the thread that pulls ahead, except in UseRowsAhead
   BlockPuller blocks_;
   Pusher pusher_;
   NormExchange norms_;
@@ -185,7 +204,7 @@ ClientImpl::ClientImpl(ClientOptions options)
       placement_(&options_.plan),
       pulls_(&member_.calls(), &member_.waits(), &buffers_, options_.pool),
       rows_(&placement_, &pulls_, in_turn_, Waits::kProgram),
-      ahead_(&placement_, &pulls_, in_turn_, &member_.job()),
+      ahead_(&placement_, &pulls_, in_turn_, &member_.job(), &received_),
       blocks_(&placement_, &pulls_, in_turn_),
       pusher_(&placement_, &member_.calls(), &buffers_, options_.pool, &rows_.orders()),
       norms_(&member_.calls(), &member_.waits()),
@@ -222,7 +241,7 @@ Client::Counters ClientImpl::counters() const {
   return {.bytes_sent = calls.bytes_sent(),
           .bytes_received = calls.bytes_received(),
           .messages = calls.messages(),
-          .rows_pulled = rows_.rows() + ahead_.puller().rows(),
+          .rows_pulled = rows_.rows() + ahead_.rows(),
           .rows_pushed = pusher_.rows(),
           .retries = calls.retries()};
 }
@@ -262,6 +281,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
                            : options_.bounded_staleness ? absl::StrCat("the others, to begin step ", version_wanted_)
                                                         : "blocks";
   ASSIGN_OR_RETURN(StepOutcome result, blocks_.Finish(version_wanted_, what));
+  if (sync) received_ = result.version;
   if (!sync) {
     // The outcome is this trainer's own; the steps of others are no part of it.
     result.skipped = pusher_.sent().verdict == v1::SKIP;

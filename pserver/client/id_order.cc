@@ -74,7 +74,7 @@ void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers)
 }
 
 void IdOrder::Finish(size_t begin, size_t end) {
-  if (begin >= end) return;
+  if (begin >= end || part_sorted_.empty()) return;
   for (size_t p = entries_[begin] >> shift_; p < part_sorted_.size() && part_begins_[p] < end; ++p) SortPart(p);
 }
 
@@ -138,6 +138,7 @@ void IdOrder::SortPart(size_t part) {
 void IdOrder::Select(const IdOrder& all, const uint8_t* skip) {
   positions_.clear();
   server_begins_.clear();
+  part_sorted_.clear();  // nothing is left to be finished
   for (size_t s = 0; s + 1 < all.server_begins_.size(); ++s) {
     server_begins_.push_back(positions_.size());
     for (size_t i = all.server_begins_[s]; i < all.server_begins_[s + 1]; ++i) {

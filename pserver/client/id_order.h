@@ -27,7 +27,7 @@ class IdOrder {
   void Finish() { Finish(0, size()); }
   // Finishes the whole order on all threads of the pool.
   void Finish(ThreadPool* pool);
-  // Takes the positions of `all` for which `skip`, indexed by position, is 0.
+  // Takes the positions of `all`, which is finished, for which `skip`, indexed by position, is 0.
   void Select(const IdOrder& all, const uint8_t* skip);
 
   // Returns the position in `ids` of the i-th id in order.

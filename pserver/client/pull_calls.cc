@@ -29,23 +29,29 @@ absl::StatusOr<bool> PullCalls::Open(int server, Waits::Thread thread, const Sli
   return true;
 }
 
-CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, const Slices& ids, Take take) {
+CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, const Slices& ids, Take take,
+                       MoreBytes more) {
   v1::PullRequest& request = planned->request;
   *request.mutable_caller() = calls_.CallerFor(server);
   request.set_version(reader.version);
   request.set_wait_s(settings().ServerWaitSeconds());
-  const char* const kind = ids.empty() ? "blocks" : "rows";
-  const auto accept = [this, server, reader, kind, start = settings().clock->Now(), expected = planned->answer_bytes,
-                       take = std::move(take)](const Slices& answer) -> absl::StatusOr<bool> {
+  const bool rows = !ids.empty() || more != nullptr;
+  const auto accept = [this, server, reader, rows, start = settings().clock->Now(), bytes = planned->answer_bytes,
+                       take = std::move(take), more = std::move(more)](const Slices& answer) -> absl::StatusOr<bool> {
     v1::PullReply header;
     Slices payload;
     ASSIGN_OR_RETURN(const bool ready, Open(server, reader.thread, answer, &header, &payload));
     if (ready) {
       const bool check = settings().transport->checks_payloads();
       PayloadReader values(payload, check);
+      size_t expected = bytes;
+      if (more != nullptr) {
+        ASSIGN_OR_RETURN(const size_t also, more(header));
+        expected += also;
+      }
       if (values.left() != expected) {
-        return absl::DataLossError(
-            absl::StrCat(kind, " of ", values.left(), " bytes came, ", expected, " were asked for"));
+        return absl::DataLossError(absl::StrCat(rows ? "rows" : "blocks", " of ", values.left(), " bytes came, ",
+                                                expected, " were asked for"));
       }
       RETURN_IF_ERROR(take(header, &values));
       if (!check || header.checksum() == values.Checksum()) return true;
@@ -60,7 +66,7 @@ CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, c
     return false;
   };
   CallPtr call = Calls::New(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids), accept);
-  call->profiled_as = ids.empty() ? kBlocksPull : kRowsPull;
+  call->profiled_as = rows ? kRowsPull : kBlocksPull;
   return call;
 }
 

@@ -34,10 +34,13 @@ class PullCalls {
     int64_t version = 0;  // wanted; 0: any
   };
   // Makes a call for a planned message, whose request is moved out of it. `ids`: its payload. `take` gets the header of
-  // an answer of the planned size and reads its payload; the effect counts only if the call ends well, otherwise the
-  // pull is repeated.
+  // an answer of the right size and reads its payload; the effect counts only if the call ends well, otherwise the
+  // pull is repeated. The right size is the planned one and, for a pull that corrects others, what `more` returns for
+  // the header.
   using Take = std::function<absl::Status(const v1::PullReply& reply, PayloadReader* reader)>;
-  CallPtr New(int server, const Reader& reader, PlannedPull* planned, const Slices& ids, Take take);
+  using MoreBytes = std::function<absl::StatusOr<size_t>(const v1::PullReply& reply)>;
+  CallPtr New(int server, const Reader& reader, PlannedPull* planned, const Slices& ids, Take take,
+              MoreBytes more = nullptr);
 
   // Issues a new call, unless its answer comes from inside the call: Wait then serves all calls at once.
   void Begin(const CallPtr& call);

@@ -1,10 +1,9 @@
-// Pulls of table rows, and of fetched rows of dense parameters, for one thread: that of the program, or the one that
-// works ahead of it.
+// Pulls of table rows, and of fetched rows of dense parameters, for one thread: that of the program, or in async the
+// one that works ahead of it. In sync that one has a puller of its own (ahead_puller.h).
 #ifndef WEIR_PSERVER_CLIENT_ROW_PULLER_H_
 #define WEIR_PSERVER_CLIENT_ROW_PULLER_H_
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -12,10 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/runtime/param_channel.h"
-#include "framework/wire/pull_plan.h"
 #include "pserver/client/block_placement.h"
 #include "pserver/client/calls.h"
 #include "pserver/client/pull_calls.h"
+#include "pserver/client/row_calls.h"
 #include "pserver/client/row_orders.h"
 #include "pserver/client/waits.h"
 
@@ -37,36 +36,11 @@ class RowPuller {
   RowOrders& orders() { return orders_; }
 
  private:
-  // Rows of one list of ids, which is in order: of tables, or of a block of a fetched parameter.
-  struct List {
-    std::vector<const RowSource::TableRows*> tables;
-    RowOrders::Asked asked;
-    const FetchedParameter::Block* block = nullptr;
-  };
-  // Positions of a list that one server has.
-  struct Range {
-    const List* list = nullptr;
-    size_t begin = 0, end = 0;
-
-    const uint32_t* positions() const {
-      return list->asked.order != nullptr ? list->asked.order->positions() : list->asked.fetched->data();
-    }
-  };
-
-  // Returns the lists of ids, in order of the first table of each.
-  std::vector<List> ListsOf(absl::Span<const RowSource::TableRows> tables,
-                            absl::Span<const RowOrders::Asked> asked) const;
-  // Returns the part of a list that lies on the server.
-  static Range RangeOf(const List& list, int server);
-  // Returns what a plan has to know of the range. Borrows the names of its tables or block.
-  RowsToPull AskedOf(const Range& range) const;
   // Issues the calls for one server.
-  void PullFrom(int server, absl::Span<const List> lists, std::vector<CallPtr>* calls);
-  // Writes the ids of a planned message.
-  WireBuffer WriteIds(const PlannedPull& planned, absl::Span<const Range> ranges) const;
+  void PullFrom(int server, absl::Span<const RowList> lists, std::vector<CallPtr>* calls);
 
-  const BlockPlacement& placement_;
   PullCalls& calls_;
+  const RowCalls row_calls_;
   const bool in_turn_;
   const Waits::Thread thread_;
   int64_t step_ = -1;

@@ -161,12 +161,23 @@ absl::StatusOr<bool> DenseBlock::Begin(const UpdateTask& task) {
   ASSIGN_OR_RETURN(const bool present, averaging_.SumBlock(info_, task.trainers, gradients_));
   // A block of rows that gets none in this step has its part of the parameter's norm all the same.
   if (!present && cuts_.empty()) return false;
+  if (present && changes_.recorded) RecordRows();
   if (read_ == nullptr) return true;
   if (task.trainers.size() != 1) {
     return absl::FailedPreconditionError("delay_compensate takes the gradient of one trainer, sync: false");
   }
   *read_ = read_values_->Of(task.trainers[0].trainer, *value_);
   return true;
+}
+
+void DenseBlock::RecordRows() {
+  for (const Variable* const sum : gradients_) {
+    if (const SelectedRows* const rows = std::get_if<SelectedRows>(sum); rows != nullptr) {
+      changes_.rows.insert(rows->ids.begin(), rows->ids.end());
+    } else {
+      changes_.all = true;
+    }
+  }
 }
 
 absl::Status DenseBlock::RunOps(const UpdateTask& task) {
@@ -225,12 +236,14 @@ void DenseBlock::Copy(int64_t begin, int64_t count, float* out, int reader) {
 void DenseBlock::Set(absl::Span<const float> values) {
   MutexLock lock(&mu_);
   CHECK_EQ(static_cast<int64_t>(values.size()), value_->size());
+  changes_.all = true;
   std::copy(values.begin(), values.end(), value_->data<float>());
 }
 
 void DenseBlock::Add(absl::Span<const float> changes) {
   MutexLock lock(&mu_);
   CHECK_EQ(static_cast<int64_t>(changes.size()), value_->size());
+  changes_.all = true;
   float* const to = value_->data<float>();
   for (size_t i = 0; i < changes.size(); ++i) to[i] += changes[i];
 }
@@ -244,6 +257,33 @@ void DenseBlock::CopyRows(absl::Span<const int64_t> ids, float* out) {
     std::memcpy(out, values + static_cast<size_t>(id) * width, width * sizeof(float));
     out += width;
   }
+}
+
+void DenseBlock::RecordChanges() {
+  MutexLock lock(&mu_);
+  changes_.recorded = true;  // `all` until the next ForgetChanges
+}
+
+void DenseBlock::ForgetChanges() {
+  if (info_.sparse_width == 0) return;
+  MutexLock lock(&mu_);
+  if (changes_.recorded) changes_ = {.recorded = true, .all = false};
+}
+
+void DenseBlock::PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
+                             std::vector<float>* rows) {
+  positions->clear();
+  std::vector<int64_t> changed;
+  {
+    MutexLock lock(&mu_);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (!changes_.all && !changes_.rows.contains(ids[i])) continue;
+      positions->push_back(static_cast<uint32_t>(i));
+      changed.push_back(ids[i]);
+    }
+  }
+  rows->resize(changed.size() * static_cast<size_t>(info_.sparse_width));
+  CopyRows(changed, rows->data());
 }
 
 std::vector<DenseBlock::Piece> DenseBlock::Pieces() {
@@ -273,6 +313,7 @@ int64_t DenseBlock::whole_count() const {
 void DenseBlock::Restore(absl::Span<float> piece, absl::Span<const float> from) {
   MutexLock lock(&mu_);
   next_op_ = 0;
+  changes_.all = true;
   std::copy(from.begin(), from.end(), piece.begin());
 }
 

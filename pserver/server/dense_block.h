@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,10 @@ class DenseBlock {
   void Set(absl::Span<const float> values);
   void Add(absl::Span<const float> changes);
   void CopyRows(absl::Span<const int64_t> ids, float* out);
+  // Do for a block of rows what SparseTable's functions of these names do. Thread-safe.
+  void RecordChanges();
+  void ForgetChanges();
+  void PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t>* positions, std::vector<float>* rows);
 
   // A piece of the block that persists: values or one state, as 4-byte units.
   struct Piece {
@@ -83,6 +88,8 @@ class DenseBlock {
   absl::Status InitStates(Scope* scope, const v1::OpDesc& update);
   // Sets the variables that the optimize block starts from. Returns false if there is nothing to update.
   absl::StatusOr<bool> Begin(const UpdateTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Records the rows that the sums of this step have gradients for: no other rows change.
+  void RecordRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Runs the ops of the optimize block from next_op_ on.
   absl::Status RunOps(const UpdateTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds the sums of a cut, which is that of task.round, or sets its norms.
@@ -112,6 +119,13 @@ class DenseBlock {
   // Set with delay compensation, else null: the values that trainers have read, and the variable that receives them.
   std::unique_ptr<ReadValues> read_values_ ABSL_GUARDED_BY(mu_);
   Variable* read_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // Rows that have changed since the last ForgetChanges.
+  struct Changes {
+    bool recorded = false;
+    bool all = true;
+    std::set<int64_t> rows;
+  };
+  Changes changes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace weir

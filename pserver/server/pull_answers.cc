@@ -1,6 +1,7 @@
 #include "pserver/server/pull_answers.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,9 @@ const ProfileName kCopyRows("copy rows for pulls"), kCopyBlocks("copy blocks for
 // A caller's header is small; half a MiB is room for thousands of items beside a full payload.
 constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
 
+// A client's corrections fill an answer with far fewer calls.
+constexpr int kMostCorrects = 4096;
+
 // Number of floats that an item asks for, and number of those that share a scale.
 size_t FloatsOf(const v1::PullItem& item) {
   return static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width()));
@@ -34,19 +38,38 @@ absl::Span<const int64_t> RowIds(const v1::PullItem& item, const Slice& payload)
                              static_cast<size_t>(item.count()));
 }
 
+size_t BytesOf(const v1::PullItem& item) { return EncodedBytes(item.format(), FloatsOf(item), GroupOf(item)); }
+
+// Returns the size of the values of all items in an answer.
+size_t ItemBytes(const v1::PullRequest& request) {
+  size_t size = 0;
+  for (const v1::PullItem& item : request.items()) size += AlignUp(BytesOf(item));
+  return size;
+}
+
+// Returns the size of a correction in an answer, if all rows of the call have changed.
+size_t CorrectionBytes(const v1::PullRequest& call) {
+  size_t size = ItemBytes(call);
+  for (const v1::PullItem& item : call.items()) {
+    size += AlignUp(static_cast<size_t>(item.count()) * sizeof(uint32_t));
+  }
+  return size;
+}
+
+// Returns the bytes of a buffer, which keep it and the trainer's credit.
+Slice Owned(const WireBuffer& buffer, size_t size, const std::shared_ptr<const void>& credit) {
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  return {buffer.data, size, std::make_shared<const Both>(buffer.owner, credit)};
+}
+
 absl::Status Wrong(const v1::PullItem& item, const std::string& fault) {
   return absl::InvalidArgumentError(absl::StrCat("pull of ", item.name().substr(0, 200), ": ", fault));
 }
 
 }  // namespace
 
-bool AsksForRows(const v1::PullRequest& request) { return request.items_size() > 0 && request.items(0).width() > 0; }
-
-size_t ReplyBytes(const v1::PullRequest& request) {
-  size_t size = 0;
-  for (const v1::PullItem& item : request.items())
-    size += AlignUp(EncodedBytes(item.format(), FloatsOf(item), GroupOf(item)));
-  return size;
+bool AsksForRows(const v1::PullRequest& request) {
+  return !request.corrects().empty() || (request.items_size() > 0 && request.items(0).width() > 0);
 }
 
 Slices NotReady(int64_t version, const std::string& waiting_for) {
@@ -56,6 +79,42 @@ Slices NotReady(int64_t version, const std::string& waiting_for) {
   header.set_waiting_for(waiting_for);
   header.set_checksum(Checksum({}));
   return EncodeFrame(header.SerializeAsString(), {});
+}
+
+PullAnswers::PullAnswers(Options options)
+    : options_(std::move(options)), ahead_(std::make_unique<RowsAhead>(options_.ahead_room)) {}
+
+size_t PullAnswers::MostBytes(const v1::PullRequest& request) const {
+  size_t bytes = ItemBytes(request);
+  for (const int64_t call : request.corrects()) {
+    const std::shared_ptr<const RowsAhead::Pull> pull = ahead_->Find(request.caller(), request.version(), call);
+    if (pull != nullptr) bytes += CorrectionBytes(pull->request);
+  }
+  return bytes;
+}
+
+absl::Status PullAnswers::CheckAhead(const v1::PullRequest& request) const {
+  if (!request.has_ahead_of() && request.corrects().empty()) return absl::OkStatus();
+  if (!options_.ahead) {
+    return absl::InvalidArgumentError(
+        "Pull: rows are pulled ahead of a step, or corrected, only in sync without async_tables");
+  }
+  if (request.corrects_size() > kMostCorrects) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Pull: corrects ", request.corrects_size(), " calls; at most ", kMostCorrects, " are possible"));
+  }
+  if (request.has_ahead_of() && !request.corrects().empty()) {
+    return absl::InvalidArgumentError("Pull: a pull ahead of a step corrects no other");
+  }
+  if (request.has_ahead_of() && (request.ahead_of() != request.version() + 1 || request.ahead_call() <= 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("Pull: call ", request.ahead_call(), " ahead of step ",
+                                                   request.ahead_of(), " at version ", request.version(),
+                                                   "; calls are positive, and the version is the step before"));
+  }
+  for (const v1::PullItem& item : request.items()) {
+    if (item.width() == 0) return Wrong(item, "only rows are pulled ahead of a step, or beside corrections");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PullAnswers::CheckRows(const v1::PullItem& item, const Slice& payload, v1::WireFormat* format,
@@ -101,6 +160,7 @@ absl::Status PullAnswers::Check(const v1::PullRequest& request, const Slice& pay
     return absl::InvalidArgumentError(
         absl::StrCat("Pull: version ", request.version(), "; versions run from 0 to ", kMaxStep));
   }
+  RETURN_IF_ERROR(CheckAhead(request));
   uint64_t total = 0;
   for (const v1::PullItem& item : request.items()) {
     if (item.count() < 0) return Wrong(item, absl::StrCat("count is ", item.count()));
@@ -140,32 +200,95 @@ absl::Status PullAnswers::CopyItem(const v1::PullItem& item, const Slice& payloa
   return params.table(table).Pull(RowIds(item, payload), /*create=*/false, out, pool);
 }
 
+absl::Status PullAnswers::AppendItems(const v1::PullRequest& request, const Slice& payload,
+                                      const std::shared_ptr<const void>& credit, Slices* values) const {
+  const size_t size = ItemBytes(request);
+  if (size == 0) return absl::OkStatus();
+  const WireBuffer buffer = options_.buffers->Get(size);
+  size_t at = 0;
+  for (const v1::PullItem& item : request.items()) {
+    char* const out = buffer.data + at;
+    const size_t floats = FloatsOf(item), bytes = BytesOf(item);
+    const bool as_is = item.format() == v1::WIRE_FLOAT32;
+    const WireBuffer exact = as_is ? WireBuffer() : options_.buffers->Get(floats * sizeof(float));
+    float* const to = reinterpret_cast<float*>(as_is ? out : exact.data);
+    RETURN_IF_ERROR(CopyItem(item, payload, request.caller().trainer(), to));
+    if (!as_is) Encode(item.format(), to, floats, GroupOf(item), out);
+    std::fill(out + bytes, out + AlignUp(bytes), '\0');
+    at += AlignUp(bytes);
+  }
+  values->push_back(Owned(buffer, size, credit));
+  return absl::OkStatus();
+}
+
+absl::Status PullAnswers::AppendCorrection(const RowsAhead::Pull& call, const std::shared_ptr<const void>& credit,
+                                           v1::Correction* correction, Slices* values) const {
+  ServerParams& params = *options_.params;
+  std::vector<uint32_t> positions;
+  std::vector<float> rows;
+  for (const v1::PullItem& item : call.request.items()) {
+    const absl::Span<const int64_t> ids = RowIds(item, call.payload);
+    if (const int table = params.FindTable(item.name()); table >= 0) {
+      RETURN_IF_ERROR(params.table(table).PullChanged(ids, &positions, &rows));
+    } else {
+      params.PullChangedRows(params.FindBlock(item.name()), ids, &positions, &rows);
+    }
+    correction->add_rows(static_cast<int64_t>(positions.size()));
+    if (positions.empty()) continue;
+    const size_t places = positions.size() * sizeof(uint32_t);
+    const size_t bytes = EncodedBytes(item.format(), rows.size(), GroupOf(item));
+    const size_t size = AlignUp(places) + AlignUp(bytes);
+    const WireBuffer buffer = options_.buffers->Get(size);
+    std::memcpy(buffer.data, positions.data(), places);
+    std::fill(buffer.data + places, buffer.data + AlignUp(places), '\0');
+    char* const out = buffer.data + AlignUp(places);
+    if (item.format() == v1::WIRE_FLOAT32) {
+      std::memcpy(out, rows.data(), bytes);
+    } else {
+      Encode(item.format(), rows.data(), rows.size(), GroupOf(item), out);
+    }
+    std::fill(out + bytes, out + AlignUp(bytes), '\0');
+    values->push_back(Owned(buffer, size, credit));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullAnswers::AppendCorrections(const v1::PullRequest& request, int64_t version,
+                                            const std::shared_ptr<const void>& credit, v1::PullReply* header,
+                                            Slices* values) const {
+  size_t room = kMaxReplyPayload - ItemBytes(request);
+  for (const int64_t call : request.corrects()) {
+    v1::Correction* const correction = header->add_corrections();
+    // Only the newest version's changes are known. Of an older one nobody waits for the answer.
+    const std::shared_ptr<const RowsAhead::Pull> pull =
+        version == request.version() ? ahead_->Find(request.caller(), version, call) : nullptr;
+    const size_t most = pull == nullptr ? 0 : CorrectionBytes(pull->request);
+    if (pull == nullptr || most > room) {
+      correction->set_forgotten(true);
+      continue;
+    }
+    room -= most;
+    RETURN_IF_ERROR(AppendCorrection(*pull, credit, correction, values));
+  }
+  return absl::OkStatus();
+}
+
 void PullAnswers::Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
                         std::shared_ptr<const void> credit, const ReplyCallback& reply,
                         const HandledCallPtr& handled) const {
   ProfileSpan span(HandledCall::StepOf(handled), ProfileKind::kServe, AsksForRows(request) ? kCopyRows : kCopyBlocks);
   if (ProfileEvent* const event = span.event()) event->peer = request.caller().trainer();
-  const size_t size = ReplyBytes(request);
-  Slices values;
-  if (size > 0) {
-    const WireBuffer buffer = options_.buffers->Get(size);
-    size_t at = 0;
-    for (const v1::PullItem& item : request.items()) {
-      char* const out = buffer.data + at;
-      const size_t floats = FloatsOf(item), bytes = EncodedBytes(item.format(), floats, GroupOf(item));
-      const bool as_is = item.format() == v1::WIRE_FLOAT32;
-      const WireBuffer exact = as_is ? WireBuffer() : options_.buffers->Get(floats * sizeof(float));
-      float* const to = reinterpret_cast<float*>(as_is ? out : exact.data);
-      const absl::Status status = CopyItem(item, payload, request.caller().trainer(), to);
-      if (!status.ok()) return reply(status);
-      if (!as_is) Encode(item.format(), to, floats, GroupOf(item), out);
-      std::fill(out + bytes, out + AlignUp(bytes), '\0');
-      at += AlignUp(bytes);
-    }
-    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-    values.push_back({buffer.data, size, std::make_shared<const Both>(buffer.owner, std::move(credit))});
+  if (request.has_ahead_of() && info.version < request.ahead_of()) {
+    // Before the rows are read: what changes afterwards is recorded.
+    options_.params->RecordChanges();
+    ahead_->Remember(request, payload);
   }
+  Slices values;
   v1::PullReply header;
+  absl::Status status = AppendItems(request, payload, credit, &values);
+  if (status.ok()) status = AppendCorrections(request, info.version, credit, &header, &values);
+  if (!status.ok()) return reply(status);
+  credit.reset();
   header.set_ready(true);
   header.set_version(info.version);
   header.set_skipped(info.skipped);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -14,6 +15,7 @@
 #include "pserver/protocol/transport.h"
 #include "pserver/server/consistency.h"
 #include "pserver/server/handled_call.h"
+#include "pserver/server/rows_ahead.h"
 #include "pserver/server/server_params.h"
 
 namespace weir {
@@ -31,10 +33,8 @@ struct WaitingPull {
   std::shared_ptr<const void> credit = nullptr;
 };
 
-// Returns true if the pull asks for rows; it then asks for nothing else.
+// Returns true if the pull asks for rows or corrections; it then asks for nothing else.
 bool AsksForRows(const v1::PullRequest& request);
-// Returns the size of the answer's payload, for a request that Check has accepted.
-size_t ReplyBytes(const v1::PullRequest& request);
 // Returns the answer to a pull whose wait is over before its version is there.
 Slices NotReady(int64_t version, const std::string& waiting_for);
 
@@ -46,17 +46,34 @@ class PullAnswers {
     ThreadPool* pool = nullptr;
     BufferPool* buffers = nullptr;
     bool checksums = true;  // answers carry checksums of their payloads
+    // Rows may be pulled ahead of their step: a step changes rows only when all trainers have pushed it.
+    bool ahead = false;
+    // For each trainer the bytes that its pulls ahead may take.
+    std::vector<size_t> ahead_room = {};
   };
-  explicit PullAnswers(Options options) : options_(options) {}
+  explicit PullAnswers(Options options);
 
   // Returns OK if this server has everything that the pull asks for, and the answer fits in one message.
   // InvalidArgument names the item. `payload` holds the ids.
   absl::Status Check(const v1::PullRequest& request, const Slice& payload) const;
+  // Returns the most bytes that the payload of the answer has, for a request that Check has accepted.
+  size_t MostBytes(const v1::PullRequest& request) const;
   // Copies the values and answers. `credit` lives as long as the answer's bytes.
   void Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
              std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled) const;
 
  private:
+  // Returns OK if a pull ahead of a step, or one that asks for corrections, may come.
+  absl::Status CheckAhead(const v1::PullRequest& request) const;
+  // Appends the values of the items to the payload of the answer.
+  absl::Status AppendItems(const v1::PullRequest& request, const Slice& payload,
+                           const std::shared_ptr<const void>& credit, Slices* values) const;
+  // Appends the changed rows of one call that the trainer has made ahead of this version, and describes them.
+  absl::Status AppendCorrection(const RowsAhead::Pull& call, const std::shared_ptr<const void>& credit,
+                                v1::Correction* correction, Slices* values) const;
+  absl::Status AppendCorrections(const v1::PullRequest& request, int64_t version,
+                                 const std::shared_ptr<const void>& credit, v1::PullReply* header,
+                                 Slices* values) const;
   // Returns OK if the server has what an item asks for. Sets the wire format and number of the item's values.
   absl::Status CheckRows(const v1::PullItem& item, const Slice& payload, v1::WireFormat* format,
                          uint64_t* floats) const;
@@ -65,6 +82,7 @@ class PullAnswers {
   absl::Status CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out) const;
 
   const Options options_;
+  const std::unique_ptr<RowsAhead> ahead_;
 };
 
 }  // namespace weir

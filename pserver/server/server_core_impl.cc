@@ -76,14 +76,19 @@ void ServerCoreImpl::InitMembers(absl::Time now) {
                       .connect_deadline = OfSeconds(options_.deadlines.connect_deadline_s()),
                       .unread_bytes = options_.unread_bytes},
       now);
-  std::vector<size_t> exchange_room, pending_room;
-  for (int t = 0; t < plan.trainers(); ++t) {
-    exchange_room.push_back(ExchangeRoom(t));
-    pending_room.push_back(PendingRoom(plan, *params_, pushes_->nodes(t).size(), options_.pending_row_bytes));
-  }
+  std::vector<size_t> exchange_room;
+  for (int t = 0; t < plan.trainers(); ++t) exchange_room.push_back(ExchangeRoom(t));
   exchanges_ = std::make_unique<ExchangeHub>(roster_.get(), std::move(exchange_room));
-  book_ = std::make_unique<StepBook>(std::move(pending_room), counters_.Get("push.repeated", "messages"),
-                                     options_.on_repeat);
+  book_ = std::make_unique<StepBook>(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
+}
+
+std::vector<size_t> ServerCoreImpl::PendingRooms() const {
+  const v1::Plan& plan = options_.main.plan();
+  std::vector<size_t> rooms;
+  for (int t = 0; t < plan.trainers(); ++t) {
+    rooms.push_back(PendingRoom(plan, *params_, pushes_->nodes(t).size(), options_.pending_row_bytes));
+  }
+  return rooms;
 }
 
 absl::Status ServerCoreImpl::Init() {
@@ -110,7 +115,9 @@ absl::Status ServerCoreImpl::Init() {
                                                                 .params = params_.get(),
                                                                 .pool = options_.pool,
                                                                 .buffers = &buffers_,
-                                                                .checksums = options_.check_payloads});
+                                                                .checksums = options_.check_payloads,
+                                                                .ahead = options_.sync && !async_tables,
+                                                                .ahead_room = PendingRooms()});
   runner_ = std::make_unique<UpdateRunner>(params_.get(), &counters_, exchanges_norms, async_tables);
   actions_ = std::make_unique<ControlActions>(
       ControlActions::Options{.self = self_,

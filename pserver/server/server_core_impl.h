@@ -88,6 +88,8 @@ class ServerCoreImpl : public ServerCore {
   void InitMembers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the bytes that a trainer's exchanges and posts may take (docs/wire.md, "Limits").
   size_t ExchangeRoom(int trainer) const;
+  // Returns for each trainer the bytes that its pushes of a step may take, and the ids of its pulls ahead of a step.
+  std::vector<size_t> PendingRooms() const;
 
   // --- Callers.
 

@@ -25,7 +25,7 @@ std::shared_ptr<const void> ServerCoreImpl::TakeReady(const v1::PullRequest& req
   const std::shared_ptr<ReplyCredits>& credits = roster_->place(id).credits;
   // A session that has ended asks no more; what it asked for before is answered.
   std::shared_ptr<const void> credit =
-      credits == nullptr ? std::make_shared<int>(0) : credits->Take(ReplyBytes(request));
+      credits == nullptr ? std::make_shared<int>(0) : credits->Take(answers_->MostBytes(request));
   if (credit == nullptr) return nullptr;
   mode_->PullBegins(request);
   roster_->Progressed(id, now);

@@ -287,6 +287,21 @@ void ServerParams::AddToBlock(int block, absl::Span<const float> changes) {
   blocks_[static_cast<size_t>(block)]->Add(changes);
 }
 
+void ServerParams::RecordChanges() {
+  for (const auto& table : tables_) table->rows().RecordChanges();
+  for (const auto& block : blocks_) block->RecordChanges();
+}
+
+void ServerParams::ForgetChanges() {
+  for (const auto& table : tables_) table->rows().ForgetChanges();
+  for (const auto& block : blocks_) block->ForgetChanges();
+}
+
+void ServerParams::PullChangedRows(int block, absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
+                                   std::vector<float>* rows) {
+  blocks_[static_cast<size_t>(block)]->PullChanged(ids, positions, rows);
+}
+
 void ServerParams::CopyRows(int block, absl::Span<const int64_t> ids, float* out) {
   blocks_[static_cast<size_t>(block)]->CopyRows(ids, out);
 }

@@ -111,6 +111,13 @@ class ServerParams {
   // two updates. Thread-safe.
   void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
 
+  // Changes of rows between two versions, of all tables and blocks of rows (SparseTable::RecordChanges). Thread-safe.
+  void RecordChanges();
+  void ForgetChanges();
+  // Does what SparseTable::PullChanged does for rows of a block. Thread-safe.
+  void PullChangedRows(int block, absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
+                       std::vector<float>* rows);
+
   // No Apply may run during the following three. `writes`: chooses what is dense of a shard; empty: everything.
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path,
                                            const std::function<bool(const DensePiece&)>& writes = {});

@@ -68,8 +68,8 @@ Consistency::Effect SyncSteps::Finish(const Update& /*update*/, bool ok, bool st
 }
 
 bool SyncSteps::PullReady(const v1::PullRequest& request) const {
-  // Nobody reads while a step takes effect.
-  return version_.version >= request.version() && running_ == 0;
+  // Nobody reads while a step takes effect, except rows that are corrected when it has.
+  return version_.version >= request.version() && (running_ == 0 || request.has_ahead_of());
 }
 
 std::vector<Consistency::Blocker> SyncSteps::BlockersOf(const v1::PullRequest&) const {

@@ -287,6 +287,9 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
   const StripeIds section{.ids = ids.data(), .size = static_cast<int64_t>(ids.size())};
   StripeBatch batch(&stripe, disk_.get());
   RETURN_IF_ERROR(batch.BringIn(section));
+  if (stripe.changes.recorded()) {
+    for (const int64_t id : ids) stripe.changes.Add(MixId(static_cast<uint64_t>(id)));
+  }
   batch.WalkSeen(section, layout_.row_bytes(), [&](int64_t k, uint64_t mixed, char* row) {
     if (row != nullptr) {
       updates.Add(ids[static_cast<size_t>(k)], row, grads[k], shows_of(k));
@@ -341,6 +344,56 @@ absl::Status SparseTable::EndStep(int stripe_number, const RowTime& time) {
   return absl::OkStatus();
 }
 
+void SparseTable::RecordChanges() {
+  if (records_changes_.exchange(true)) return;
+  for (int s = 0; s < map_.stripes(); ++s) {
+    MutexLock lock(&stripes_[s].mu);
+    stripes_[s].changes.Record();
+  }
+}
+
+void SparseTable::ForgetChanges() {
+  if (!records_changes_) return;
+  for (int s = 0; s < map_.stripes(); ++s) {
+    MutexLock lock(&stripes_[s].mu);
+    stripes_[s].changes.Forget();
+  }
+}
+
+void SparseTable::FindChanged(Stripe* stripe, const StripeIds& ids, std::vector<uint32_t>* positions) {
+  MutexLock lock(&stripe->mu);
+  StripeChanges& changes = stripe->changes;
+  if (!changes.recorded() || changes.all()) {
+    for (int64_t k = 0; k < ids.size; ++k) positions->push_back(static_cast<uint32_t>(ids.Position(k)));
+    return;
+  }
+  const absl::Span<const uint64_t> changed = changes.Sorted();
+  auto at = changed.begin();
+  uint64_t last = 0;
+  for (int64_t k = 0; k < ids.size; ++k) {
+    const uint64_t mixed = MixId(static_cast<uint64_t>(ids.Id(k)));
+    if (mixed < last) at = std::lower_bound(changed.begin(), changed.end(), mixed);  // the ids are not in order
+    last = mixed;
+    while (at != changed.end() && *at < mixed) ++at;
+    if (at != changed.end() && *at == mixed) positions->push_back(static_cast<uint32_t>(ids.Position(k)));
+  }
+}
+
+absl::Status SparseTable::PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
+                                      std::vector<float>* rows) {
+  positions->clear();
+  RETURN_IF_ERROR(ForEachStripe(ids, nullptr, [&](int s, const StripeIds& section) {
+    FindChanged(&stripes_[s], section, positions);
+    return absl::OkStatus();
+  }));
+  std::sort(positions->begin(), positions->end());
+  std::vector<int64_t> changed;
+  changed.reserve(positions->size());
+  for (const uint32_t position : *positions) changed.push_back(ids[position]);
+  rows->resize(changed.size() * static_cast<size_t>(options_.width));
+  return Pull(changed, /*create=*/false, rows->data(), nullptr);
+}
+
 absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float* changes) {
   if (!layout_.values().is_float32()) {
     return absl::FailedPreconditionError(absl::StrCat("table ", options_.name, " has ", v1::DType_Name(options_.values),
@@ -348,9 +401,11 @@ absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float
   }
   return ForEachStripe(ids, nullptr, [&](int s, const StripeIds& section) {
     int64_t missing = -1;
-    StripeBatch batch(&stripes_[s], disk_.get());
+    Stripe& stripe = stripes_[s];
+    StripeBatch batch(&stripe, disk_.get());
     RETURN_IF_ERROR(batch.BringIn(section));
-    batch.Walk(section, layout_.row_bytes(), [&](int64_t i, uint64_t, char* row) {
+    batch.Walk(section, layout_.row_bytes(), [&](int64_t i, uint64_t mixed, char* row) {
+      stripe.mu.AssertHeld();
       if (row == nullptr) {
         missing = i;
         return true;
@@ -358,6 +413,7 @@ absl::Status SparseTable::AddToValues(absl::Span<const int64_t> ids, const float
       const float* const change = changes + i * options_.width;
       for (int j = 0; j < options_.width; ++j) layout_.Values(row)[j] += change[j];
       layout_.MarkChanged(row);
+      stripe.changes.Add(mixed);
       return true;
     });
     RETURN_IF_ERROR(batch.Finish(absl::OkStatus()));
@@ -388,6 +444,7 @@ absl::Status SparseTable::SetOrAddRows(absl::Span<const int64_t> ids, const floa
       if (row == nullptr) return false;
       layout_.SetFloats(rows + i * layout_.floats(), row);
       layout_.MarkChanged(row);
+      stripe.changes.Add(mixed);
       return true;
     });
     stripe.made = made;

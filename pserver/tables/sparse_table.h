@@ -20,6 +20,7 @@
 #ifndef WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 #define WEIR_PSERVER_TABLES_SPARSE_TABLE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -108,6 +109,17 @@ class SparseTable {
   // the rows and the step (and of the clock, if the lifecycle uses it). Costs nothing if the lifecycle removes no rows.
   absl::Status EndStep(int stripe, const RowTime& time);
 
+  // Changes between two versions, for readers that have pulled before the second (docs/consistency.md, "Rows ahead of
+  // their step"). RecordChanges: from now on changed rows are recorded; until the next ForgetChanges all count as
+  // changed. May run beside any other call.
+  void RecordChanges();
+  // Forgets which rows have changed.
+  void ForgetChanges();
+  // Finds the ids whose rows have been updated, made, set or removed since the last ForgetChanges: sets *positions to
+  // their indices in `ids` and *rows [positions, width] to their values, as Pull without `create`. Ids sorted by MixId
+  // are fastest. Without RecordChanges all have changed. Errors as Pull.
+  absl::Status PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t>* positions, std::vector<float>* rows);
+
   // Adds `changes` [ids.size(), width] to the values of existing rows and leaves their state unchanged. ids are
   // distinct. NotFound: a row does not exist; others may have changed. FailedPrecondition: values are not FLOAT32.
   absl::Status AddToValues(absl::Span<const int64_t> ids, const float* changes);
@@ -194,6 +206,8 @@ class SparseTable {
   // Sets a new row to its initial values.
   void InitRow(int64_t id, char* row) const;
   absl::Status PullStripe(Stripe& stripe, const StripeIds& ids, bool create, float* out);
+  // Appends the positions of the changed ids.
+  static void FindChanged(Stripe* stripe, const StripeIds& ids, std::vector<uint32_t>* positions);
   absl::Status SetOrAddRows(absl::Span<const int64_t> ids, const float* rows, bool look_on_disk);
   // Forgets the rows in memory.
   void ClearStripes();
@@ -207,7 +221,8 @@ class SparseTable {
   std::unique_ptr<ChunkMemory> chunks_[3];
   ChunkMemory pages_{kIndexPageBytes};  // index pages of all stores
   std::unique_ptr<Stripe[]> stripes_;
-  std::unique_ptr<DiskTier> disk_;  // null: all rows are in memory
+  std::unique_ptr<DiskTier> disk_;            // null: all rows are in memory
+  std::atomic<bool> records_changes_{false};  // spares the others a walk over stripes
 };
 
 }  // namespace weir

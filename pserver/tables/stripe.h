@@ -2,9 +2,11 @@
 #ifndef WEIR_PSERVER_TABLES_STRIPE_H_
 #define WEIR_PSERVER_TABLES_STRIPE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 #include "pserver/tables/row_count.h"
@@ -32,6 +34,42 @@ struct StripeOnDisk {
   int64_t written = 0;  // rows that had changed and left memory
 };
 
+// Ids whose rows have changed since the last Forget: updated, made, set or removed. Records nothing before Record, so
+// that only jobs that ask for changes pay for them. Not thread-safe: guarded by the stripe's lock.
+class StripeChanges {
+ public:
+  // Records from now on. What has changed before is unknown, so every row counts as changed until the next Forget.
+  void Record() {
+    if (recorded_) return;
+    recorded_ = true;
+    all_ = true;
+  }
+  void Forget() {
+    all_ = false;
+    mixed_.clear();
+  }
+  void Add(uint64_t mixed) {
+    if (recorded_ && !all_) mixed_.push_back(mixed);
+  }
+  void AddAll() {
+    all_ = true;
+    mixed_.clear();
+  }
+  bool recorded() const { return recorded_; }
+  bool all() const { return all_; }
+  // Returns MixId of the ids that were added, ascending. Not if all().
+  absl::Span<const uint64_t> Sorted() {
+    // Those of an update come in order, removals behind them.
+    if (!std::is_sorted(mixed_.begin(), mixed_.end())) std::sort(mixed_.begin(), mixed_.end());
+    return mixed_;
+  }
+
+ private:
+  bool recorded_ = false;
+  bool all_ = false;
+  std::vector<uint64_t> mixed_;
+};
+
 struct alignas(64) Stripe {
   // Removes a row from memory and from all counts, in step `step`.
   void Remove(int64_t id, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
@@ -45,6 +83,7 @@ struct alignas(64) Stripe {
     --exist;
     count->Remove(1);
     lifecycle.RowGone(mixed, step);
+    changes.Add(mixed);
   }
   // Forgets all rows and ids, and makes reads of the disk that are under way outdated.
   void Clear() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
@@ -53,6 +92,7 @@ struct alignas(64) Stripe {
     rows.Clear();
     seen.Clear();
     lifecycle.Clear();
+    changes.AddAll();
     for (uint32_t& version : on_disk.versions) ++version;
   }
 
@@ -65,6 +105,7 @@ struct alignas(64) Stripe {
   int64_t made ABSL_GUARDED_BY(mu) = 0;
   StripeLifecycle lifecycle ABSL_GUARDED_BY(mu);
   StripeOnDisk on_disk ABSL_GUARDED_BY(mu);
+  StripeChanges changes ABSL_GUARDED_BY(mu);
   RowCount* count = nullptr;  // the table's; constant
 
   // Used with rows on disk. Serializes calls that remove rows of this stripe from memory or from the disk, and calls

@@ -309,7 +309,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
     }
     if (rows_ahead) {
       RETURN_IF_ERROR(ahead.Finish());
-      session->TakeAhead();
+      RETURN_IF_ERROR(session->TakeAhead());
       pull_ahead(step + 1);
     }
     ASSIGN_OR_RETURN(const StepResult result, session->Train(step, /*batch=*/0, &batches[step]));

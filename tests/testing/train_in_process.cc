@@ -194,6 +194,7 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
                                       .device = run.device ? run.device(seat.id) : nullptr,
                                       .reader_threads = 1,
                                       .resume = run.resume,
+                                      .always_ahead = run.always_ahead,
                                       .out = lines.file(),
                                       .digest_log = run.digest_log});
                      if (run.outputs != nullptr) (*run.outputs)[seat.id] = lines.Text();

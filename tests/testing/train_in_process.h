@@ -41,6 +41,8 @@ struct InProcessRun {
   // Number of threads of each trainer, and of the servers together.
   int threads = 1;
   bool resume = false;
+  // TrainOptions::always_ahead.
+  bool always_ahead = false;
   // Returns the device that computes a trainer's lanes; null: the CPU.
   std::function<DeviceMemory*(int trainer)> device = {};
   // Program files of every trainer.

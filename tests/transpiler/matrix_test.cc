@@ -36,6 +36,7 @@ constexpr Mode kModes[] = {
     {"mean over trainers", "average: BY_TRAINERS reproducible: false"},
     {"four batches a step", "", "accumulate_steps: 4"},
     {"sync with async tables", "async_tables: true reproducible: false", "", true},
+    {"sync, rows a batch ahead", "prefetch_rows: true", "", true},
     {"async", "sync: false"},
     {"async, parts apply on arrival", "sync: false async_apply: EAGER"},
     {"delay compensation", "sync: false delay_compensation { lambda: 0.5 }"},

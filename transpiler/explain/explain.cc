@@ -219,10 +219,12 @@ class ExplainerImpl : public Explainer {
                                "fetches its rows; the numbers are those of one thread"));
     }
     if (distribute.prefetch_rows()) {
-      e->add_note(
-          "distribute.prefetch_rows: rows of the next batch are fetched while this one computes and pushes; they may "
-          "miss the "
-          "trainer's own push, and a trainer has room for two batches' rows");
+      e->add_note(absl::StrCat(
+          "distribute.prefetch_rows: rows of the next batch are fetched while this one computes and pushes; ",
+          distribute.sync() ? "those that this one has too are fetched after it, and rows that it changes are fetched "
+                              "again, which the numbers do not count; "
+                            : "they may miss the trainer's own push; ",
+          "a trainer has room for two batches' rows"));
     }
     if (distribute.has_geo()) {
       e->add_note(absl::StrCat("distribute.geo: differences pass every ", distribute.geo().every_steps(),

@@ -109,10 +109,10 @@ absl::Status CheckAsyncTables(const Job& job, const Setting& at) {
 absl::Status CheckPrefetchRows(const Job& job, const Setting& at) {
   const v1::Distribute& distribute = job.config.distribute();
   if (!distribute.prefetch_rows()) return absl::OkStatus();
-  if (distribute.sync()) {
+  if (distribute.sync() && distribute.async_tables()) {
     return at.Error("prefetch_rows",
-                    "contradicts sync: true, whose bits need rows of the very step: one that is read a step ahead "
-                    "misses its updates; set sync: false, with bounded_staleness if you like, or leave it out");
+                    "contradicts async_tables, whose rows take effect at no border at which those read ahead could be "
+                    "corrected; leave out one of the two");
   }
   if (distribute.has_geo()) {
     return at.Error("prefetch_rows",

@@ -12,6 +12,7 @@
 #include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/norms_with_tables.h"
+#include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 #include "transpiler/verify/verify_plan.h"
 #include "transpiler/verify/verify_rules.h"
@@ -192,6 +193,14 @@ absl::Status CheckNorms(const v1::ProgramDesc& trainer, const ServerSide& server
                 describe(mine), ", server ", server.index, " has ", describe(theirs));
 }
 
+// Checks that rows which a trainer of a sync job pulls ahead can be corrected at the borders of steps.
+absl::Status CheckAhead(const v1::ProgramDesc& trainer, const ServerSide& server) {
+  if (!trainer.plan().sync() || !ModeOf(trainer).prefetch_rows()) return absl::OkStatus();
+  if (!ModeOf(server.programs->main).async_tables()) return absl::OkStatus();
+  return Broken("ahead", "prefetch runs ahead, and rows of server ", server.index,
+                " take effect before their step is over (async_tables)");
+}
+
 }  // namespace
 
 absl::Status VerifySet(const Programs& trainer, absl::Span<const ServerSide> servers) {
@@ -202,6 +211,7 @@ absl::Status VerifySet(const Programs& trainer, absl::Span<const ServerSide> ser
     }
     RETURN_IF_ERROR(SetRules(trainer.main, server).Check());
     RETURN_IF_ERROR(CheckNorms(trainer.main, server));
+    RETURN_IF_ERROR(CheckAhead(trainer.main, server));
   }
   return CheckWaits(trainer.main, servers);
 }

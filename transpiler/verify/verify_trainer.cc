@@ -373,12 +373,11 @@ class TrainerRules {
     return absl::OkStatus();
   }
 
-  // Rows that are pulled a batch ahead miss the step in progress. Checks that a program that must see that step does
-  // not ask for them, and that no op on which they could depend precedes them.
+  // Without sync, rows that are pulled a batch ahead miss the step in progress. Checks that a program that must see
+  // that step does not ask for them, and that no op on which they could depend precedes them.
   absl::Status CheckAhead() const {
     const v1::TrainingMode mode = ModeOf(main_);
     if (!mode.prefetch_rows()) return absl::OkStatus();
-    if (main_.plan().sync()) return Broken("ahead", "prefetch runs ahead, and the plan is of a sync job");
     if (mode.staleness() == 0) return Broken("ahead", "prefetch runs ahead, and its mode has the bound 0");
     if (mode.has_geo()) return Broken("ahead", "prefetch runs ahead, and trainers update copies of their own (geo)");
     std::string before;

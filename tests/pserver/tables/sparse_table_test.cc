@@ -472,6 +472,46 @@ TEST(SparseTableTest, OtherTypesOfValuesAreRefused) {
 }
 
 // A row is read under its stripe's lock: all its floats come from the same update, whoever else writes.
+TEST(SparseTableTest, ChangedRowsAreFoundWhateverChangedThem) {
+  auto table = MakeTable({.stripes = 8});
+  std::vector<int64_t> ids(200);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  std::vector<int64_t> sorted = ids;
+  std::sort(sorted.begin(), sorted.end(),
+            [](int64_t a, int64_t b) { return MixId(static_cast<uint64_t>(a)) < MixId(static_cast<uint64_t>(b)); });
+  const auto changed = [&](const std::vector<int64_t>& of) {
+    std::vector<uint32_t> positions;
+    std::vector<float> rows;
+    EXPECT_TRUE(table->PullChanged(of, &positions, &rows).ok());
+    std::vector<int64_t> found;
+    for (size_t k = 0; k < positions.size(); ++k) {
+      found.push_back(of[positions[k]]);
+      EXPECT_EQ(rows[k], Pull(*table, {found.back()}, /*create=*/false)[0]);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  // Nothing is recorded yet; and what was before Record is not known.
+  EXPECT_EQ(changed(sorted), ids);
+  table->RecordChanges();
+  EXPECT_EQ(changed(ids), ids);
+  table->ForgetChanges();
+  EXPECT_THAT(changed(ids), ElementsAre());
+  const std::vector<float> grads(3, 1.0f);
+  ASSERT_TRUE(table->Update({5, 150, 77}, grads.data(), 1, 0.1f, nullptr).ok());
+  for (const auto& of : {ids, sorted}) EXPECT_THAT(changed(of), ElementsAre(5, 77, 150));
+  Pull(*table, {1, 2, 3});  // reading changes nothing
+  const std::vector<float> change = {0.25f};
+  ASSERT_TRUE(table->AddToValues({2}, change.data()).ok());
+  const std::vector<float> row = {1.0f, 2.0f};
+  ASSERT_TRUE(table->SetRows({9}, row.data()).ok());
+  EXPECT_THAT(changed(sorted), ElementsAre(2, 5, 9, 77, 150));
+  table->ForgetChanges();
+  EXPECT_THAT(changed(sorted), ElementsAre());
+  ASSERT_TRUE(table->Clear().ok());
+  EXPECT_EQ(changed(sorted), ids);
+}
+
 TEST(SparseTableTest, ConcurrentReadersNeverSeeHalfAnUpdate) {
   auto table = MakeTable({.width = 16, .initializer = Constant(0)});
   std::vector<int64_t> ids(200);

@@ -131,6 +131,45 @@ TEST(TableLifecycleTest, ARowExistsFromTheStepInWhichItsCountIsReached) {
   EXPECT_EQ(Value(*table, 6), -1);
 }
 
+// --------------------------------------------------------------------------------------------------------- changed
+// rows
+
+// Rows that a reader ahead of a step must read again: those that read otherwise behind it.
+TEST(TableLifecycleTest, RowsThatAStepUpdatesOrItsBorderRemovesCountAsChanged) {
+  for (const auto& [lifecycle, capacity] :
+       {std::pair{"ttl_steps: 3", 0}, std::pair{"admit_after: 2 ttl_steps: 4 tombstones: true", 0},
+        std::pair{"when_full: EVICT_LEAST_RECENT", 48}, std::pair{"when_full: EVICT_LEAST_FREQUENT", 48},
+        std::pair{"click: \"label\" decay_every_steps: 1 decay: 0.5 min_score: 0.08", 0}}) {
+    auto table = MakeTable({.lifecycle = lifecycle, .capacity = capacity});
+    table->RecordChanges();
+    std::vector<int64_t> all(200);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+    std::mt19937 random(3);
+    int64_t removed = 0;
+    for (int64_t step = 0; step < 60; ++step) {
+      std::vector<float> before(all.size());
+      ASSERT_TRUE(table->Pull(all, /*create=*/false, before.data(), nullptr).ok());
+      std::set<int64_t> updated;
+      while (updated.size() < 9) updated.insert(static_cast<int64_t>(random() % all.size()));
+      table->ForgetChanges();
+      Step(*table, {updated.begin(), updated.end()}, step);
+      std::vector<uint32_t> positions;
+      std::vector<float> rows;
+      ASSERT_TRUE(table->PullChanged(all, &positions, &rows).ok());
+      const std::set<uint32_t> changed(positions.begin(), positions.end());
+      for (const int64_t id : all) {
+        const float now = Value(*table, id), then = before[static_cast<size_t>(id)];
+        if (now == then) continue;
+        EXPECT_TRUE(changed.contains(static_cast<uint32_t>(id))) << lifecycle << ", step " << step << ", id " << id;
+        removed += updated.contains(id) ? 0 : 1;
+      }
+      EXPECT_LE(changed.size(), 40u) << lifecycle;
+      for (size_t k = 0; k < positions.size(); ++k) EXPECT_EQ(rows[k], Value(*table, positions[k]));
+    }
+    EXPECT_GT(removed, 20) << lifecycle;
+  }
+}
+
 // ------------------------------------------------------------------------------------------------------------- scores
 
 // One shard, so that it decays behind the steps 0, n, 2 n, ...

@@ -69,6 +69,7 @@ TEST(ModesTest, TheBoundStandsInTheProgramsOfBothSides) {
 }
 
 TEST(ModesTest, RowsAheadAreTheTrainersBusiness) {
+  EXPECT_TRUE(ModeOf(Mode({"distribute.prefetch_rows=true"}).trainer().main).prefetch_rows());  // sync
   const std::vector<std::string> async = {"distribute.sync=false"};
   const Transpiled transpiled = Mode({async[0], "distribute.prefetch_rows=true"});
   EXPECT_TRUE(ModeOf(transpiled.trainer().main).prefetch_rows());
@@ -218,12 +219,9 @@ TEST(ModesTest, SettingsThatContradictEachOtherAreRefusedAtTheirPlace) {
       {"sync: false bounded_staleness { steps: -1 }", "", "distribute.bounded_staleness.steps must be in [0, "},
       {"sync: false delay_compensation { lambda: -0.5 }", "",
        "distribute.delay_compensation.lambda must be finite and not neg"},
-      {"prefetch_rows: true", "",
-       "job.textproto:20:37: distribute.prefetch_rows contradicts sync: true, whose bits need rows of the "
-       "very step: one that is read a step ahead misses its updates; set sync: false, with "
-       "bounded_staleness if you like, or leave it out"},
       {"prefetch_rows: true async_tables: true reproducible: false", "",
-       "distribute.prefetch_rows contradicts sync: true"},
+       "job.textproto:20:37: distribute.prefetch_rows contradicts async_tables, whose rows take effect at no border at "
+       "which those read ahead could be corrected; leave out one of the two"},
       {"sync: false prefetch_rows: true geo {}", "",
        "job.textproto:20:49: distribute.prefetch_rows contradicts geo: its trainers "
        "read their own copies, and ask for a row once an exchange"},

@@ -1,0 +1,335 @@
+// distribute.prefetch_rows in sync on the real train loop: the bits are those without it, whatever changes rows between
+// the pull ahead and its correction, over any cluster, and however late messages are.
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "framework/base/clock.h"
+#include "framework/base/counters.h"
+#include "framework/base/mutex.h"
+#include "framework/wire/frame.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/parameter_server.pb.h"
+#include "tests/testing/faulty_transport.h"
+#include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
+#include "tests/testing/train_in_process.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kAhead = "distribute.prefetch_rows=true";
+
+int64_t ProcessCount(const std::string& name) { return Counters::Process().Get(name, "rows")->value(); }
+
+// What a run has learned and said.
+struct Trained {
+  InProcessResult result;
+  std::vector<std::string> digests, evaluations;
+  // Rows pulled ahead, and those of them that were corrected.
+  int64_t ahead = 0, corrected = 0;
+};
+
+class ExactPrefetchTest : public SlotJobTest {
+ protected:
+  static Trained Train(InProcessRun run) {
+    const int64_t ahead = ProcessCount("prefetch.ahead"), corrected = ProcessCount("prefetch.corrected");
+    run.always_ahead = true;
+    Trained trained{.result = Run(std::move(run))};
+    trained.ahead = ProcessCount("prefetch.ahead") - ahead;
+    trained.corrected = ProcessCount("prefetch.corrected") - corrected;
+    trained.digests = trained.result.digests;
+    for (const auto line : absl::StrSplit(trained.result.output, '\n')) {
+      if (line.substr(0, 5) == "eval ") trained.evaluations.emplace_back(line);
+    }
+    return trained;
+  }
+
+  static std::vector<std::string> With(std::vector<std::string> overrides, const std::vector<std::string>& more) {
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return overrides;
+  }
+
+  // Batches with few of the ids, so that most of the next batch's are not in the present one.
+  static std::vector<std::string> Sparse(const std::vector<std::string>& more) {
+    return With({"data.batch_size=8", "train.lanes=4", "train.max_steps=120", "train.digest_every_steps=10"}, more);
+  }
+
+  static void ExpectEqual(const Trained& with, const Trained& without, const std::string& what) {
+    ASSERT_FALSE(without.digests.empty()) << what;
+    EXPECT_EQ(with.digests, without.digests) << what;
+    EXPECT_EQ(with.evaluations, without.evaluations) << what;
+    EXPECT_EQ(with.result.summary.steps, without.result.summary.steps) << what;
+    EXPECT_EQ(with.result.summary.examples, without.result.summary.examples) << what;
+    EXPECT_EQ(with.result.summary.skipped_steps, without.result.summary.skipped_steps) << what;
+    EXPECT_EQ(with.result.summary.left_out, without.result.summary.left_out) << what;
+  }
+};
+
+struct Bits {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+void PrintTo(const Bits& bits, std::ostream* out) { *out << bits.name; }
+
+class ExactPrefetchBitsTest : public ExactPrefetchTest, public ::testing::WithParamInterface<Bits> {};
+
+TEST_P(ExactPrefetchBitsTest, AreThoseWithout) {
+  const std::vector<std::string> overrides = Sparse(GetParam().overrides);
+  const Trained without = Train({.overrides = overrides});
+  EXPECT_EQ(without.ahead, 0);
+  struct Cluster {
+    int servers, trainers;
+  };
+  for (const Cluster& cluster : {Cluster{1, 1}, Cluster{2, 2}, Cluster{3, 4}}) {
+    const std::string what = absl::StrCat(cluster.servers, " servers, ", cluster.trainers, " trainers");
+    const Trained with = Train({.overrides = With(overrides, {kAhead}),
+                                .servers = cluster.servers,
+                                .trainers = cluster.trainers,
+                                .threads = 2});
+    ExpectEqual(with, without, what);
+    EXPECT_GT(with.ahead, 500) << what;
+    // One trainer changes only the rows that it leaves out, and those that a border removes.
+    if (cluster.trainers > 1) {
+      EXPECT_GT(with.corrected, 100) << what;
+    }
+    EXPECT_LT(with.corrected, with.ahead) << what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, ExactPrefetchBitsTest,
+    ::testing::Values(
+        Bits{"Plain", {}}, Bits{"EvaluationsAndCheckpoints", {"train.eval_every_steps=25"}},
+        Bits{"Accumulated", {"train.accumulate_steps=3", "train.max_steps=40"}},
+        Bits{"Norms", {"optimizer.clip.by_global_norm.max_norm=0.05"}},
+        Bits{"TableNorms", {"table[0].optimizer.clip.by_norm.max_norm=0.01"}},
+        Bits{"Expiry", {"table[0].lifecycle={ttl_steps: 3}", "table[1].lifecycle={ttl_steps: 2}"}},
+        Bits{"Admission", {"table[0].lifecycle={admit_after: 3 ttl_steps: 9}"}},
+        Bits{"Fade", {"table[0].lifecycle={click: \"label\" decay: 0.5 decay_every_steps: 1 min_score: 0.08}"}},
+        Bits{"Eviction",
+             {"table[0].dict_size=40", "table[0].lifecycle={when_full: EVICT_LEAST_RECENT}",
+              "table[0].logical_shards=4"}},
+        Bits{"Storage16", {"table[0].storage=FLOAT16", "table[1].storage=BFLOAT16"}},
+        Bits{"Wire16", {"distribute.wire={pull: WIRE_FLOAT16}", "distribute.reproducible=false"}},
+        Bits{"FetchedRows", {"table[1].is_distributed=false", "table[1].dict_size=2000", "table[1].fetch=ROWS"}},
+        Bits{"BySteps", {"optimizer.schedule={cosine {decay_steps: 100}}"}},
+        Bits{"SharedBuffers", {"distribute.memory_optimize=true"}}),
+    [](const ::testing::TestParamInfo<Bits>& info) { return info.param.name; });
+
+// Rows on disk: as tests/e2e/rows_on_disk_test.cc, servers keep a row a stripe in memory.
+TEST_F(ExactPrefetchTest, RowsOnDiskHaveTheBitsWithout) {
+  const std::vector<std::string> overrides =
+      Sparse({"table[0].lifecycle={ttl_steps: 4}", "table[0].logical_shards=64", "table[1].logical_shards=64"});
+  const Trained without = Train({.overrides = overrides});
+  const Trained with = Train({.overrides = With(overrides, {kAhead, "table[0].disk={dir: \"rows\" memory_mb: 64}"}),
+                              .servers = 2,
+                              .trainers = 2,
+                              .edit = [](int, Programs* programs) {
+                                for (v1::VarDesc& var : *programs->main.mutable_blocks(0)->mutable_vars()) {
+                                  if (var.has_disk()) var.mutable_disk()->set_memory_mb(0);
+                                }
+                              }});
+  ExpectEqual(with, without, "disk");
+  EXPECT_GT(Count(with.result, "table.vectors.read_from_disk"), 100);
+  EXPECT_GT(with.corrected, 100);
+}
+
+TEST_F(ExactPrefetchTest, SkippedStepsChangeNoRow) {
+  {
+    std::ofstream out(Path("skips.txt"));
+    for (int64_t i = 0; i < 2000; ++i) {
+      std::vector<std::string> words = absl::StrSplit(SlotLine(i), ' ');
+      if (i % 97 == 50) words[3] = "3e38";  // whose square is infinite
+      for (size_t w = 0; w < words.size(); ++w) out << (w > 0 ? " " : "") << words[w];
+      out << "\n";
+    }
+  }
+  const std::string job =
+      absl::StrReplaceAll(kSlotJob, {{"  layer { name: \"input\" concat { input: \"fields\" input: \"x\" } }",
+                                      "  layer { name: \"squared\" square { input: \"x\" } }\n"
+                                      "  layer { name: \"input\" concat { input: \"fields\" input: \"squared\" } }"}});
+  const std::vector<std::string> overrides =
+      Sparse({"data.train.files=[\"skips.txt\"]", "train.nan_policy=SKIP_STEP", "table[0].lifecycle={ttl_steps: 3}"});
+  const Trained without = Train({.job_text = job, .overrides = overrides});
+  EXPECT_GT(without.result.summary.skipped_steps, 5);
+  EXPECT_LT(without.result.summary.skipped_steps, 60);
+  ExpectEqual(
+      Train({.job_text = job, .overrides = With(overrides, {kAhead}), .servers = 2, .trainers = 2, .threads = 2}),
+      without, "skips");
+}
+
+// All examples, to the last step with fewer than the others; batches are read ahead of the end.
+TEST_F(ExactPrefetchTest, TheEndOfTheDataIsThatWithout) {
+  const std::vector<std::string> overrides = {"train.lanes=4", "train.epochs=2", "data.batch_size=36",
+                                              "train.digest_every_steps=7"};
+  const Trained without = Train({.overrides = overrides, .servers = 2, .trainers = 2});
+  ExpectEqual(Train({.overrides = With(overrides, {kAhead}), .servers = 2, .trainers = 2}), without, "two trainers");
+  ExpectEqual(Train({.overrides = With(overrides, {kAhead}), .servers = 1, .trainers = 3}), without, "three trainers");
+}
+
+TEST_F(ExactPrefetchTest, AResumedRunGoesOnAsTheUndisturbedOne) {
+  const std::vector<std::string> overrides = Sparse({"table[0].lifecycle={ttl_steps: 5}"});
+  const Trained whole = Train({.overrides = With(overrides, {CheckpointIn("whole")})});
+  const std::vector<std::string> ahead = With(overrides, {kAhead, CheckpointIn("resumed")});
+  Train({.overrides = With(ahead, {"train.max_steps=50"}), .servers = 2, .trainers = 2});
+  const Trained rest = Train({.overrides = ahead, .servers = 3, .trainers = 2, .resume = true});
+  ASSERT_FALSE(whole.digests.empty());
+  ASSERT_FALSE(rest.digests.empty());
+  EXPECT_EQ(rest.digests.back(), whole.digests.back());
+}
+
+TEST_F(ExactPrefetchTest, TrainersThatAllReduceHaveTheBitsWithout) {
+  const std::vector<std::string> overrides =
+      Sparse({"table[0].lifecycle={ttl_steps: 3}", "train.lanes=8", "optimizer.clip.by_global_norm.max_norm=0.05"});
+  const Trained without = Train({.overrides = overrides});
+  const std::vector<std::string> reduced = With(overrides, {kAhead, "distribute.dense=ALL_REDUCE"});
+  for (const auto& [servers, trainers] : {std::pair{0, 2}, std::pair{0, 3}, std::pair{2, 2}}) {
+    const Trained with = Train({.overrides = reduced, .servers = servers, .trainers = trainers, .threads = 2});
+    ExpectEqual(with, without, absl::StrCat(servers, " servers, ", trainers, " trainers"));
+    EXPECT_GT(with.corrected, 100);
+  }
+  // Rows of a parameter that every trainer holds are read when their step has come.
+  const std::vector<std::string> fetched = {"table[1].is_distributed=false", "table[1].dict_size=2000",
+                                            "table[1].fetch=ROWS"};
+  ExpectEqual(Train({.overrides = With(reduced, fetched), .servers = 0, .trainers = 2}),
+              Train({.overrides = With(overrides, fetched)}), "fetched rows of a replica");
+}
+
+TEST_F(ExactPrefetchTest, LateLostAndRepeatedMessagesChangeNoBit) {
+  const std::vector<std::string> overrides = Sparse(
+      {"table[0].lifecycle={ttl_steps: 3}", "optimizer.clip.by_global_norm.max_norm=0.05", "train.max_steps=60"});
+  const Trained without = Train({.overrides = overrides});
+  for (const uint64_t seed : {1, 2, 3}) {
+    FaultCounters counters;
+    const Trained with =
+        Train({.overrides = With(overrides, {kAhead, "deadlines.rpc_s=0.1", "deadlines.lease_s=20"}),
+               .servers = 3,
+               .trainers = 3,
+               .threads = 2,
+               .between = [&counters, seed](int trainer, Transport* servers) {
+                 return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
+                                                          FaultOptions{.seed = seed,
+                                                                       .drop_request = 0.003,
+                                                                       .drop_reply = 0.003,
+                                                                       .duplicate = 0.1,
+                                                                       .delay = 0.3,
+                                                                       .max_delay = absl::Milliseconds(4)},
+                                                          &counters);
+               }});
+    ExpectEqual(with, without, absl::StrCat("seed ", seed));
+    EXPECT_GT(counters.delays, 100);
+    EXPECT_GT(counters.duplicates, 30);
+  }
+}
+
+// Edits the pulls of a trainer on their way to the servers.
+class EditedPulls : public Transport {
+ public:
+  using Edit = void (*)(v1::PullRequest* pull);
+  EditedPulls(Transport* inner, Edit edit) : inner_(*inner), edit_(edit) {}
+
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    const absl::StatusOr<Frame> frame = DecodeFrame(request);
+    v1::PullRequest pull;
+    if (method == Method::kPull && frame.ok() && pull.ParseFromString(frame->header)) {
+      edit_(&pull);
+      request = EncodeFrame(pull.SerializeAsString(), frame->payload);
+    }
+    inner_.Call(server, method, std::move(request), timeout, std::move(done));
+  }
+  std::string Describe(int server) const override { return inner_.Describe(server); }
+  int servers() const override { return inner_.servers(); }
+  bool checks_payloads() const override { return inner_.checks_payloads(); }
+
+ private:
+  Transport& inner_;
+  const Edit edit_;
+};
+
+// A server may forget pulls, for want of memory: then their rows are pulled again.
+TEST_F(ExactPrefetchTest, ForgottenPullsAreMadeAgain) {
+  const std::vector<std::string> overrides = Sparse({"table[0].lifecycle={ttl_steps: 3}"});
+  const Trained without = Train({.overrides = overrides});
+  const Trained with = Train(
+      {.overrides = With(overrides, {kAhead}), .servers = 2, .trainers = 2, .between = [](int, Transport* servers) {
+         return std::make_unique<EditedPulls>(servers, [](v1::PullRequest* pull) {
+           // Every third is remembered under another number.
+           if (pull->ahead_call() % 3 == 0) pull->set_ahead_call(pull->ahead_call() + 1000000);
+         });
+       }});
+  ExpectEqual(with, without, "forgotten");
+  EXPECT_GT(with.corrected, with.ahead / 4);
+}
+
+// Answers pulls as if no row that was pulled ahead had changed.
+class Uncorrected : public Transport {
+ public:
+  explicit Uncorrected(Transport* inner) : inner_(*inner) {}
+
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    const absl::StatusOr<Frame> frame = DecodeFrame(request);
+    v1::PullRequest pull;
+    if (method == Method::kPull && frame.ok() && pull.ParseFromString(frame->header)) {
+      std::vector<int> items;
+      {
+        MutexLock lock(&mu_);
+        if (pull.has_ahead_call()) items_[pull.ahead_call()] = pull.items_size();
+        for (const int64_t call : pull.corrects()) items.push_back(items_[call]);
+      }
+      pull.clear_corrects();
+      request = EncodeFrame(pull.SerializeAsString(), frame->payload);
+      done = [items, done = std::move(done)](absl::StatusOr<Slices> answer) {
+        const absl::StatusOr<Frame> got = answer.ok() ? DecodeFrame(*answer) : answer.status();
+        v1::PullReply reply;
+        if (!got.ok() || !reply.ParseFromString(got->header)) return done(std::move(answer));
+        for (const int n : items) {
+          v1::Correction* const correction = reply.add_corrections();
+          for (int i = 0; i < n; ++i) correction->add_rows(0);
+        }
+        done(EncodeFrame(reply.SerializeAsString(), got->payload));
+      };
+    }
+    inner_.Call(server, method, std::move(request), timeout, std::move(done));
+  }
+  std::string Describe(int server) const override { return inner_.Describe(server); }
+  int servers() const override { return inner_.servers(); }
+
+ private:
+  Transport& inner_;
+  Mutex mu_;
+  std::map<int64_t, int> items_ ABSL_GUARDED_BY(mu_);
+};
+
+// The bits above would say nothing if rows that are not corrected were right all the same.
+TEST_F(ExactPrefetchTest, RowsThatAreNotCorrectedHaveOtherBits) {
+  const auto bits = [](const std::vector<std::string>& overrides, int trainers) {
+    const auto between = [](int, Transport* servers) { return std::make_unique<Uncorrected>(servers); };
+    return Train({.overrides = With(overrides, {kAhead}), .trainers = trainers, .between = between}).digests;
+  };
+  const std::vector<std::string> plain = Sparse({}), expiring = Sparse({"table[0].lifecycle={ttl_steps: 3}"});
+  // Alone, a trainer misses nothing but the rows that a border removes.
+  EXPECT_EQ(bits(plain, 1), Train({.overrides = plain}).digests);
+  EXPECT_NE(bits(expiring, 1), Train({.overrides = expiring}).digests);
+  EXPECT_NE(bits(plain, 2), Train({.overrides = plain}).digests);
+}
+
+TEST_F(ExactPrefetchTest, IsRefusedWhereNoBorderCorrects) {
+  const absl::Status status =
+      TryRun({.overrides = {kAhead, "distribute.async_tables=true", "distribute.reproducible=false"}}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("distribute.prefetch_rows contradicts async_tables"));
+}
+
+}  // namespace
+}  // namespace weir

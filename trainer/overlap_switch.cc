@@ -1,0 +1,50 @@
+#include "trainer/overlap_switch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace weir {
+
+namespace {
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+}  // namespace
+
+void OverlapSwitch::StepBegins(absl::Time now) {
+  constexpr int64_t kTrial = int64_t{2} * kTurns * kTurn;
+  news_.clear();
+  if (begin_ == absl::InfinitePast()) {
+    begin_ = now;
+    return;
+  }
+  ++steps_;
+  if (steps_ <= kTrial && steps_ % kTurn == 0) {
+    seconds_[on_ ? 1 : 0].push_back(absl::ToDoubleSeconds(now - begin_));
+    begin_ = now;
+    on_ = !on_;
+    if (steps_ == kTrial) EndTrial();
+  }
+  if (steps_ == kTrial + kStay) {
+    steps_ = 0;
+    begin_ = now;
+    on_ = true;
+    for (std::vector<double>& seconds : seconds_) seconds.clear();
+  }
+}
+
+void OverlapSwitch::EndTrial() {
+  // The median, for a turn may hold a checkpoint or an evaluation.
+  const double with = Median(seconds_[1]) / kTurn, without = Median(seconds_[0]) / kTurn;
+  on_ = with < without;
+  news_ = absl::StrFormat(
+      "rows ahead of their step: a step takes %.2f ms with them and %.2f ms without; the next %d steps run %s them",
+      1e3 * with, 1e3 * without, kStay, on_ ? "with" : "without");
+}
+
+}  // namespace weir
