@@ -43,8 +43,10 @@ void OverlapSwitch::EndTrial() {
   const double with = Median(seconds_[1]) / kTurn, without = Median(seconds_[0]) / kTurn;
   on_ = with < without;
   news_ = absl::StrFormat(
-      "rows ahead of their step: a step takes %.2f ms with them and %.2f ms without; the next %d steps run %s them",
-      1e3 * with, 1e3 * without, kStay, on_ ? "with" : "without");
+      "prefetch_rows: a step takes %.2f ms with rows that are pulled ahead of its version and corrected, %.2f ms with "
+      "a "
+      "pull that waits for the version; the next %d steps run %s",
+      1e3 * with, 1e3 * without, kStay, on_ ? "with the former" : "with the latter");
 }
 
 }  // namespace weir

@@ -1,8 +1,9 @@
-// Decides by measurement whether a trainer pulls rows ahead of their step in a sync job.
+// Decides by measurement how a trainer of a sync job gets the rows of its next step.
 //
-// Pulling ahead hides the time of the pull behind the step before, but costs a second call and the correction of rows.
-// Which is more depends on the network, the free cores and the data. So some steps are run with it and some without,
-// by turns, and the better way is kept until it is tried again. The bits are the same with both.
+// Rows that are pulled ahead of the step's version come while the step before is computed, but cost a second call and
+// the correction of those that change. Else the pull waits at the servers for the version. Which takes less depends on
+// the network, the free cores and the data. So some steps are run each way, by turns, and the better one is kept until
+// it is tried again. The bits are the same.
 #ifndef WEIR_TRAINER_OVERLAP_SWITCH_H_
 #define WEIR_TRAINER_OVERLAP_SWITCH_H_
 
@@ -17,14 +18,14 @@ namespace weir {
 // Used by one thread.
 class OverlapSwitch {
  public:
-  // Steps of one turn, turns of each way in a trial, and steps from the end of a trial to the next one.
+  // Steps of one turn, turns of each way in a trial, and steps from the end of a trial to the next.
   static constexpr int kTurn = 6;
   static constexpr int kTurns = 4;
   static constexpr int kStay = 500;
 
   // A step begins: its rows are there. `now` is of a clock that is not set.
   void StepBegins(absl::Time now);
-  // Returns true if the rows of the step after this one are to be pulled ahead.
+  // Returns true if the rows of the step after this one are to be pulled ahead of its version.
   bool on() const { return on_; }
   // Returns the result of the trial that has ended with this step, for the log; else "".
   const std::string& news() const { return news_; }

@@ -42,9 +42,7 @@ Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
     reader_->Cancel();
     o_.trainer.client->CancelAhead();
   });
-  if (!o_.trainer.sync || o_.always_ahead) return;
-  in_turn_ = Counters::Process().Get("prefetch.in_turn", "batches");
-  overlap_ = std::make_unique<OverlapSwitch>();
+  if (o_.trainer.sync && !o_.always_ahead) overlap_ = std::make_unique<OverlapSwitch>();
 }
 
 absl::Status Rounds::Read(Round* round) {
@@ -94,10 +92,7 @@ absl::Status Rounds::StartNext(int64_t step, int batch) {
   if (batch == 0 && overlap_ != nullptr) {
     overlap_->StepBegins(Clock::Real()->Now());
     if (!overlap_->news().empty()) LOG(INFO) << overlap_->news();
-  }
-  if (overlap_ != nullptr && !overlap_->on()) {
-    in_turn_->Add();
-    return absl::OkStatus();  // the next call of Next starts it
+    o_.trainer.client->PullAheadOfVersion(overlap_->on());
   }
   if (batch + 1 < o_.mode.accumulate()) {
     StartAhead(step, batch + 1);

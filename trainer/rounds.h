@@ -50,7 +50,7 @@ class Rounds {
     int64_t expected_first_step = 0;
     // Borrowed.
     Workers* workers = nullptr;
-    // Sync with prefetch_rows: pulls ahead in every step, also where that takes longer than it saves.
+    // Sync with prefetch_rows: pulls ahead of the version in every step, also where that takes longer than it saves.
     bool always_ahead = false;
   };
   // `reader` has been moved to the first step.
@@ -101,9 +101,8 @@ class Rounds {
   int64_t first_step_examples_ = 0;
   // With prefetch_rows: rounds that had to wait for their batches or rows.
   Counter* late_ = nullptr;
-  // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead; rounds pulled in the other steps.
+  // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead of the version.
   std::unique_ptr<OverlapSwitch> overlap_;
-  Counter* in_turn_ = nullptr;
   // Runs Read; null without prefetch_rows. Destroyed before everything that Read uses.
   std::unique_ptr<AheadThread> ahead_;
 };

@@ -90,8 +90,7 @@ class Session {
   // Pulls the rows of a training batch, for step `step`; called for each batch if SessionOptions.ahead is set.
   // `batches` is unchanged on return. One thread may call this while another runs Train for the batch before.
   absl::Status PullAhead(int64_t step, std::vector<LaneBatch>* batches);
-  // Makes the rows of the last PullAhead, which must have ended, those of the next Train. In sync waits for the version
-  // of its step.
+  // Makes the rows of the last PullAhead, which must have ended, those of the next Train.
   absl::Status TakeAhead();
 
   // Sets the scale of the following steps (train.loss_scaling).

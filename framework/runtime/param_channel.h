@@ -55,13 +55,12 @@ class RowSource {
     // [ids.size()], or null: nonzero for rows that are in `rows` already and need not be pulled.
     const uint8_t* there = nullptr;
   };
-  // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step unless
-  // FinishRows follows.
+  // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step.
   virtual absl::Status PullRows(absl::Span<const TableRows> tables) = 0;
 
-  // For a source that pulls rows before their step has come: makes the rows of the last PullRows those of their step.
-  // Called by the thread that runs the program, before it uses the rows and while nothing is pulled ahead. The ids and
-  // rows are where they were.
+  // For a source that pulls rows before their step has come: fills in those of the last PullRows that are known only
+  // then. Called by the thread that runs the program, before it uses the rows and while nothing is pulled ahead. The
+  // ids and rows are where they were.
   virtual absl::Status FinishRows() { return absl::OkStatus(); }
 };
 

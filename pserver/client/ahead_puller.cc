@@ -31,12 +31,12 @@ uint64_t KeyAt(const RowList& list, size_t i) {
 
 }  // namespace
 
-AheadPuller::AheadPuller(const BlockPlacement* placement, PullCalls* calls, Counters* counters)
+AheadPuller::AheadPuller(const BlockPlacement* placement, PullCalls* calls, RowOrders* orders, Counters* counters)
     : calls_(*calls),
       row_calls_(placement, calls),
       ahead_(counters->Get("prefetch.ahead", "rows")),
       corrected_(counters->Get("prefetch.corrected", "rows")),
-      orders_(placement) {}
+      orders_(*orders) {}
 
 RowOrders::Asked AheadPuller::Select(const RowOrders::Asked& all, const std::vector<uint8_t>& skip) {
   if (used_parts_ == parts_.size()) parts_.push_back(std::make_unique<Part>());
@@ -103,22 +103,26 @@ void AheadPuller::Remember(absl::Span<const RowList> lists) {
   }
 }
 
-absl::Status AheadPuller::Pull(int64_t step, bool in_turn, absl::Span<const TableRows> tables) {
+absl::Status AheadPuller::Pull(int64_t step, absl::Span<const TableRows> tables) {
+  // After steps that were pulled otherwise nothing is known of the step before.
+  if (step != step_ + 1) before_.clear();
   step_ = step;
-  in_turn_ = in_turn;
-  if (in_turn_) before_.clear();
-  tables_.assign(tables.begin(), tables.end());
   left_.clear();
   made_.clear();
   used_parts_ = 0;
   ASSIGN_OR_RETURN(const std::vector<RowOrders::Asked> asked,
-                   orders_.Order(tables_, step, /*unfinished=*/false, &calls_.pool()));
-  const std::vector<RowList> lists = row_calls_.ListsOf(tables_, asked);
+                   orders_.Order(tables, step, /*unfinished=*/false, &calls_.pool()));
+  const std::vector<RowList> lists = row_calls_.ListsOf(tables, asked);
   const std::vector<RowList> ahead = Split(lists);
   Remember(lists);
+  const std::string what = absl::StrCat("rows of step ", step, ", ahead of it");
   std::vector<CallPtr> calls;
   for (int s = 0; s < calls_.settings().servers(); ++s) PullFrom(s, ahead, &calls);
-  return calls_.Wait(calls, absl::StrCat("rows of step ", step, ", ahead of it"), Waits::kAhead, kAheadName);
+  RETURN_IF_ERROR(calls_.Wait(calls, what, Waits::kAhead, kAheadName));
+  calls.clear();
+  for (int s = 0; s < calls_.settings().servers(); ++s) FinishFrom(s, &calls);
+  RETURN_IF_ERROR(calls_.Wait(calls, what, Waits::kAhead, kFinishName));
+  return PullForgotten();
 }
 
 void AheadPuller::PullFrom(int server, absl::Span<const RowList> lists, std::vector<CallPtr>* calls) {
@@ -133,12 +137,10 @@ void AheadPuller::PullFrom(int server, absl::Span<const RowList> lists, std::vec
     int64_t rows = 0;
     for (const RowsToRead& read : made->reads) rows += static_cast<int64_t>(read.rows);
     rows_.fetch_add(rows, std::memory_order_relaxed);
-    if (!in_turn_) {
-      ahead_->Add(rows);
-      planned.request.set_ahead_of(step_);
-      planned.request.set_ahead_call(made->number);
-    }
-    const PullCalls::Reader reader = {Waits::kAhead, in_turn_ ? step_ : step_ - 1};
+    ahead_->Add(rows);
+    planned.request.set_ahead_of(step_);
+    planned.request.set_ahead_call(made->number);
+    const PullCalls::Reader reader = {Waits::kAhead, step_ - 1};
     const CallPtr call = calls_.New(server, reader, &planned, made->ids,
                                     [this, made](const v1::PullReply& reply, PayloadReader* values) {
                                       made->version = reply.version();
@@ -262,7 +264,7 @@ void AheadPuller::FinishFrom(int server, std::vector<CallPtr>* calls) {
     const std::vector<MadePtr> group = m < groups.size() ? groups[m] : std::vector<MadePtr>();
     for (const MadePtr& made : group) planned.request.add_corrects(made->number);
     const CallPtr call = calls_.New(
-        server, {Waits::kProgram, step_}, &planned, ids,
+        server, {Waits::kAhead, step_}, &planned, ids,
         [this, reads = std::move(reads), group](const v1::PullReply& reply, PayloadReader* values) -> absl::Status {
           for (const RowsToRead& to : reads) row_calls_.Read(to, values);
           return ReadCorrections(group, reply, values);
@@ -277,7 +279,7 @@ absl::Status AheadPuller::PullForgotten() {
   std::vector<CallPtr> calls;
   for (const MadePtr& made : made_) {
     if (!made->forgotten) continue;
-    const CallPtr call = calls_.New(made->server, {Waits::kProgram, step_}, &made->planned, made->ids,
+    const CallPtr call = calls_.New(made->server, {Waits::kAhead, step_}, &made->planned, made->ids,
                                     [this, made](const v1::PullReply&, PayloadReader* values) {
                                       for (const RowsToRead& to : made->reads) row_calls_.Read(to, values);
                                       return absl::OkStatus();
@@ -290,17 +292,7 @@ absl::Status AheadPuller::PullForgotten() {
     calls_.Begin(call);
   }
   if (calls.empty()) return absl::OkStatus();
-  return calls_.Wait(calls, absl::StrCat("rows of step ", step_), Waits::kProgram, kFinishName);
-}
-
-absl::Status AheadPuller::Finish() {
-  std::vector<CallPtr> calls;
-  for (int s = 0; s < calls_.settings().servers(); ++s) FinishFrom(s, &calls);
-  RETURN_IF_ERROR(calls_.Wait(calls, absl::StrCat("rows of step ", step_), Waits::kProgram, kFinishName));
-  RETURN_IF_ERROR(PullForgotten());
-  made_.clear();
-  left_.clear();
-  return absl::OkStatus();
+  return calls_.Wait(calls, absl::StrCat("rows of step ", step_, ", ahead of it"), Waits::kAhead, kFinishName);
 }
 
 }  // namespace weir

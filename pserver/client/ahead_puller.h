@@ -1,9 +1,9 @@
 // Rows of a step of sync, pulled while the step before is still being computed, with the bits of the step.
 //
 // The step before changes some of them later. So the ids that this trainer itself has in the step before are left out
-// (they certainly change), and the others are pulled as they are; the servers remember them. When the version of the
-// step is there, one pull brings the rows that were left out, and those of the others that the step before has changed,
-// whoever changed them. docs/consistency.md, "Rows ahead of their step".
+// (they certainly change), and the others are pulled as they are; the servers remember them. A second pull waits at the
+// servers for the version of the step. It brings the rows that were left out, and those of the others that the step
+// before has changed, whoever changed them. docs/consistency.md, "Rows ahead of their step".
 #ifndef WEIR_PSERVER_CLIENT_AHEAD_PULLER_H_
 #define WEIR_PSERVER_CLIENT_AHEAD_PULLER_H_
 
@@ -32,23 +32,18 @@
 
 namespace weir {
 
-// Used by one thread at a time: Pull by the one that works ahead of the program, then Finish by that of the program.
+// Not thread-safe.
 class AheadPuller {
  public:
-  // Both are borrowed. Counts rows in `counters`: "prefetch.ahead", those pulled ahead; "prefetch.corrected", those of
-  // them that had changed.
-  AheadPuller(const BlockPlacement* placement, PullCalls* calls, Counters* counters);
+  // All are borrowed. `orders` gets the ids. Counts rows in `counters`: "prefetch.ahead", those pulled ahead;
+  // "prefetch.corrected", those of them that had changed.
+  AheadPuller(const BlockPlacement* placement, PullCalls* calls, RowOrders* orders, Counters* counters);
 
-  // Pulls rows for step `step`: ahead of it, or in turn if its version is there. Borrows the ids and rows until Finish.
-  // Errors as RowSource::PullRows.
-  absl::Status Pull(int64_t step, bool in_turn, absl::Span<const RowSource::TableRows> tables);
-  // Makes the rows those of the step: waits for its version, if they were pulled ahead.
-  absl::Status Finish();
+  // Pulls the rows for step `step`; returns when they are those of the step. Errors as RowSource::PullRows.
+  absl::Status Pull(int64_t step, absl::Span<const RowSource::TableRows> tables);
 
   // Returns the number of rows pulled so far. Thread-safe.
   int64_t rows() const { return rows_; }
-  // Returns the ids asked for, by table.
-  RowOrders& orders() { return orders_; }
 
  private:
   // A call ahead of the step.
@@ -75,8 +70,8 @@ class AheadPuller {
   void Remember(absl::Span<const RowList> lists);
   // Returns the positions that are not skipped, in memory of parts_.
   RowOrders::Asked Select(const RowOrders::Asked& all, const std::vector<uint8_t>& skip);
+  // Issue the calls to one server: those ahead of the step, and those at its version.
   void PullFrom(int server, absl::Span<const RowList> lists, std::vector<CallPtr>* calls);
-  // Issues the calls of Finish to one server.
   void FinishFrom(int server, std::vector<CallPtr>* calls);
   // Returns the calls to one server that need a correction, in groups for one message each.
   std::vector<std::vector<MadePtr>> Groups(int server) const;
@@ -90,12 +85,10 @@ class AheadPuller {
   const RowCalls row_calls_;
   Counter* const ahead_;
   Counter* const corrected_;
-  RowOrders orders_;
+  RowOrders& orders_;
   int64_t step_ = -1;
-  bool in_turn_ = false;
   int64_t last_call_ = 0;
-  // Of the last Pull:
-  std::vector<RowSource::TableRows> tables_;
+  // Of the step:
   std::vector<RowList> left_;  // not pulled yet
   std::vector<MadePtr> made_;
   // Orders of the ids of cut lists; the first used_parts_ are in use.

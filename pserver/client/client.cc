@@ -60,7 +60,7 @@ class AheadRows : public RowSource {
   AheadRows(const BlockPlacement* placement, PullCalls* calls, bool in_turn, const JobView* job,
             const std::atomic<int64_t>* received)
       : puller_(placement, calls, in_turn, Waits::kAhead),
-        exact_(placement, calls, &Counters::Process()),
+        exact_(placement, calls, &puller_.orders(), &Counters::Process()),
         job_(*job),
         received_(*received),
         sync_(placement->plan().sync()) {}
@@ -72,20 +72,22 @@ class AheadRows : public RowSource {
     return job_.failure();
   }
   absl::Status PullRows(absl::Span<const TableRows> tables) override {
-    return sync_ ? exact_.Pull(step_, /*in_turn=*/step_ <= received_, tables) : puller_.PullRows(tables);
+    // The step's own version may be there already.
+    return sync_ && ahead_of_version_ && step_ > received_ ? exact_.Pull(step_, tables) : puller_.PullRows(tables);
   }
-  absl::Status FinishRows() override { return sync_ ? exact_.Finish() : absl::OkStatus(); }
+  void PullAheadOfVersion(bool on) { ahead_of_version_ = on; }
 
   int64_t rows() const { return puller_.rows() + exact_.rows(); }
   // Returns the ids asked for, by table.
-  RowOrders& orders() { return sync_ ? exact_.orders() : puller_.orders(); }
+  RowOrders& orders() { return puller_.orders(); }
 
  private:
-  RowPuller puller_;  // async
+  RowPuller puller_;
   AheadPuller exact_;
   const JobView& job_;
   const std::atomic<int64_t>& received_;
   const bool sync_;
+  bool ahead_of_version_ = true;
   int64_t step_ = 0;
 };
 
@@ -106,6 +108,7 @@ class ClientImpl : public Client {
   Counters counters() const override;
 
   RowSource* Ahead() override { return &ahead_; }
+  void PullAheadOfVersion(bool on) override { ahead_.PullAheadOfVersion(on); }
   void NeedAhead(bool needed) override { member_.waits().NeedAhead(needed); }
   void CancelAhead() override { member_.waits().CancelAhead(); }
   void SetFirstStep(int64_t step) override {

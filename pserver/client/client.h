@@ -67,13 +67,16 @@ class Client : public ParamChannel {
   // Sends one round of heart-beats to all servers.
   virtual void Heartbeat() = 0;
 
-  // Async: returns a borrowed source of rows for later steps, for use by one thread beside the program's.
-  // BeginStep names the step the rows are for, and PullRows asks at the version that this step is entitled to: with
-  // bounded staleness it waits as the step itself would. The rows may miss what the program has pushed for the step
-  // before.
+  // Returns a borrowed source of rows for later steps, for use by one thread beside the program's. BeginStep names the
+  // step the rows are for, and PullRows asks at the version that this step is entitled to: in sync at its own; with
+  // bounded staleness it waits as the step itself would. In async the rows may miss what the program has pushed for the
+  // step before.
   //
   // The program adopts the id positions of the newest pull with UseRowsAhead; no pull may be under way then.
   virtual RowSource* Ahead() = 0;
+  // Sync: whether Ahead() pulls rows ahead of their version, and then corrects those that have changed; else its pulls
+  // wait at the servers for the version. The rows are the same. Call it while nothing is pulled ahead. At first true.
+  virtual void PullAheadOfVersion(bool on) = 0;
   // Says whether the program waits for a pull that is under way on Ahead(). While it does, heart-beats tell the servers
   // what that pull waits for.
   virtual void NeedAhead(bool needed) = 0;

@@ -58,7 +58,8 @@ CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, c
       return absl::DataLossError("the payload's checksum does not match");
     }
     const absl::Duration waited = settings().clock->Now() - start;
-    if (waited >= settings().slow_warning) {
+    const bool needed = reader.thread == Waits::kProgram || waits_.ahead_needed();
+    if (needed && waited >= settings().slow_warning) {
       LOG(WARNING) << settings().Self() << ": waits for version " << reader.version << " of "
                    << settings().transport->Describe(server) << ", which waits for " << header.waiting_for() << ", for "
                    << SecondsText(waited);

@@ -1,5 +1,5 @@
-// Pulls of table rows, and of fetched rows of dense parameters, for one thread: that of the program, or in async the
-// one that works ahead of it. In sync that one has a puller of its own (ahead_puller.h).
+// Pulls of table rows, and of fetched rows of dense parameters, for one thread: that of the program, or the one that
+// works ahead of it.
 #ifndef WEIR_PSERVER_CLIENT_ROW_PULLER_H_
 #define WEIR_PSERVER_CLIENT_ROW_PULLER_H_
 

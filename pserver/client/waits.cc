@@ -73,6 +73,11 @@ std::string Waits::on() const {
   return waiting_[ahead_needed_ ? kAhead : kProgram].on;
 }
 
+bool Waits::ahead_needed() const {
+  MutexLock lock(&mu_);
+  return ahead_needed_;
+}
+
 void Waits::NeedAhead(bool needed) {
   MutexLock lock(&mu_);
   ahead_needed_ = needed;

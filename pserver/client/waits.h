@@ -54,6 +54,7 @@ class Waits {
   std::string on() const;
 
   void NeedAhead(bool needed);
+  bool ahead_needed() const;
   // Wakes all waits; those of the thread ahead end.
   void CancelAhead();
   bool ahead_cancelled() const;

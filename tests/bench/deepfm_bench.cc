@@ -4,6 +4,7 @@
 //   deepfm_bench                 one process with an embedded server, then 2 servers + 2 trainers as real processes
 //   deepfm_bench --only=local|cluster
 //   deepfm_bench --only=async    the cluster in async, by turns without and with distribute.prefetch_rows
+//   deepfm_bench --only=ahead    the cluster in sync, likewise
 //   deepfm_bench --only=all_reduce
 //                                by turns with one process: 2 trainers that hold the dense parameters and add their
 //                                gradients among themselves, each with half of the rows; --backend=GLOO|WIRE
@@ -77,14 +78,14 @@
 #include "transpiler/split/transpile.h"
 
 ABSL_FLAG(std::string, only, "",
-          "local, cluster, async or all_reduce; empty: the first two, and compare their digests");
+          "local, cluster, async, ahead or all_reduce; empty: the first two, and compare their digests");
 ABSL_FLAG(std::string, backend, "AUTO", "all_reduce: comm.backend");
 ABSL_FLAG(std::string, precision, "FP32", "train.precision: FP32 or BF16");
 ABSL_FLAG(std::string, arithmetic, "AUTO", "train.arithmetic");
 ABSL_FLAG(std::string, peer, "",
           "command of the same job elsewhere (tests/bench/deepfm_torch.py); runs in the directory of the call");
-ABSL_FLAG(int, turns, 3, "async, all_reduce and peer: runs of each");
-ABSL_FLAG(double, network_ms, 0, "async: the longest delay of a message");
+ABSL_FLAG(int, turns, 3, "async, ahead, all_reduce and peer: runs of each");
+ABSL_FLAG(double, network_ms, 0, "longest delay of a message of the cluster");
 ABSL_FLAG(int, steps, 60, "timed steps");
 ABSL_FLAG(int, warmup, 10, "steps before the timer");
 ABSL_FLAG(bool, new_rows, false, "leave it to the timed steps to make the rows they meet first");
@@ -93,7 +94,7 @@ ABSL_FLAG(std::string, pserver, "", "the pserver binary; default: beside this on
 // Flags that the parent process passes to its trainers.
 ABSL_FLAG(int, trainer_id, -1, "internal: be this trainer");
 ABSL_FLAG(std::string, pservers, "", "internal: endpoints");
-ABSL_FLAG(std::string, mode, "", "internal: sync, async, ahead or all_reduce");
+ABSL_FLAG(std::string, mode, "", "internal: sync, async, their _ahead, sync_early, or all_reduce");
 ABSL_FLAG(std::string, cpu_of, "", "internal: other processes whose processor time counts");
 
 namespace weir {
@@ -198,10 +199,11 @@ std::vector<std::string> SettingsOf(const std::string& mode, int servers, int tr
   if (mode == "all_reduce") {
     settings.push_back("distribute.dense=ALL_REDUCE");
     settings.push_back(absl::StrCat("comm.backend=", absl::GetFlag(FLAGS_backend)));
-  } else if (mode != "sync") {
+  } else if (mode == "async" || mode == "async_ahead") {
     settings.push_back("distribute.sync=false");
   }
-  if (mode == "ahead") settings.push_back("distribute.prefetch_rows=true");
+  if (mode == "sync_ahead" || mode == "sync_early" || mode == "async_ahead")
+    settings.push_back("distribute.prefetch_rows=true");
   settings.push_back(absl::StrCat("train.precision=", absl::GetFlag(FLAGS_precision)));
   settings.push_back(absl::StrCat("train.arithmetic=", absl::GetFlag(FLAGS_arithmetic)));
   return settings;
@@ -292,6 +294,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   double cpu_start = 0;
   int64_t examples = 0;
   double loss_sum = 0;
+  client->PullAheadOfVersion(absl::GetFlag(FLAGS_mode) != "sync_early");
   AheadThread ahead([client] { client->CancelAhead(); });
   const bool rows_ahead = session->mode().prefetch_rows();
   const auto pull_ahead = [&](int64_t step) {
@@ -594,12 +597,22 @@ void Print(const char* name, const RunResult& result) {
   std::fflush(stdout);
 }
 
+absl::Status CheckDigests(const std::vector<RunResult>& results) {
+  for (const RunResult& r : results) {
+    if (r.values != results[0].values || r.state != results[0].state) {
+      return absl::InternalError(
+          "digests differ: the figures above are of different computations and count for nothing");
+    }
+  }
+  return absl::OkStatus();
+}
+
 // In async a trainer counts its own examples; the figure is that of trainer 0.
 absl::Status BenchAsync(const std::string& self) {
   std::vector<double> rates[2], losses;
   for (int turn = 0; turn < absl::GetFlag(FLAGS_turns); ++turn) {
     for (const bool ahead : {false, true}) {
-      ASSIGN_OR_RETURN(const RunResult result, RunCluster(self, ahead ? "ahead" : "async"));
+      ASSIGN_OR_RETURN(const RunResult result, RunCluster(self, ahead ? "async_ahead" : "async"));
       std::printf("%-28s %8.0f examples/s of one trainer   loss %.6f\n", ahead ? "async, rows ahead" : "async",
                   result.examples_per_s, result.loss);
       std::fflush(stdout);
@@ -614,6 +627,27 @@ absl::Status BenchAsync(const std::string& self) {
     return absl::InternalError("losses differ: the figures above are of different computations");
   std::printf("ratio of the medians %.3f, of the best %.3f\n",
               rates[1][rates[1].size() / 2] / rates[0][rates[0].size() / 2], rates[1].back() / rates[0].back());
+  return absl::OkStatus();
+}
+
+absl::Status BenchAhead(const std::string& self) {
+  // Without prefetch_rows, and with each of its ways (trainer/overlap_switch.h).
+  const char* const modes[] = {"sync", "sync_early", "sync_ahead"};
+  std::vector<double> rates[3];
+  std::vector<RunResult> results;
+  for (int turn = 0; turn < absl::GetFlag(FLAGS_turns); ++turn) {
+    for (int m = 0; m < 3; ++m) {
+      ASSIGN_OR_RETURN(const RunResult result, RunCluster(self, modes[m]));
+      Print(modes[m], result);
+      rates[m].push_back(result.examples_per_s);
+      results.push_back(result);
+    }
+  }
+  RETURN_IF_ERROR(CheckDigests(results));
+  for (std::vector<double>& of : rates) std::sort(of.begin(), of.end());
+  const size_t middle = rates[0].size() / 2;
+  std::printf("ratios of the medians to sync: early %.3f, ahead %.3f\n", rates[1][middle] / rates[0][middle],
+              rates[2][middle] / rates[0][middle]);
   return absl::OkStatus();
 }
 
@@ -708,6 +742,7 @@ absl::Status Bench(const std::string& self) {
       only == "async" ? "async" : "sync", Threads(), ResolvedArithmetic(precision).c_str(), absl::GetFlag(FLAGS_steps));
   std::fflush(stdout);  // or children say it again
   if (only == "async") return BenchAsync(self);
+  if (only == "ahead") return BenchAhead(self);
   if (only == "all_reduce") return BenchAllReduce(self, absl::GetFlag(FLAGS_peer));
   if (const std::string peer = absl::GetFlag(FLAGS_peer); !peer.empty()) return BenchPeer(self, peer);
   std::vector<RunResult> results;
@@ -721,13 +756,7 @@ absl::Status Bench(const std::string& self) {
     Print("2 servers + 2 trainers", cluster);
     results.push_back(cluster);
   }
-  for (const RunResult& r : results) {
-    if (r.values != results[0].values || r.state != results[0].state) {
-      return absl::InternalError(
-          "digests differ: the figures above are of different computations and count for nothing");
-    }
-  }
-  return absl::OkStatus();
+  return CheckDigests(results);
 }
 
 }  // namespace
