@@ -348,7 +348,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
                                    .clock = Clock::Real(),
                                    .pool = r->pool.get(),
                                    .bounded_staleness = ModeOf(r->programs.main).staleness() >= 0,
-                                   .compresses = Compresses(r->job.config.distribute())}));
+                                   .compresses = Compresses(r->job.config.distribute()),
+                                   .receives_beside_sends = true}));
   return absl::OkStatus();
 }
 

@@ -96,7 +96,7 @@ class StepChannel {
   virtual absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) = 0;
 
   // Ends the step's pushes: sends the last part to every server with sample count and verdict. Returns when all are
-  // acknowledged.
+  // acknowledged, or leaves waiting for that to FinishReceives, which must follow (sync).
   virtual absl::Status FinishSends(int64_t samples, v1::Verdict verdict) = 0;
 
   // Requests a dense block; the values are in `out` (already sized) when FinishReceives returns.

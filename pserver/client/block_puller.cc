@@ -93,9 +93,9 @@ void BlockPuller::PullFrom(int server, int64_t version, StepOutcome* outcome, st
   }
 }
 
-absl::StatusOr<StepOutcome> BlockPuller::Finish(int64_t version, const std::string& what) {
+absl::StatusOr<StepOutcome> BlockPuller::Finish(int64_t version, const std::string& what, std::vector<CallPtr> also) {
   StepOutcome outcome;
-  std::vector<CallPtr> calls;
+  std::vector<CallPtr> calls = std::move(also);
   for (int s = 0; s < calls_.settings().servers(); ++s) {
     // All trainers must see the same outcome, so it comes from server 0 alone.
     PullFrom(s, in_turn_ ? version : 0, s == 0 ? &outcome : nullptr, &calls);

@@ -30,8 +30,8 @@ class BlockPuller {
   // StepChannel::Receive.
   absl::Status Receive(const BlockRef& block, Tensor* out);
   // Pulls the blocks asked for, in turn at `version`, and returns what server 0 says of that version. `what`: the
-  // blocks, in messages.
-  absl::StatusOr<StepOutcome> Finish(int64_t version, const std::string& what);
+  // blocks, in messages. `also`: calls under way that are waited for, too.
+  absl::StatusOr<StepOutcome> Finish(int64_t version, const std::string& what, std::vector<CallPtr> also = {});
 
  private:
   struct Wanted {

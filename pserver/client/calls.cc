@@ -244,7 +244,8 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
     }
     const absl::Duration waited = now - start;
     if (waited > deadline) return TooLate(calls, what, waited, waits_->held_by(options.thread));
-    if (now - warned >= settings_.slow_warning) {
+    const bool needed = options.thread == Waits::kProgram || waits_->ahead_needed();
+    if (needed && now - warned >= settings_.slow_warning) {
       warned = now;
       LOG(WARNING) << settings_.Self() << ": waits for " << MissingText(calls, what) << ", for " << SecondsText(waited);
     }

@@ -179,6 +179,8 @@ class ClientImpl : public Client {
   absl::Status FinishReceives(StepOutcome* outcome) override;
 
  private:
+  bool ReceivesBesideSends();
+
   const ClientOptions options_;
   // A step begins only when the servers say so: in sync at its version, with a bound when no trainer is too far behind.
   const bool in_turn_;
@@ -249,6 +251,11 @@ Client::Counters ClientImpl::counters() const {
           .retries = calls.retries()};
 }
 
+bool ClientImpl::ReceivesBesideSends() {
+  // Norms are asked for when the pushes are complete. Pushes to a server inside are complete at once.
+  return options_.receives_beside_sends && options_.plan.sync() && !pulls_.answers_inside() && !ExchangesNorms();
+}
+
 bool ClientImpl::ExchangesNorms() {
   const std::vector<int> rounds = joined_.NormRounds();
   return std::any_of(rounds.begin(), rounds.end(), [](int n) { return n > 0; });
@@ -270,6 +277,7 @@ absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
 
 absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
   RETURN_IF_ERROR(pusher_.FinishSends(samples, verdict, StopRequested()));
+  if (!ReceivesBesideSends()) RETURN_IF_ERROR(pusher_.AwaitSends());
   const int64_t step = pusher_.sent().step;
   // In sync another trainer's verdict may count; in async an own step without effect has no norms.
   const bool brings_norms = options_.plan.sync() ? options_.trainer_id == 0 : samples > 0 && verdict == v1::APPLY;
@@ -283,7 +291,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
   const std::string what = sync                         ? absl::StrCat("version ", version_wanted_)
                            : options_.bounded_staleness ? absl::StrCat("the others, to begin step ", version_wanted_)
                                                         : "blocks";
-  ASSIGN_OR_RETURN(StepOutcome result, blocks_.Finish(version_wanted_, what));
+  ASSIGN_OR_RETURN(StepOutcome result, blocks_.Finish(version_wanted_, what, pusher_.TakeSends()));
   if (sync) received_ = result.version;
   if (!sync) {
     // The outcome is this trainer's own; the steps of others are no part of it.

@@ -287,14 +287,18 @@ absl::Status Pusher::FinishSends(int64_t samples, v1::Verdict verdict, bool stop
     header.set_stop_requested(stop_requested);
     builder->Finish(std::move(header));
   }
-  std::vector<CallPtr> parts;
-  {
-    MutexLock lock(&mu_);
-    parts.swap(parts_);
-  }
+  return absl::OkStatus();
+}
+
+std::vector<CallPtr> Pusher::TakeSends() {
+  MutexLock lock(&mu_);
+  return std::exchange(parts_, {});
+}
+
+absl::Status Pusher::AwaitSends() {
   const CallSettings& settings = calls_.settings();
-  return calls_.Wait(parts, absl::StrCat("pushes of step ", step_), settings.progress_deadline + 2 * settings.lease,
-                     {.profiled_as = &kPushesName});
+  return calls_.Wait(TakeSends(), absl::StrCat("pushes of step ", step_),
+                     settings.progress_deadline + 2 * settings.lease, {.profiled_as = &kPushesName});
 }
 
 }  // namespace weir

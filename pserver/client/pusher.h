@@ -45,7 +45,10 @@ class Pusher {
   void SetStepSamples(int64_t samples) { step_samples_ = samples; }
   absl::Status SendDense(const BlockRef& block, absl::Span<const StepChannel::LaneTensor> lanes);
   absl::Status SendRows(const BlockRef& block, int width, absl::Span<const StepChannel::LaneRows> lanes);
+  // Sends the last parts; their acknowledgements are awaited by AwaitSends, or with TakeSends by the caller.
   absl::Status FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested);
+  absl::Status AwaitSends();
+  std::vector<CallPtr> TakeSends();
 
   // Step, samples and verdict of the last FinishSends.
   struct Sent {

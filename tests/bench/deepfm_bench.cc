@@ -224,7 +224,8 @@ ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int tr
           .arithmetic = ResolvedArithmetic(PrecisionOnCpu(job.config.train())),
           .transport = transport,
           .clock = Clock::Real(),
-          .pool = pool};
+          .pool = pool,
+          .receives_beside_sends = true};
 }
 
 // What a trainer has that holds the dense parameters.

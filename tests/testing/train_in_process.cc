@@ -61,7 +61,8 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
                                    .clock = Clock::Real(),
                                    .pool = &pool,
                                    .bounded_staleness = ModeOf(programs.main).staleness() >= 0,
-                                   .compresses = Compresses(job.config.distribute())}));
+                                   .compresses = Compresses(job.config.distribute()),
+                                   .receives_beside_sends = true}));
   RETURN_IF_ERROR(client->Join());
   std::unique_ptr<Collective> collective;
   std::unique_ptr<DenseReplica> replica;

@@ -16,6 +16,7 @@
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/slices.h"
+#include "framework/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
@@ -85,7 +86,10 @@ class PusherTest : public PlayedMember {
   std::vector<PlayedFrame<v1::PushRequest>> Parts(int server) {
     return servers_.RequestFrames<v1::PushRequest>(server, Method::kPush);
   }
-  absl::Status Finish() { return pusher_.FinishSends(/*samples=*/8, v1::APPLY, /*stop_requested=*/false); }
+  absl::Status Finish() {
+    RETURN_IF_ERROR(pusher_.FinishSends(/*samples=*/8, v1::APPLY, /*stop_requested=*/false));
+    return pusher_.AwaitSends();
+  }
 
   const v1::Plan plan_;
   const BlockPlacement placement_{&plan_};
@@ -140,6 +144,7 @@ TEST_F(PusherTest, TheLastPartOfEveryServerEndsTheStep) {
   TakeParts(1);
   pusher_.SetFirstSamples(100);
   ASSERT_TRUE(pusher_.FinishSends(/*samples=*/8, v1::SKIP, /*stop_requested=*/true).ok());
+  ASSERT_TRUE(pusher_.AwaitSends().ok());
   for (int s = 0; s < 2; ++s) {
     ASSERT_THAT(Parts(s), SizeIs(1));
     const v1::PushRequest last = Parts(s)[0].header;
