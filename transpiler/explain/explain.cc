@@ -221,8 +221,7 @@ class ExplainerImpl : public Explainer {
     if (distribute.prefetch_rows()) {
       e->add_note(absl::StrCat(
           "distribute.prefetch_rows: rows of the next batch are fetched while this one computes and pushes; ",
-          distribute.sync() ? "those that this one has too are fetched after it, and rows that it changes are fetched "
-                              "again, which the numbers do not count; "
+          distribute.sync() ? "those that are fetched twice, since this one changes them, are not in the numbers; "
                             : "they may miss the trainer's own push; ",
           "a trainer has room for two batches' rows"));
     }

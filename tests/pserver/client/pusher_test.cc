@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/runtime/param_channel.h"
@@ -16,7 +17,6 @@
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/slices.h"
-#include "framework/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
