@@ -182,6 +182,8 @@ TEST_F(ExactPrefetchTest, TheEndOfTheDataIsThatWithout) {
   const Trained without = Train({.overrides = overrides, .servers = 2, .trainers = 2});
   ExpectEqual(Train({.overrides = With(overrides, {kAhead}), .servers = 2, .trainers = 2}), without, "two trainers");
   ExpectEqual(Train({.overrides = With(overrides, {kAhead}), .servers = 1, .trainers = 3}), without, "three trainers");
+  ExpectEqual(Train({.overrides = With(overrides, {kAhead}), .servers = 2, .trainers = 2}, /*measured=*/true), without,
+              "measured");
 }
 
 TEST_F(ExactPrefetchTest, AResumedRunGoesOnAsTheUndisturbedOne) {

@@ -59,6 +59,8 @@ trainer_flags=()
 same 3 4 --set distribute.split_method=HASH_NAME
 same 5 3 --set train.threads=2
 same 2 1 --set distribute.slice_var_up=false
+same 2 3 --set distribute.prefetch_rows=true
+expect_log trainer.2 'prefetch_rows: a step takes .* ms with rows that are pulled ahead'
 
 scene "a global norm, which servers wait for"
 clip=(--set optimizer.clip.by_global_norm.max_norm=0.01)

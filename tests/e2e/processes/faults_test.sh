@@ -3,8 +3,8 @@
 # how long it took in leases, that nobody is left, that the newest checkpoint verifies, and that the resumed run ends
 # with the bits of a run that nothing disturbed.
 #
-#   faults_test.sh PART...    parts: killed, saving, connecting_server, connecting_trainer, cold, frozen, reader,
-#                             stopped, async
+#   faults_test.sh PART...    parts: killed, saving, connecting_server, connecting_trainer, cold, frozen,
+#                             frozen_ahead, reader, stopped, async
 #
 # Several parts run at the same time, each with a cluster of its own: most of their time they wait for leases.
 if [ $# -gt 1 ]; then
@@ -173,6 +173,36 @@ part_frozen() {
   resume 2 2
 }
 
+# The same where the next step's rows are pulled ahead: their pull, which waits at the servers, hides nobody.
+part_frozen_ahead() {
+  undisturbed
+  scene "longer than a lease, with prefetch_rows"
+  fresh
+  export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
+  cluster 2 2 --set distribute.prefetch_rows=true
+  unset WEIR_FAULT_POINT
+  wait_log trainer.1 'this process has reached its fault point'
+  wait_end 20 trainer.0
+  expect_rc 3 trainer.0
+  expect_log trainer.0 'trainer 1 .*is dead'
+  kill -CONT "${pid[trainer.1]}"
+  wait_end 20 trainer.1 server.0 server.1
+  expect_rc 3 server.0 server.1
+
+  scene "alive without progress, with prefetch_rows"
+  fresh
+  export WEIR_FAULT_POINT=stall:trainer.1:first_part:30
+  cluster 2 2 --set distribute.prefetch_rows=true
+  unset WEIR_FAULT_POINT
+  wait_log server.0 'trainer 1 .*is slow'
+  wait_end 30 trainer.0 server.0 server.1
+  expect_rc 3 trainer.0 server.0 server.1
+  expect_log trainer.0 'trainer 1'
+  kill -KILL "${pid[trainer.1]}"
+  wait_end 5 trainer.1
+  resume 2 2
+}
+
 # A trainer whose data does not come: named slow with its streams, then an error, and its process ends though the read
 # never does.
 part_reader() {
@@ -215,6 +245,21 @@ part_stopped() {
     [[ "$step" == step-00000000003[0-9] ]] || fail "newest checkpoint is '$step', expected one of steps 30 to 39"
     resume 2 2
   done
+
+  # The pull of the next step's rows waits at the servers meanwhile.
+  scene "SIGTERM to a trainer that pulls ahead"
+  fresh
+  export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
+  cluster 2 2 --set distribute.prefetch_rows=true
+  unset WEIR_FAULT_POINT
+  wait_log trainer.1 'this process has reached its fault point'
+  kill -TERM "${pid[trainer.0]}"
+  sleep 0.4
+  kill -CONT "${pid[trainer.1]}"
+  wait_end 30 trainer.0 trainer.1 server.0 server.1
+  expect_rc 0 trainer.0 trainer.1 server.0 server.1
+  expect_log trainer.0 '^done steps=3[0-9] '
+  resume 2 2
 
   scene "a second SIGTERM stops at once"
   fresh
