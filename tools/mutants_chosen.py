@@ -69,7 +69,7 @@ CHOSEN = [
     Chosen(
         "updated-rows-of-parameters-forgotten",
         "pserver/server/dense_block.cc",
-        "  if (present && changes_.recorded) RecordRows();\n",
+        "  if (task.round < 0 && changes_.recorded) RecordRows();\n",
         "",
         tests=("//tests/e2e:exact_prefetch_test",),
     ),

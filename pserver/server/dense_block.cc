@@ -153,6 +153,7 @@ absl::Status DenseBlock::Apply(const UpdateTask& task) {
     if (!*begun) return absl::OkStatus();
   }
   const absl::Status status = RunOps(task);
+  if (task.round < 0 && changes_.recorded) RecordRows();
   if (!task.keep || !status.ok()) next_op_ = 0;
   return Prefixed(what, status);
 }
@@ -161,7 +162,6 @@ absl::StatusOr<bool> DenseBlock::Begin(const UpdateTask& task) {
   ASSIGN_OR_RETURN(const bool present, averaging_.SumBlock(info_, task.trainers, gradients_));
   // A block of rows that gets none in this step has its part of the parameter's norm all the same.
   if (!present && cuts_.empty()) return false;
-  if (present && changes_.recorded) RecordRows();
   if (read_ == nullptr) return true;
   if (task.trainers.size() != 1) {
     return absl::FailedPreconditionError("delay_compensate takes the gradient of one trainer, sync: false");

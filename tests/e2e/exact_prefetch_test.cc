@@ -129,6 +129,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bits{"Storage16", {"table[0].storage=FLOAT16", "table[1].storage=BFLOAT16"}},
         Bits{"Wire16", {"distribute.wire={pull: WIRE_FLOAT16}", "distribute.reproducible=false"}},
         Bits{"FetchedRows", {"table[1].is_distributed=false", "table[1].dict_size=2000", "table[1].fetch=ROWS"}},
+        Bits{"FetchedRowsAndNorms",
+             {"table[1].is_distributed=false", "table[1].dict_size=2000", "table[1].fetch=ROWS",
+              "optimizer.clip.by_global_norm.max_norm=0.05", "table[1].optimizer.clip.by_norm.max_norm=0.01"}},
         Bits{"BySteps", {"optimizer.schedule={cosine {decay_steps: 100}}"}},
         Bits{"SharedBuffers", {"distribute.memory_optimize=true"}}),
     [](const ::testing::TestParamInfo<Bits>& info) { return info.param.name; });
