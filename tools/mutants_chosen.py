@@ -69,7 +69,7 @@ CHOSEN = [
     Chosen(
         "updated-rows-of-parameters-forgotten",
         "pserver/server/dense_block.cc",
-        "  if (task.round < 0 && changes_.recorded) RecordRows();\n",
+        "  if (task.round < 0 && !changes_.all) RecordRows();\n",
         "",
         tests=("//tests/e2e:exact_prefetch_test",),
     ),
@@ -78,7 +78,7 @@ CHOSEN = [
         "updated-rows-stay-with-their-trainer",
         "pserver/embedded/dense_replica.cc",
         "GatherStep(rows)",
-        "GatherStep({})",
+        "GatherStep(std::map<int, std::vector<int64_t>>())",
         tests=("//tests/pserver/embedded:sharded_channel_test",),
     ),
     Chosen(
@@ -494,7 +494,7 @@ CHOSEN = [
         "any-order-absent-is-not-zero",
         "framework/collective/any_order_run.cc",
         "std::memset(At(begin), 0, bytes);",
-        ";",
+        "std::memset(At(begin), 0, 0);",
         tests=("//tests/framework/collective:any_order_test",),
     ),
     Chosen(

@@ -1,6 +1,7 @@
 #include "trainer/overlap_switch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -16,30 +17,36 @@ double Median(std::vector<double> values) {
 
 }  // namespace
 
+void OverlapSwitch::AsksForStep(absl::Time now) { since_ = now; }
+
+void OverlapSwitch::StepEnds(absl::Time now) { turn_ += now - since_; }
+
 void OverlapSwitch::StepBegins(absl::Time now) {
   constexpr int64_t kTrial = int64_t{2} * kTurns * kTurn;
   news_.clear();
-  if (begin_ == absl::InfinitePast()) {
-    begin_ = now;
+  turn_ += now - since_;
+  since_ = now;
+  if (!counts_) {
+    counts_ = true;
+    turn_ = absl::ZeroDuration();
     return;
   }
   ++steps_;
   if (steps_ <= kTrial && steps_ % kTurn == 0) {
-    seconds_[on_ ? 1 : 0].push_back(absl::ToDoubleSeconds(now - begin_));
-    begin_ = now;
+    seconds_[on_ ? 1 : 0].push_back(absl::ToDoubleSeconds(std::exchange(turn_, absl::ZeroDuration())));
     on_ = !on_;
     if (steps_ == kTrial) EndTrial();
   }
   if (steps_ == kTrial + kStay) {
     steps_ = 0;
-    begin_ = now;
+    turn_ = absl::ZeroDuration();
     on_ = true;
     for (std::vector<double>& seconds : seconds_) seconds.clear();
   }
 }
 
 void OverlapSwitch::EndTrial() {
-  // The median, for a turn may hold a checkpoint or an evaluation.
+  // The median, for something else may have had the processor for a turn.
   const double with = Median(seconds_[1]) / kTurn, without = Median(seconds_[0]) / kTurn;
   on_ = with < without;
   news_ = absl::StrFormat(

@@ -23,8 +23,11 @@ class OverlapSwitch {
   static constexpr int kTurns = 4;
   static constexpr int kStay = 500;
 
-  // A step begins: its rows are there. `now` is of a clock that is not set.
-  void StepBegins(absl::Time now);
+  // A step passes these in turn; `now` is of a clock that is not set. The time between StepEnds and the next
+  // AsksForStep (checkpoints, evaluations) does not count.
+  void AsksForStep(absl::Time now);
+  void StepBegins(absl::Time now);  // its rows are there
+  void StepEnds(absl::Time now);
   // Returns true if the rows of the step after this one are to be pulled ahead of its version.
   bool on() const { return on_; }
   // Returns the result of the trial that has ended with this step, for the log; else "".
@@ -36,7 +39,9 @@ class OverlapSwitch {
   bool on_ = true;
   // Steps since the trial began.
   int64_t steps_ = 0;
-  absl::Time begin_ = absl::InfinitePast();  // of the turn
+  absl::Time since_;     // of the time that is being counted
+  absl::Duration turn_;  // counted in this turn
+  bool counts_ = false;  // false before the first step
   // Seconds of the turns without it and with it.
   std::vector<double> seconds_[2];
   std::string news_;

@@ -49,7 +49,11 @@ absl::Status Rounds::Read(Round* round) {
   const ProfiledStep step(round->step);
   for (int w = 0; w < o_.workers->count(); ++w) {
     std::vector<LaneBatch>& batches = round->batches[static_cast<size_t>(w)];
-    RETURN_IF_ERROR(o_.workers->session(0).NextBatches(reader_.get(), &batches, o_.trainer.KeepWaiting()));
+    const std::function<absl::Status()> keep_waiting = [this, of_trainer = o_.trainer.KeepWaiting()]() -> absl::Status {
+      if (ending_) return absl::CancelledError("the run has ended");
+      return of_trainer == nullptr ? absl::OkStatus() : of_trainer();
+    };
+    RETURN_IF_ERROR(o_.workers->session(0).NextBatches(reader_.get(), &batches, keep_waiting));
     if (round->batch > 0 || w > 0 || o_.trainer.sync) continue;
     round->ended = std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; });
     if (round->ended) return absl::OkStatus();
@@ -102,8 +106,14 @@ absl::Status Rounds::StartNext(int64_t step, int batch) {
   return absl::OkStatus();
 }
 
+void Rounds::EndStep() {
+  trained_ += in_step_;
+  if (overlap_ != nullptr) overlap_->StepEnds(Clock::Real()->Now());
+}
+
 absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   if (batch == 0) in_step_ = 0;
+  if (batch == 0 && overlap_ != nullptr) overlap_->AsksForStep(Clock::Real()->Now());
   RETURN_IF_ERROR(ahead_ == nullptr ? ReadNow(step, batch) : AwaitAhead(step, batch));
   now_.ended = now_.ended || TooSmall();
   if (now_.ended) return &now_;
@@ -157,7 +167,10 @@ LeftOut Rounds::CountLeftOut(int64_t steps) {
 
 void Rounds::EndAhead() {
   if (ahead_ == nullptr || !ahead_->busy()) return;
-  // What it has read counts as given and was not trained on; of an error the run need not know any more.
+  // What it has read counts as given and was not trained on; of an error the run need not know any more. Its rows are
+  // of no use, and CountLeftOut waits for data only so long.
+  ending_ = true;
+  o_.trainer.client->CancelAhead();
   const absl::Status ended = ahead_->Finish();
   if (!ended.ok()) LOG(INFO) << "a batch that was read ahead of the end is not used: " << ended;
 }

@@ -8,6 +8,7 @@
 #ifndef WEIR_TRAINER_ROUNDS_H_
 #define WEIR_TRAINER_ROUNDS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -61,7 +62,7 @@ class Rounds {
   // session. Errors as Session::NextBatches and Session::PullAhead.
   absl::StatusOr<Round*> Next(int64_t step, int batch);
   // Counts the examples of the step's rounds as trained on.
-  void EndStep() { trained_ += in_step_; }
+  void EndStep();
   // Returns the part of the run, over all epochs, that the streams have given, from 0 to 1; 0 while unknown.
   double fraction() const;
 
@@ -103,6 +104,7 @@ class Rounds {
   Counter* late_ = nullptr;
   // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead of the version.
   std::unique_ptr<OverlapSwitch> overlap_;
+  std::atomic<bool> ending_{false};  // Read gives up waiting for data
   // Runs Read; null without prefetch_rows. Destroyed before everything that Read uses.
   std::unique_ptr<AheadThread> ahead_;
 };

@@ -176,12 +176,19 @@ absl::StatusOr<Calls::Progress> Calls::LookAtAll(absl::Span<const CallPtr> calls
 }
 
 std::string Calls::MissingText(absl::Span<const CallPtr> calls, const std::string& what) const {
-  std::vector<std::string> missing;
+  // Servers by what is missing, in order of the calls.
+  std::vector<std::pair<std::string, std::vector<std::string>>> missing;
   for (const CallPtr& call : calls) {
-    if (!call->finished) missing.push_back(settings_.transport->Describe(call->server));
+    if (call->finished) continue;
+    const std::string& of_call = call->what.empty() ? what : call->what;
+    if (missing.empty() || missing.back().first != of_call) missing.push_back({of_call, {}});
+    std::vector<std::string>& servers = missing.back().second;
+    const std::string server = settings_.transport->Describe(call->server);
+    if (std::find(servers.begin(), servers.end(), server) == servers.end()) servers.push_back(server);
   }
-  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  return absl::StrCat(absl::StrJoin(missing, ", "), ": ", what);
+  return absl::StrJoin(missing, "; ", [](std::string* out, const auto& each) {
+    absl::StrAppend(out, absl::StrJoin(each.second, ", "), ": ", each.first);
+  });
 }
 
 absl::Status Calls::TooLate(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration waited,

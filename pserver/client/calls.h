@@ -35,6 +35,8 @@ struct Call {
   Method method = Method::kPush;
   Slices request;
   Accept accept;
+  // What the call is for, in messages; empty: what the wait is for.
+  std::string what;
   // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;
   ProfileName profiled_as;

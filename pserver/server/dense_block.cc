@@ -153,7 +153,7 @@ absl::Status DenseBlock::Apply(const UpdateTask& task) {
     if (!*begun) return absl::OkStatus();
   }
   const absl::Status status = RunOps(task);
-  if (task.round < 0 && changes_.recorded) RecordRows();
+  if (task.round < 0 && !changes_.all) RecordRows();
   if (!task.keep || !status.ok()) next_op_ = 0;
   return Prefixed(what, status);
 }
@@ -173,7 +173,7 @@ absl::StatusOr<bool> DenseBlock::Begin(const UpdateTask& task) {
 void DenseBlock::RecordRows() {
   for (const Variable* const sum : gradients_) {
     if (const SelectedRows* const rows = std::get_if<SelectedRows>(sum); rows != nullptr) {
-      changes_.rows.insert(rows->ids.begin(), rows->ids.end());
+      changes_.rows.insert(changes_.rows.end(), rows->ids.begin(), rows->ids.end());
     } else {
       changes_.all = true;
     }
@@ -259,15 +259,11 @@ void DenseBlock::CopyRows(absl::Span<const int64_t> ids, float* out) {
   }
 }
 
-void DenseBlock::RecordChanges() {
-  MutexLock lock(&mu_);
-  changes_.recorded = true;  // `all` until the next ForgetChanges
-}
-
-void DenseBlock::ForgetChanges() {
+void DenseBlock::BeginChanges(bool record) {
   if (info_.sparse_width == 0) return;
   MutexLock lock(&mu_);
-  if (changes_.recorded) changes_ = {.recorded = true, .all = false};
+  changes_.all = !record;
+  changes_.rows.clear();
 }
 
 void DenseBlock::PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
@@ -276,8 +272,9 @@ void DenseBlock::PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t
   std::vector<int64_t> changed;
   {
     MutexLock lock(&mu_);
+    std::sort(changes_.rows.begin(), changes_.rows.end());
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (!changes_.all && !changes_.rows.contains(ids[i])) continue;
+      if (!changes_.all && !std::binary_search(changes_.rows.begin(), changes_.rows.end(), ids[i])) continue;
       positions->push_back(static_cast<uint32_t>(i));
       changed.push_back(ids[i]);
     }

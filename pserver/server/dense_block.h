@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -58,8 +57,7 @@ class DenseBlock {
   void Add(absl::Span<const float> changes);
   void CopyRows(absl::Span<const int64_t> ids, float* out);
   // Do for a block of rows what SparseTable's functions of these names do. Thread-safe.
-  void RecordChanges();
-  void ForgetChanges();
+  void BeginChanges(bool record);
   void PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t>* positions, std::vector<float>* rows);
 
   // A piece of the block that persists: values or one state, as 4-byte units.
@@ -119,11 +117,10 @@ class DenseBlock {
   // Set with delay compensation, else null: the values that trainers have read, and the variable that receives them.
   std::unique_ptr<ReadValues> read_values_ ABSL_GUARDED_BY(mu_);
   Variable* read_ ABSL_GUARDED_BY(mu_) = nullptr;
-  // Rows that have changed since the last ForgetChanges.
+  // Rows that have changed since the last BeginChanges.
   struct Changes {
-    bool recorded = false;
     bool all = true;
-    std::set<int64_t> rows;
+    std::vector<int64_t> rows;
   };
   Changes changes_ ABSL_GUARDED_BY(mu_);
 };

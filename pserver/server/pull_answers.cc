@@ -25,6 +25,8 @@ constexpr size_t kMaxReplyPayload = kMaxMessageBytes - (size_t{1} << 19);
 
 // A client's corrections fill an answer with far fewer calls.
 constexpr int kMostCorrects = 4096;
+// Bytes of the header of an answer that corrections may take.
+constexpr size_t kCorrectionHeaderBytes = size_t{1} << 18;
 
 // Number of floats that an item asks for, and number of those that share a scale.
 size_t FloatsOf(const v1::PullItem& item) {
@@ -88,7 +90,7 @@ size_t PullAnswers::MostBytes(const v1::PullRequest& request) const {
   size_t bytes = ItemBytes(request);
   for (const int64_t call : request.corrects()) {
     const std::shared_ptr<const RowsAhead::Pull> pull = ahead_->Find(request.caller(), request.version(), call);
-    if (pull != nullptr) bytes += CorrectionBytes(pull->request);
+    if (pull != nullptr) bytes += pull->most_bytes;
   }
   return bytes;
 }
@@ -102,6 +104,11 @@ absl::Status PullAnswers::CheckAhead(const v1::PullRequest& request) const {
   if (request.corrects_size() > kMostCorrects) {
     return absl::InvalidArgumentError(
         absl::StrCat("Pull: corrects ", request.corrects_size(), " calls; at most ", kMostCorrects, " are possible"));
+  }
+  for (int i = 1; i < request.corrects_size(); ++i) {
+    if (request.corrects(i) > request.corrects(i - 1)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("Pull: corrects call ", request.corrects(i), " after ",
+                                                   request.corrects(i - 1), "; the calls must ascend"));
   }
   if (request.has_ahead_of() && !request.corrects().empty()) {
     return absl::InvalidArgumentError("Pull: a pull ahead of a step corrects no other");
@@ -224,53 +231,77 @@ absl::Status PullAnswers::AppendItems(const v1::PullRequest& request, const Slic
 absl::Status PullAnswers::AppendCorrection(const RowsAhead::Pull& call, const std::shared_ptr<const void>& credit,
                                            v1::Correction* correction, Slices* values) const {
   ServerParams& params = *options_.params;
-  std::vector<uint32_t> positions;
-  std::vector<float> rows;
-  for (const v1::PullItem& item : call.request.items()) {
+  struct Changed {
+    std::vector<uint32_t> positions;
+    std::vector<float> rows;
+  };
+  std::vector<Changed> changed(static_cast<size_t>(call.request.items_size()));
+  size_t size = 0;
+  for (size_t i = 0; i < changed.size(); ++i) {
+    const v1::PullItem& item = call.request.items(static_cast<int>(i));
     const absl::Span<const int64_t> ids = RowIds(item, call.payload);
+    auto& [positions, rows] = changed[i];
     if (const int table = params.FindTable(item.name()); table >= 0) {
       RETURN_IF_ERROR(params.table(table).PullChanged(ids, &positions, &rows));
     } else {
       params.PullChangedRows(params.FindBlock(item.name()), ids, &positions, &rows);
     }
     correction->add_rows(static_cast<int64_t>(positions.size()));
+    size += AlignUp(positions.size() * sizeof(uint32_t));
+    size += AlignUp(EncodedBytes(item.format(), rows.size(), GroupOf(item)));
+  }
+  if (size == 0) return absl::OkStatus();
+  const WireBuffer buffer = options_.buffers->Get(size);
+  char* out = buffer.data;
+  const auto fill_up = [&out](size_t bytes) {
+    std::fill(out + bytes, out + AlignUp(bytes), '\0');
+    out += AlignUp(bytes);
+  };
+  for (size_t i = 0; i < changed.size(); ++i) {
+    const v1::PullItem& item = call.request.items(static_cast<int>(i));
+    const auto& [positions, rows] = changed[i];
     if (positions.empty()) continue;
-    const size_t places = positions.size() * sizeof(uint32_t);
+    std::memcpy(out, positions.data(), positions.size() * sizeof(uint32_t));
+    fill_up(positions.size() * sizeof(uint32_t));
     const size_t bytes = EncodedBytes(item.format(), rows.size(), GroupOf(item));
-    const size_t size = AlignUp(places) + AlignUp(bytes);
-    const WireBuffer buffer = options_.buffers->Get(size);
-    std::memcpy(buffer.data, positions.data(), places);
-    std::fill(buffer.data + places, buffer.data + AlignUp(places), '\0');
-    char* const out = buffer.data + AlignUp(places);
     if (item.format() == v1::WIRE_FLOAT32) {
       std::memcpy(out, rows.data(), bytes);
     } else {
       Encode(item.format(), rows.data(), rows.size(), GroupOf(item), out);
     }
-    std::fill(out + bytes, out + AlignUp(bytes), '\0');
-    values->push_back(Owned(buffer, size, credit));
+    fill_up(bytes);
   }
+  values->push_back(Owned(buffer, size, credit));
   return absl::OkStatus();
 }
 
 absl::Status PullAnswers::AppendCorrections(const v1::PullRequest& request, int64_t version,
                                             const std::shared_ptr<const void>& credit, v1::PullReply* header,
                                             Slices* values) const {
-  size_t room = kMaxReplyPayload - ItemBytes(request);
+  size_t room = kMaxReplyPayload - ItemBytes(request), header_room = kCorrectionHeaderBytes;
   for (const int64_t call : request.corrects()) {
     v1::Correction* const correction = header->add_corrections();
     // Only the newest version's changes are known. Of an older one nobody waits for the answer.
     const std::shared_ptr<const RowsAhead::Pull> pull =
         version == request.version() ? ahead_->Find(request.caller(), version, call) : nullptr;
-    const size_t most = pull == nullptr ? 0 : CorrectionBytes(pull->request);
-    if (pull == nullptr || most > room) {
+    // A number of rows takes 5 bytes at most.
+    const size_t header_bytes = pull == nullptr ? 0 : 5 * static_cast<size_t>(pull->request.items_size());
+    if (pull == nullptr || pull->most_bytes > room || header_bytes > header_room) {
       correction->set_forgotten(true);
       continue;
     }
-    room -= most;
+    room -= pull->most_bytes;
+    header_room -= header_bytes;
     RETURN_IF_ERROR(AppendCorrection(*pull, credit, correction, values));
   }
   return absl::OkStatus();
+}
+
+void PullAnswers::Remember(const v1::PullRequest& request, const Slice& payload) const {
+  // Before the rows are read: what changes afterwards is recorded, or counts as changed.
+  options_.params->WantChanges();
+  // A copy, for the payload may be a small part of the message that it came in.
+  ahead_->Remember({request, Slice::Own(std::string(payload.data, payload.size)), CorrectionBytes(request)});
 }
 
 void PullAnswers::Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
@@ -279,9 +310,9 @@ void PullAnswers::Serve(const v1::PullRequest& request, const Slice& payload, co
   ProfileSpan span(HandledCall::StepOf(handled), ProfileKind::kServe, AsksForRows(request) ? kCopyRows : kCopyBlocks);
   if (ProfileEvent* const event = span.event()) event->peer = request.caller().trainer();
   if (request.has_ahead_of() && info.version < request.ahead_of()) {
-    // Before the rows are read: what changes afterwards is recorded.
-    options_.params->RecordChanges();
-    ahead_->Remember(request, payload);
+    Remember(request, payload);
+  } else if (options_.ahead) {
+    ahead_->Pass(request.caller(), request.version());
   }
   Slices values;
   v1::PullReply header;

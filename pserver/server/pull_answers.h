@@ -71,6 +71,8 @@ class PullAnswers {
   // Appends the changed rows of one call that the trainer has made ahead of this version, and describes them.
   absl::Status AppendCorrection(const RowsAhead::Pull& call, const std::shared_ptr<const void>& credit,
                                 v1::Correction* correction, Slices* values) const;
+  // Remembers a pull ahead of a step.
+  void Remember(const v1::PullRequest& request, const Slice& payload) const;
   absl::Status AppendCorrections(const v1::PullRequest& request, int64_t version,
                                  const std::shared_ptr<const void>& credit, v1::PullReply* header,
                                  Slices* values) const;

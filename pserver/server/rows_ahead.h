@@ -20,17 +20,21 @@ class RowsAhead {
  public:
   struct Pull {
     v1::PullRequest request;
-    Slice payload;  // ids
+    Slice payload;          // ids
+    size_t most_bytes = 0;  // of a correction of all its rows
   };
 
   // `most_bytes`: for each trainer the bytes that its pulls may take.
   explicit RowsAhead(const std::vector<size_t>& most_bytes);
 
   // Remembers a pull with ahead_of as PullRequest.ahead_call, and forgets what the trainer has pulled ahead of other
-  // steps or in other sessions. One beyond the trainer's bytes is not remembered.
-  void Remember(const v1::PullRequest& request, const Slice& payload);
+  // steps or in other sessions. `pull` owns no more memory than its payload and request. One beyond the trainer's bytes
+  // is not remembered.
+  void Remember(Pull pull);
   // Returns a call that the caller has made ahead of `step`; null if it is not remembered.
   std::shared_ptr<const Pull> Find(const v1::Caller& caller, int64_t step, int64_t call) const;
+  // Forgets what the caller has pulled ahead of steps before `step`.
+  void Pass(const v1::Caller& caller, int64_t step);
 
  private:
   struct Trainer {
@@ -40,6 +44,8 @@ class RowsAhead {
     size_t bytes = 0;
     std::map<int64_t, std::shared_ptr<const Pull>> calls;
   };
+
+  static size_t BytesOf(const Pull& pull);
 
   mutable Mutex mu_;
   std::vector<Trainer> trainers_ ABSL_GUARDED_BY(mu_);  // by id

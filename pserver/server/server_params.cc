@@ -287,14 +287,10 @@ void ServerParams::AddToBlock(int block, absl::Span<const float> changes) {
   blocks_[static_cast<size_t>(block)]->Add(changes);
 }
 
-void ServerParams::RecordChanges() {
-  for (const auto& table : tables_) table->rows().RecordChanges();
-  for (const auto& block : blocks_) block->RecordChanges();
-}
-
-void ServerParams::ForgetChanges() {
-  for (const auto& table : tables_) table->rows().ForgetChanges();
-  for (const auto& block : blocks_) block->ForgetChanges();
+void ServerParams::BeginChanges() {
+  const bool record = wants_changes_.exchange(false);
+  for (const auto& table : tables_) table->rows().BeginChanges(record);
+  for (const auto& block : blocks_) block->BeginChanges(record);
 }
 
 void ServerParams::PullChangedRows(int block, absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,

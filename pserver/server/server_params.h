@@ -4,6 +4,7 @@
 #ifndef WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 #define WEIR_PSERVER_SERVER_SERVER_PARAMS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -111,9 +112,10 @@ class ServerParams {
   // two updates. Thread-safe.
   void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
 
-  // Changes of rows between two versions, of all tables and blocks of rows (SparseTable::RecordChanges). Thread-safe.
-  void RecordChanges();
-  void ForgetChanges();
+  // Changes of rows between two versions, of all tables and blocks of rows (SparseTable::BeginChanges). A step begins
+  // with BeginChanges; its changes are recorded if somebody has called WantChanges since the step before. Thread-safe.
+  void WantChanges() { wants_changes_ = true; }
+  void BeginChanges();
   // Does what SparseTable::PullChanged does for rows of a block. Thread-safe.
   void PullChangedRows(int block, absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
                        std::vector<float>* rows);
@@ -171,6 +173,7 @@ class ServerParams {
   const DenseSum* const dense_sum_;
   Clock* const clock_;
   bool reads_clock_ = false;  // true if some rows expire by it
+  std::atomic<bool> wants_changes_{false};
   int norm_rounds_ = 0;
   v1::Wire wire_;
   std::unique_ptr<const Averaging> averaging_;

@@ -36,7 +36,7 @@ absl::Status UpdateRunner::EndTableStep(int64_t step, int64_t table_step) {
 }
 
 absl::Status UpdateRunner::RunStep(const Update& update) {
-  params_->ForgetChanges();
+  params_->BeginChanges();
   RETURN_IF_ERROR(params_->Apply(update.step, *update.gradients, update.part, update.norms.norms()));
   if (async_tables_) RETURN_IF_ERROR(params_->PrepareRates(update.step + 1));
   return EndTableStep(update.step, update.step);
@@ -55,7 +55,7 @@ absl::Status UpdateRunner::RunTransaction(const Update& update) {
 absl::StatusOr<bool> UpdateRunner::Run(Update* update) {
   if (!update->effective) {
     // A version that differs in nothing from the one before.
-    if (update->kind == Update::Kind::kStep) params_->ForgetChanges();
+    if (update->kind == Update::Kind::kStep) params_->BeginChanges();
     return true;
   }
   ASSIGN_OR_RETURN(const bool complete, MakeNorms(update));

@@ -287,7 +287,7 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
   const StripeIds section{.ids = ids.data(), .size = static_cast<int64_t>(ids.size())};
   StripeBatch batch(&stripe, disk_.get());
   RETURN_IF_ERROR(batch.BringIn(section));
-  if (stripe.changes.recorded()) {
+  if (!stripe.changes.all()) {
     for (const int64_t id : ids) stripe.changes.Add(MixId(static_cast<uint64_t>(id)));
   }
   batch.WalkSeen(section, layout_.row_bytes(), [&](int64_t k, uint64_t mixed, char* row) {
@@ -344,26 +344,18 @@ absl::Status SparseTable::EndStep(int stripe_number, const RowTime& time) {
   return absl::OkStatus();
 }
 
-void SparseTable::RecordChanges() {
-  if (records_changes_.exchange(true)) return;
+void SparseTable::BeginChanges(bool record) {
+  if (!records_changes_.exchange(record) && !record) return;
   for (int s = 0; s < map_.stripes(); ++s) {
     MutexLock lock(&stripes_[s].mu);
-    stripes_[s].changes.Record();
-  }
-}
-
-void SparseTable::ForgetChanges() {
-  if (!records_changes_) return;
-  for (int s = 0; s < map_.stripes(); ++s) {
-    MutexLock lock(&stripes_[s].mu);
-    stripes_[s].changes.Forget();
+    stripes_[s].changes.Begin(record);
   }
 }
 
 void SparseTable::FindChanged(Stripe* stripe, const StripeIds& ids, std::vector<uint32_t>* positions) {
   MutexLock lock(&stripe->mu);
   StripeChanges& changes = stripe->changes;
-  if (!changes.recorded() || changes.all()) {
+  if (changes.all()) {
     for (int64_t k = 0; k < ids.size; ++k) positions->push_back(static_cast<uint32_t>(ids.Position(k)));
     return;
   }

@@ -110,14 +110,12 @@ class SparseTable {
   absl::Status EndStep(int stripe, const RowTime& time);
 
   // Changes between two versions, for readers that have pulled before the second (docs/consistency.md, "Rows ahead of
-  // their step"). RecordChanges: from now on changed rows are recorded; until the next ForgetChanges all count as
-  // changed. May run beside any other call.
-  void RecordChanges();
-  // Forgets which rows have changed.
-  void ForgetChanges();
-  // Finds the ids whose rows have been updated, made, set or removed since the last ForgetChanges: sets *positions to
+  // their step"). BeginChanges forgets which rows have changed, and says whether later changes are recorded; until a
+  // BeginChanges with `record` every row counts as changed. May run beside reads.
+  void BeginChanges(bool record);
+  // Finds the ids whose rows have been updated, made, set or removed since the last BeginChanges: sets *positions to
   // their indices in `ids` and *rows [positions, width] to their values, as Pull without `create`. Ids sorted by MixId
-  // are fastest. Without RecordChanges all have changed. Errors as Pull.
+  // are fastest. Errors as Pull.
   absl::Status PullChanged(absl::Span<const int64_t> ids, std::vector<uint32_t>* positions, std::vector<float>* rows);
 
   // Adds `changes` [ids.size(), width] to the values of existing rows and leaves their state unchanged. ids are
@@ -222,7 +220,7 @@ class SparseTable {
   ChunkMemory pages_{kIndexPageBytes};  // index pages of all stores
   std::unique_ptr<Stripe[]> stripes_;
   std::unique_ptr<DiskTier> disk_;            // null: all rows are in memory
-  std::atomic<bool> records_changes_{false};  // spares the others a walk over stripes
+  std::atomic<bool> records_changes_{false};  // false: no stripe does
 };
 
 }  // namespace weir

@@ -34,28 +34,19 @@ struct StripeOnDisk {
   int64_t written = 0;  // rows that had changed and left memory
 };
 
-// Ids whose rows have changed since the last Forget: updated, made, set or removed. Records nothing before Record, so
-// that only jobs that ask for changes pay for them. Not thread-safe: guarded by the stripe's lock.
+// Ids whose rows have been updated, made, set or removed since the last Begin, if that asked for it. Not thread-safe:
+// guarded by the stripe's lock.
 class StripeChanges {
  public:
-  // Records from now on. What has changed before is unknown, so every row counts as changed until the next Forget.
-  void Record() {
-    if (recorded_) return;
-    recorded_ = true;
-    all_ = true;
-  }
-  void Forget() {
-    all_ = false;
+  // Forgets all changes. Later ones are recorded, or not: then every row counts as changed.
+  void Begin(bool record) {
+    all_ = !record;
     mixed_.clear();
   }
   void Add(uint64_t mixed) {
-    if (recorded_ && !all_) mixed_.push_back(mixed);
+    if (!all_) mixed_.push_back(mixed);
   }
-  void AddAll() {
-    all_ = true;
-    mixed_.clear();
-  }
-  bool recorded() const { return recorded_; }
+  void AddAll() { Begin(/*record=*/false); }
   bool all() const { return all_; }
   // Returns MixId of the ids that were added, ascending. Not if all().
   absl::Span<const uint64_t> Sorted() {
@@ -65,8 +56,7 @@ class StripeChanges {
   }
 
  private:
-  bool recorded_ = false;
-  bool all_ = false;
+  bool all_ = true;
   std::vector<uint64_t> mixed_;
 };
 

@@ -116,7 +116,7 @@ TEST_P(ExactPrefetchBitsTest, AreThoseWithout) {
 INSTANTIATE_TEST_SUITE_P(
     Jobs, ExactPrefetchBitsTest,
     ::testing::Values(
-        Bits{"Plain", {}}, Bits{"EvaluationsAndCheckpoints", {"train.eval_every_steps=25"}},
+        Bits{"Plain", {}}, Bits{"Evaluations", {"train.eval_every_steps=25"}},
         Bits{"Accumulated", {"train.accumulate_steps=3", "train.max_steps=40"}},
         Bits{"Norms", {"optimizer.clip.by_global_norm.max_norm=0.05"}},
         Bits{"TableNorms", {"table[0].optimizer.clip.by_norm.max_norm=0.01"}},
@@ -151,6 +151,7 @@ TEST_F(ExactPrefetchTest, RowsOnDiskHaveTheBitsWithout) {
                               }});
   ExpectEqual(with, without, "disk");
   EXPECT_GT(Count(with.result, "table.vectors.read_from_disk"), 100);
+  EXPECT_GT(Count(with.result, "table.vectors.written_to_disk"), 100);
   EXPECT_GT(with.corrected, 100);
 }
 
@@ -190,7 +191,8 @@ TEST_F(ExactPrefetchTest, TheEndOfTheDataIsThatWithout) {
 }
 
 TEST_F(ExactPrefetchTest, AResumedRunGoesOnAsTheUndisturbedOne) {
-  const std::vector<std::string> overrides = Sparse({"table[0].lifecycle={ttl_steps: 5}"});
+  const std::vector<std::string> overrides =
+      Sparse({"table[0].lifecycle={ttl_steps: 5}", "checkpoint.every_steps=7", "train.eval_every_steps=20"});
   const Trained whole = Train({.overrides = With(overrides, {CheckpointIn("whole")})});
   const std::vector<std::string> ahead = With(overrides, {kAhead, CheckpointIn("resumed")});
   Train({.overrides = With(ahead, {"train.max_steps=50"}), .servers = 2, .trainers = 2});
@@ -198,6 +200,8 @@ TEST_F(ExactPrefetchTest, AResumedRunGoesOnAsTheUndisturbedOne) {
   ASSERT_FALSE(whole.digests.empty());
   ASSERT_FALSE(rest.digests.empty());
   EXPECT_EQ(rest.digests.back(), whole.digests.back());
+  ASSERT_FALSE(rest.evaluations.empty());
+  EXPECT_EQ(rest.evaluations.back(), whole.evaluations.back());
 }
 
 TEST_F(ExactPrefetchTest, TrainersThatAllReduceHaveTheBitsWithout) {
@@ -218,29 +222,35 @@ TEST_F(ExactPrefetchTest, TrainersThatAllReduceHaveTheBitsWithout) {
 }
 
 TEST_F(ExactPrefetchTest, LateLostAndRepeatedMessagesChangeNoBit) {
-  const std::vector<std::string> overrides = Sparse(
-      {"table[0].lifecycle={ttl_steps: 3}", "optimizer.clip.by_global_norm.max_norm=0.05", "train.max_steps=60"});
-  const Trained without = Train({.overrides = overrides});
-  for (const uint64_t seed : {1, 2, 3}) {
-    FaultCounters counters;
-    const Trained with =
-        Train({.overrides = With(overrides, {kAhead, "deadlines.rpc_s=0.1", "deadlines.lease_s=20"}),
-               .servers = 3,
-               .trainers = 3,
-               .threads = 2,
-               .between = [&counters, seed](int trainer, Transport* servers) {
-                 return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
-                                                          FaultOptions{.seed = seed,
-                                                                       .drop_request = 0.003,
-                                                                       .drop_reply = 0.003,
-                                                                       .duplicate = 0.1,
-                                                                       .delay = 0.3,
-                                                                       .max_delay = absl::Milliseconds(4)},
-                                                          &counters);
-               }});
-    ExpectEqual(with, without, absl::StrCat("seed ", seed));
-    EXPECT_GT(counters.delays, 100);
-    EXPECT_GT(counters.duplicates, 30);
+  // A step with norms waits for its pushes before anything else, one without does not.
+  for (const bool norms : {true, false}) {
+    const std::vector<std::string> overrides =
+        Sparse({"table[0].lifecycle={ttl_steps: 3}", "train.max_steps=60",
+                norms ? "optimizer.clip.by_global_norm.max_norm=0.05" : "train.threads=1"});
+    const Trained without = Train({.overrides = overrides});
+    for (const bool measured : {false, true}) {
+      FaultCounters counters;
+      const Trained with =
+          Train({.overrides = With(overrides, {kAhead, "deadlines.rpc_s=0.1", "deadlines.lease_s=20"}),
+                 .servers = 3,
+                 .trainers = 3,
+                 .threads = 2,
+                 .between =
+                     [&counters, measured](int trainer, Transport* servers) {
+                       const FaultOptions faults = {.seed = measured ? 1u : 2u,
+                                                    .drop_request = 0.003,
+                                                    .drop_reply = 0.003,
+                                                    .duplicate = 0.1,
+                                                    .delay = 0.3,
+                                                    .max_delay = absl::Milliseconds(4)};
+                       return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer, faults, &counters);
+                     }},
+                measured);
+      ExpectEqual(with, without, absl::StrCat(norms ? "norms" : "no norms", measured ? ", measured" : ""));
+      EXPECT_GT(counters.delays, 100);
+      EXPECT_GT(counters.duplicates, 30);
+      EXPECT_GT(counters.dropped_requests + counters.dropped_replies, 3);
+    }
   }
 }
 

@@ -35,6 +35,7 @@ ClientOptions InProcessCluster::MakeClientOptions(int trainer, const std::string
           .clock = clock_,
           .pool = &pool_,
           .bounded_staleness = ModeOf(options_.main(0)).staleness() >= 0,
+          .receives_beside_sends = options_.receives_beside_sends,
           .heartbeat_thread = !options_.fake_clock};
 }
 

@@ -31,6 +31,7 @@ struct ClusterOptions {
   FaultOptions faults;
   std::string checkpoint_dir;
   bool fake_clock = false;
+  bool receives_beside_sends = false;  // ClientOptions
   // Worker threads of the one pool; 0 runs everything on the callers' threads.
   int threads = 2;
   OnRepeat on_repeat;

@@ -15,13 +15,21 @@ constexpr int kTrial = 2 * OverlapSwitch::kTurns * OverlapSwitch::kTurn;
 // Steps that take `with` when their successor's rows are pulled ahead, else `without`.
 class Steps {
  public:
-  Steps(absl::Duration with, absl::Duration without) : with_(with), without_(without) { overlap.StepBegins(now_); }
+  Steps(absl::Duration with, absl::Duration without) : with_(with), without_(without) {
+    overlap.AsksForStep(now_);
+    overlap.StepBegins(now_);
+  }
 
   void Run(int steps, absl::Duration longer_once = absl::ZeroDuration()) {
     for (int i = 0; i < steps; ++i) {
       ahead += overlap.on() ? 1 : 0;
-      now_ += overlap.on() ? with_ : without_;
-      if (i == 3) now_ += longer_once;
+      // A third of it after the border, waiting for rows.
+      const absl::Duration step = (overlap.on() ? with_ : without_) + (i == 3 ? longer_once : absl::ZeroDuration());
+      now_ += step * 2 / 3;
+      overlap.StepEnds(now_);
+      if (border_every > 0 && i % border_every == 0) now_ += absl::Seconds(1);
+      overlap.AsksForStep(now_);
+      now_ += step / 3;
       overlap.StepBegins(now_);
       if (!overlap.news().empty()) news = overlap.news();
     }
@@ -33,6 +41,7 @@ class Steps {
 
   OverlapSwitch overlap;
   int ahead = 0;
+  int border_every = 0;  // steps from one long border to the next; 0: none
   std::string news;
 
  private:
@@ -65,6 +74,17 @@ TEST(OverlapSwitchTest, TriesAgainWhenTheWorldMayHaveChanged) {
   steps.Set(absl::Milliseconds(8), absl::Milliseconds(10));
   steps.Run(OverlapSwitch::kStay + kTrial);
   EXPECT_TRUE(steps.overlap.on());
+}
+
+TEST(OverlapSwitchTest, EvaluationsAndCheckpointsDecideNothing) {
+  for (const int every : {1, 10, 12, 24}) {
+    for (const bool faster : {true, false}) {
+      Steps steps(absl::Milliseconds(faster ? 9 : 12), absl::Milliseconds(10));
+      steps.border_every = every;
+      steps.Run(kTrial);
+      EXPECT_EQ(steps.overlap.on(), faster) << every;
+    }
+  }
 }
 
 TEST(OverlapSwitchTest, OneLongStepDecidesNothing) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "tests/pserver/client/client_cluster.h"
@@ -44,6 +45,65 @@ TEST(ClientTest, ALastPartWhoseReplyIsLostCountsOnce) {
     }
   }
   EXPECT_EQ(digests[0], digests[1]);
+}
+
+// --- ClientOptions::receives_beside_sends.
+
+class BesideSendsTest : public ::testing::Test {
+ protected:
+  BesideSendsTest() {
+    ClusterOptions options = ShortLeases(job_);
+    options.deadlines.set_progress_deadline_s(3);
+    options.receives_beside_sends = true;
+    cluster_ = MakeCluster(std::move(options));
+  }
+  // Joins and receives the parameters.
+  void Start() {
+    ASSERT_TRUE(client().Join().ok());
+    ASSERT_TRUE(ReceiveHandMade(job_, &client(), &params_).ok());
+  }
+  Client& client() { return cluster_->client(0); }
+
+  const HandMadeJob job_;
+  std::unique_ptr<InProcessCluster> cluster_;
+  HandMadeParams params_;
+};
+
+TEST_F(BesideSendsTest, TheNewBlocksAreAskedForBeforeThePushesAreAcknowledged) {
+  Start();
+  std::atomic<bool> pushed{false}, pulled{false};
+  std::atomic<int> withheld{0};
+  cluster_->transport(0).OnCall([&](const CallInfo& info) {
+    if (info.method == Method::kPull && pushed) pulled = true;
+    if (info.method != Method::kPush || pulled) return Fate::kPass;
+    pushed = true;
+    ++withheld;
+    return Fate::kDropReply;
+  });
+  // The acknowledgement comes with a repeat that is made only after the pull.
+  ASSERT_TRUE(RunHandMadeStep(job_, 0, {.step = 0}, &client(), &params_).ok());
+  EXPECT_TRUE(pulled);
+  EXPECT_GT(withheld, 0);
+  EXPECT_GT(client().counters().retries, 0);
+}
+
+TEST_F(BesideSendsTest, APushThatNeverArrivesIsNamed) {
+  Start();
+  cluster_->transport(0).OnCall(
+      [](const CallInfo& info) { return info.method == Method::kPush ? Fate::kDropRequest : Fate::kPass; });
+  const absl::Status status = RunHandMadeStep(job_, 0, {.step = 0}, &client(), &params_).status();
+  EXPECT_STATUS(status, kDeadlineExceeded, "pushes of step 0; ");
+  EXPECT_STATUS(status, kDeadlineExceeded, ": version 1");
+}
+
+TEST_F(BesideSendsTest, ARefusedPushEndsTheStepAtOnce) {
+  Start();
+  ASSERT_TRUE(client().Done().ok());
+  const absl::Time start = absl::Now();
+  ASSERT_TRUE(client().BeginStep(0, /*read_only=*/false).ok());
+  ASSERT_TRUE(client().FinishSends(/*samples=*/1, v1::APPLY).ok());
+  EXPECT_STATUS(client().FinishReceives(nullptr), kFailedPrecondition, "it has said that it is done");
+  EXPECT_LT(absl::Now() - start, absl::Seconds(2));
 }
 
 // The server is alive but its answers to one call are lost: the error names the outcome of the last try.

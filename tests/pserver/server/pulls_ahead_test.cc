@@ -135,12 +135,12 @@ TEST_F(PullsAheadTest, OtherCallsAndOlderStepsAreForgotten) {
   ASSERT_TRUE(PullAhead(0, 1, 2, {11}).ok());
   ASSERT_TRUE(PushRows(0, 0, {}).ok());
   ASSERT_TRUE(PushRows(1, 0, {11}).ok());
-  const auto corrected = Correct(0, 1, {2, 5, 1});
+  const auto corrected = Correct(0, 1, {1, 2, 5});
   ASSERT_TRUE(corrected.ok()) << corrected.status();
   ASSERT_EQ(corrected->header.corrections_size(), 3);
-  EXPECT_THAT(corrected->header.corrections(0).rows(), ElementsAre(1));
-  EXPECT_TRUE(corrected->header.corrections(1).forgotten());
-  EXPECT_THAT(corrected->header.corrections(2).rows(), ElementsAre(0));
+  EXPECT_THAT(corrected->header.corrections(0).rows(), ElementsAre(0));
+  EXPECT_THAT(corrected->header.corrections(1).rows(), ElementsAre(1));
+  EXPECT_TRUE(corrected->header.corrections(2).forgotten());
   EXPECT_THAT(Positions(*corrected, 1), ElementsAre(0u));
   // Another trainer's.
   EXPECT_TRUE(Correct(1, 1, {1})->header.corrections(0).forgotten());
@@ -174,9 +174,14 @@ TEST_F(PullsAheadTest, WrongOnesAreRefused) {
                 }),
                 kInvalidArgument, "pull of b: only rows are pulled ahead of a step");
   EXPECT_STATUS(status([](v1::PullRequest* r) {
-                  for (int i = 0; i < 5000; ++i) r->add_corrects(1);
+                  for (int i = 0; i < 5000; ++i) r->add_corrects(i);
                 }),
                 kInvalidArgument, "corrects 5000 calls; at most 4096");
+  EXPECT_STATUS(status([](v1::PullRequest* r) {
+                  r->add_corrects(7);
+                  r->add_corrects(7);
+                }),
+                kInvalidArgument, "corrects call 7 after 7; the calls must ascend");
 }
 
 TEST_F(PullsAheadTest, InAsyncTheyAreRefused) {
@@ -184,6 +189,44 @@ TEST_F(PullsAheadTest, InAsyncTheyAreRefused) {
   JoinAll();
   EXPECT_STATUS(PullAhead(0, 1, 1, {10}).status(), kInvalidArgument, "only in sync");
   EXPECT_STATUS(Correct(0, 0, {1}).status(), kInvalidArgument, "only in sync");
+}
+
+TEST_F(PullsAheadTest, CorrectionsOfCallsWithManyItemsDoNotFillTheHeader) {
+  Start({.trainers = 2});
+  JoinAll();
+  const auto many = [](int64_t call) {
+    return [call](v1::PullRequest* request) {
+      request->set_ahead_of(1);
+      request->set_ahead_call(call);
+      const v1::PullItem one = request->items(0);
+      request->clear_items();
+      for (int i = 0; i < 40000; ++i) {
+        *request->add_items() = one;
+        request->mutable_items(i)->set_count(0);
+      }
+    };
+  };
+  for (const int64_t call : {1, 2}) {
+    ASSERT_TRUE(PulledOf(Call(Method::kPull, RowsBytes(0, 0, {10}, many(call)))).ok());
+  }
+  ASSERT_TRUE(PushRows(0, 0, {}).ok());
+  ASSERT_TRUE(PushRows(1, 0, {11}).ok());
+  const auto corrected = Correct(0, 1, {1, 2});
+  ASSERT_TRUE(corrected.ok()) << corrected.status();
+  EXPECT_EQ(corrected->header.corrections(0).rows_size(), 40000);
+  EXPECT_TRUE(corrected->header.corrections(1).forgotten());
+}
+
+TEST_F(PullsAheadTest, TheNextStepsPullEndsTheMemoryOfAStep) {
+  Start({.trainers = 2});
+  JoinAll();
+  ASSERT_TRUE(PullAhead(0, 1, 1, {10}).ok());
+  for (int64_t step = 0; step < 2; ++step) {
+    ASSERT_TRUE(PushRows(0, step, {}).ok());
+    ASSERT_TRUE(PushRows(1, step, {11}).ok());
+    EXPECT_EQ(Correct(0, step + 1, {1})->header.corrections(0).forgotten(), step > 0);
+  }
+  EXPECT_TRUE(Correct(0, 1, {1})->header.corrections(0).forgotten());
 }
 
 v1::PullRequest Request(uint64_t session, int64_t step, int64_t call) {
@@ -198,16 +241,16 @@ v1::PullRequest Request(uint64_t session, int64_t step, int64_t call) {
 TEST(RowsAheadTest, RemembersOneStepOfOneSession) {
   RowsAhead rows({1000});
   const Slice payload = Slice::Own("12345678");
-  rows.Remember(Request(5, 3, 1), payload);
-  rows.Remember(Request(5, 3, 2), payload);
+  rows.Remember({Request(5, 3, 1), payload});
+  rows.Remember({Request(5, 3, 2), payload});
   EXPECT_NE(rows.Find(Request(5, 3, 1).caller(), 3, 1), nullptr);
   EXPECT_EQ(rows.Find(Request(5, 3, 1).caller(), 3, 2)->payload.size, 8u);
   EXPECT_EQ(rows.Find(Request(5, 3, 1).caller(), 4, 1), nullptr);
   EXPECT_EQ(rows.Find(Request(6, 3, 1).caller(), 3, 1), nullptr);
-  rows.Remember(Request(6, 3, 1), payload);
+  rows.Remember({Request(6, 3, 1), payload});
   EXPECT_EQ(rows.Find(Request(5, 3, 1).caller(), 3, 1), nullptr);
   EXPECT_EQ(rows.Find(Request(6, 3, 1).caller(), 3, 2), nullptr);
-  rows.Remember(Request(6, 4, 1), payload);
+  rows.Remember({Request(6, 4, 1), payload});
   EXPECT_EQ(rows.Find(Request(6, 3, 1).caller(), 3, 1), nullptr);
   EXPECT_NE(rows.Find(Request(6, 4, 1).caller(), 4, 1), nullptr);
 }
@@ -215,15 +258,22 @@ TEST(RowsAheadTest, RemembersOneStepOfOneSession) {
 TEST(RowsAheadTest, RemembersNoMoreThanItHasRoomFor) {
   RowsAhead rows({10000});
   const Slice payload = Slice::Own(std::string(4000, 'x'));
-  for (int64_t call = 1; call <= 5; ++call) rows.Remember(Request(5, 3, call), payload);
+  for (int64_t call = 1; call <= 5; ++call) rows.Remember({Request(5, 3, call), payload});
   const v1::Caller caller = Request(5, 3, 1).caller();
   EXPECT_NE(rows.Find(caller, 3, 2), nullptr);
   EXPECT_EQ(rows.Find(caller, 3, 3), nullptr);
   EXPECT_EQ(rows.Find(caller, 3, 5), nullptr);
-  // A repeat takes no room of its own.
-  rows.Remember(Request(5, 3, 2), payload);
+  // A repeat takes the room of the first, and no more.
+  rows.Remember({Request(5, 3, 2), payload});
   EXPECT_NE(rows.Find(caller, 3, 2), nullptr);
-  rows.Remember(Request(5, 4, 1), payload);
+  rows.Remember({Request(5, 3, 2), Slice::Own(std::string(9000, 'x'))});
+  EXPECT_EQ(rows.Find(caller, 3, 2), nullptr);
+  EXPECT_NE(rows.Find(caller, 3, 1), nullptr);
+  rows.Pass(caller, 3);
+  EXPECT_NE(rows.Find(caller, 3, 1), nullptr);
+  rows.Pass(caller, 4);
+  EXPECT_EQ(rows.Find(caller, 3, 1), nullptr);
+  rows.Remember({Request(5, 4, 1), payload});
   EXPECT_NE(rows.Find(caller, 4, 1), nullptr);
 }
 

@@ -491,11 +491,11 @@ TEST(SparseTableTest, ChangedRowsAreFoundWhateverChangedThem) {
     std::sort(found.begin(), found.end());
     return found;
   };
-  // Nothing is recorded yet; and what was before Record is not known.
+  // Nothing is recorded.
   EXPECT_EQ(changed(sorted), ids);
-  table->RecordChanges();
+  table->BeginChanges(/*record=*/false);
   EXPECT_EQ(changed(ids), ids);
-  table->ForgetChanges();
+  table->BeginChanges(/*record=*/true);
   EXPECT_THAT(changed(ids), ElementsAre());
   const std::vector<float> grads(3, 1.0f);
   ASSERT_TRUE(table->Update({5, 150, 77}, grads.data(), 1, 0.1f, nullptr).ok());
@@ -506,9 +506,13 @@ TEST(SparseTableTest, ChangedRowsAreFoundWhateverChangedThem) {
   const std::vector<float> row = {1.0f, 2.0f};
   ASSERT_TRUE(table->SetRows({9}, row.data()).ok());
   EXPECT_THAT(changed(sorted), ElementsAre(2, 5, 9, 77, 150));
-  table->ForgetChanges();
+  table->BeginChanges(/*record=*/true);
   EXPECT_THAT(changed(sorted), ElementsAre());
   ASSERT_TRUE(table->Clear().ok());
+  EXPECT_EQ(changed(sorted), ids);
+  table->BeginChanges(/*record=*/true);
+  EXPECT_THAT(changed(sorted), ElementsAre());
+  table->BeginChanges(/*record=*/false);
   EXPECT_EQ(changed(sorted), ids);
 }
 

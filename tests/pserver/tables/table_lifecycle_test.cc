@@ -141,7 +141,6 @@ TEST(TableLifecycleTest, RowsThatAStepUpdatesOrItsBorderRemovesCountAsChanged) {
         std::pair{"when_full: EVICT_LEAST_RECENT", 48}, std::pair{"when_full: EVICT_LEAST_FREQUENT", 48},
         std::pair{"click: \"label\" decay_every_steps: 1 decay: 0.5 min_score: 0.08", 0}}) {
     auto table = MakeTable({.lifecycle = lifecycle, .capacity = capacity});
-    table->RecordChanges();
     std::vector<int64_t> all(200);
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
     std::mt19937 random(3);
@@ -151,7 +150,7 @@ TEST(TableLifecycleTest, RowsThatAStepUpdatesOrItsBorderRemovesCountAsChanged) {
       ASSERT_TRUE(table->Pull(all, /*create=*/false, before.data(), nullptr).ok());
       std::set<int64_t> updated;
       while (updated.size() < 9) updated.insert(static_cast<int64_t>(random() % all.size()));
-      table->ForgetChanges();
+      table->BeginChanges(/*record=*/true);
       Step(*table, {updated.begin(), updated.end()}, step);
       std::vector<uint32_t> positions;
       std::vector<float> rows;
