@@ -45,6 +45,7 @@ struct InputPosition {
   int64_t file = 0;
   // Offset of the line's first byte in the (uncompressed) text.
   int64_t offset = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr): takes the 0 in the comparison that the compiler writes for a pointer
   auto operator<=>(const InputPosition&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "tests/testing/device_twin.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -278,7 +279,7 @@ void DeviceTwin::Compare(const std::vector<std::string>& outputs, TwinBound boun
         const float a = w->data<float>()[i], b = g->data<float>()[i];
         if (std::isnan(a) && std::isnan(b)) continue;
         const bool alike = bound.relative == 0
-                               ? std::memcmp(&a, &b, sizeof(float)) == 0
+                               ? std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b)
                                : a == b || std::fabs(static_cast<double>(a) - b) <=
                                                bound.relative * std::max(1.0, std::fabs(static_cast<double>(a)));
         ASSERT_TRUE(alike) << where << "[" << i << "]: CPU " << a << ", device " << b;

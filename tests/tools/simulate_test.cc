@@ -29,7 +29,7 @@ class SimulateTest : public ::testing::Test {
     for (int i = 0; i < kSteps * kBatch; ++i) {
       const uint64_t id = random() % 3 == 0 ? 1000 + random() % 100000 : random() % 40;
       out << "1 0 1 " << id << "\n";
-      steps_.resize(static_cast<size_t>(i / kBatch + 1));
+      steps_.resize(static_cast<size_t>(i / kBatch) + 1);
       steps_.back().insert(id);
     }
   }

@@ -119,7 +119,7 @@ const Schedule kSchedules[] = {
     {"schedule { natural_exp { decay_steps: 6 decay_rate: 0.5 } }", true,
      [](int64_t t) { return kRate * std::exp(-0.5 * t / 6); }},
     {"schedule { inverse_time { decay_steps: 4 decay_rate: 0.6 staircase: true } }", true,
-     [](int64_t t) { return kRate / (1 + 0.6 * (t / 4)); }},
+     [](int64_t t) { return kRate / (1 + 0.6 * static_cast<double>(t >> 2)); }},
     {"schedule { polynomial { decay_steps: 12 end_learning_rate: 0.002 power: 1.5 } }", true,
      [](int64_t t) { return (kRate - 0.002) * std::pow(1 - std::min<int64_t>(t, 12) / 12.0, 1.5) + 0.002; }},
     {"schedule { polynomial { decay_steps: 7 end_learning_rate: 0.001 cycle: true } }", true,

@@ -180,7 +180,7 @@ Content All(const SparseTable& table) {
 }
 Content Visited(const SparseTable& table) {
   std::map<int64_t, std::vector<float>> rows;
-  const size_t floats = static_cast<size_t>(table.width() + table.state_width());
+  const size_t floats = static_cast<size_t>(table.width()) + static_cast<size_t>(table.state_width());
   for (int s = 0; s < table.stripes(); ++s) {
     EXPECT_TRUE(table
                     .VisitStripe(s,

@@ -14,8 +14,6 @@
 namespace weir {
 namespace {
 
-using ::testing::HasSubstr;
-
 class ByteSourceTest : public ::testing::Test {
  protected:
   // Opens the only stream of a file that the job has found.

@@ -152,7 +152,10 @@ TEST_F(IdxTest, MoreThanABlockIsRead) {
     }
     std::sort(all.begin(), all.end());
     ASSERT_EQ(all.size(), 600u);
-    for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<float>(i / 3));
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t third = i / 3;
+      ASSERT_EQ(all[i], static_cast<float>(third));
+    }
   }
 }
 

@@ -115,7 +115,7 @@ TEST(StreamRuleTest, EveryStreamSeesEveryHundredthOfThePlainText) {
       std::vector<int64_t> bytes(100, 0);
       int64_t base[] = {0, 20 * kMiB, 21 * kMiB};
       for (const Segment& segment : CutStream(files, s, streams)) {
-        const double middle = static_cast<double>(base[segment.file] + (segment.begin + segment.end) / 2);
+        const double middle = static_cast<double>(base[segment.file] + ((segment.begin + segment.end) >> 1));
         bytes[static_cast<size_t>(100 * middle / static_cast<double>(91 * kMiB))] += segment.end - segment.begin;
       }
       for (const int64_t of_hundredth : bytes) EXPECT_GT(of_hundredth, 0) << "stream " << s << " of " << streams;

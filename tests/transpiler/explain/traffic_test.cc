@@ -15,7 +15,6 @@
 namespace weir {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 // Trainer 0 of kDeepFm, whose tables "vectors" and "weights" are asked for the same ids.
@@ -96,7 +95,8 @@ TEST_F(TrafficTest, IdsThatTwoTablesAskForTravelOnce) {
 }
 
 TEST_F(TrafficTest, ATableWithManyRowsTakesSeveralPulls) {
-  const double most = static_cast<double>(kRowBytesPerCall / (5 * sizeof(float)));
+  const size_t rows_per_call = kRowBytesPerCall / (5 * sizeof(float));
+  const auto most = static_cast<double>(rows_per_call);
   EXPECT_EQ(traffic_.Step(0, Rows(most, 0))[0].pull_rows.messages, 1);
   EXPECT_EQ(traffic_.Step(0, Rows(most + 1, 0))[0].pull_rows.messages, 2);
 }

@@ -17,8 +17,6 @@ namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 constexpr char kModel[] = R"(name: "input"

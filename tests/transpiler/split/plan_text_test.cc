@@ -10,8 +10,6 @@
 namespace weir {
 namespace {
 
-using ::testing::HasSubstr;
-
 std::string TextOf(const std::vector<std::string>& overrides) {
   const Job job = JobOf(kDeepFm, overrides);
   return PlanText(job, TranspiledOf(job).plan());

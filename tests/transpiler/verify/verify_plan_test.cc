@@ -18,7 +18,6 @@
 namespace weir {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // Adds a table whose rows are fetched to kDeepFm's dense and distributed parameters: 1000 rows over two servers.
