@@ -88,7 +88,7 @@ class AheadPuller {
   RowOrders& orders_;
   int64_t step_ = -1;
   int64_t last_call_ = 0;
-  // Of the step:
+  // State of the step that is being pulled.
   std::vector<RowList> left_;  // not pulled yet
   std::vector<MadePtr> made_;
   // Orders of the ids of cut lists; the first used_parts_ are in use.

@@ -35,7 +35,7 @@ struct Call {
   Method method = Method::kPush;
   Slices request;
   Accept accept;
-  // What the call is for, in messages; empty: what the wait is for.
+  // Purpose of the call in messages; empty: that of the wait.
   std::string what;
   // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;

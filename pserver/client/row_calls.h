@@ -41,7 +41,7 @@ struct RowsToRead {
   size_t bytes = 0;
 };
 
-// What one server has of some lists, cut into messages. Borrows the lists.
+// Rows of some lists that one server has, cut into messages. Borrows the lists.
 struct RowMessages {
   // Positions of a list that the server has.
   struct Range {

@@ -143,10 +143,26 @@ part_frozen() {
   expect_rc 0 trainer.0 trainer.1 server.0 server.1
   expect_digest "$reference"
 
-  scene "longer than a lease"
+  frozen_for_long
+  resume 2 2
+  alive_without_progress
+  resume 2 2
+}
+
+# The same where the next step's rows are pulled ahead: their pull, which waits at the servers, hides nobody.
+part_frozen_ahead() {
+  undisturbed
+  frozen_for_long --set distribute.prefetch_rows=true
+  alive_without_progress --set distribute.prefetch_rows=true
+  resume 2 2
+}
+
+# frozen_for_long [flags of all]
+frozen_for_long() {
+  scene "longer than a lease $*"
   fresh
   export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
-  cluster 2 2
+  cluster 2 2 "$@"
   unset WEIR_FAULT_POINT
   wait_log trainer.1 'this process has reached its fault point'
   wait_end 20 trainer.0
@@ -157,42 +173,14 @@ part_frozen() {
   expect_rc 3 server.0 server.1
   [ "${rc[trainer.1]}" != 0 ] || fail "a trainer that was declared dead ended with 0"
   expect_log trainer.1 'dead|cannot go on|lease'
-  resume 2 2
-
-  scene "alive without progress"
-  fresh
-  export WEIR_FAULT_POINT=stall:trainer.1:first_part:30
-  cluster 2 2
-  unset WEIR_FAULT_POINT
-  wait_log server.0 'trainer 1 .*is slow'
-  wait_end 30 trainer.0 server.0 server.1
-  expect_rc 3 trainer.0 server.0 server.1
-  expect_log trainer.0 'trainer 1'
-  kill -KILL "${pid[trainer.1]}"
-  wait_end 5 trainer.1
-  resume 2 2
 }
 
-# The same where the next step's rows are pulled ahead: their pull, which waits at the servers, hides nobody.
-part_frozen_ahead() {
-  undisturbed
-  scene "longer than a lease, with prefetch_rows"
-  fresh
-  export WEIR_FAULT_POINT=stop:trainer.1:first_part:30
-  cluster 2 2 --set distribute.prefetch_rows=true
-  unset WEIR_FAULT_POINT
-  wait_log trainer.1 'this process has reached its fault point'
-  wait_end 20 trainer.0
-  expect_rc 3 trainer.0
-  expect_log trainer.0 'trainer 1 .*is dead'
-  kill -CONT "${pid[trainer.1]}"
-  wait_end 20 trainer.1 server.0 server.1
-  expect_rc 3 server.0 server.1
-
-  scene "alive without progress, with prefetch_rows"
+# alive_without_progress [flags of all]
+alive_without_progress() {
+  scene "alive without progress $*"
   fresh
   export WEIR_FAULT_POINT=stall:trainer.1:first_part:30
-  cluster 2 2 --set distribute.prefetch_rows=true
+  cluster 2 2 "$@"
   unset WEIR_FAULT_POINT
   wait_log server.0 'trainer 1 .*is slow'
   wait_end 30 trainer.0 server.0 server.1
@@ -200,7 +188,6 @@ part_frozen_ahead() {
   expect_log trainer.0 'trainer 1'
   kill -KILL "${pid[trainer.1]}"
   wait_end 5 trainer.1
-  resume 2 2
 }
 
 # A trainer whose data does not come: named slow with its streams, then an error, and its process ends though the read
