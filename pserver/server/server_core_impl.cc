@@ -77,6 +77,7 @@ void ServerCoreImpl::InitMembers(absl::Time now) {
                       .unread_bytes = options_.unread_bytes},
       now);
   std::vector<size_t> exchange_room;
+  exchange_room.reserve(static_cast<size_t>(plan.trainers()));
   for (int t = 0; t < plan.trainers(); ++t) exchange_room.push_back(ExchangeRoom(t));
   exchanges_ = std::make_unique<ExchangeHub>(roster_.get(), std::move(exchange_room));
   book_ = std::make_unique<StepBook>(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
@@ -85,6 +86,7 @@ void ServerCoreImpl::InitMembers(absl::Time now) {
 std::vector<size_t> ServerCoreImpl::PendingRooms() const {
   const v1::Plan& plan = options_.main.plan();
   std::vector<size_t> rooms;
+  rooms.reserve(static_cast<size_t>(plan.trainers()));
   for (int t = 0; t < plan.trainers(); ++t) {
     rooms.push_back(PendingRoom(plan, *params_, pushes_->nodes(t).size(), options_.pending_row_bytes));
   }
