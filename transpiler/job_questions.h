@@ -4,6 +4,7 @@
 #define WEIR_TRANSPILER_JOB_QUESTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,21 @@ namespace weir {
 
 struct Job;
 
-// Returns the explanation. format: text, json or html. sample: number of steps of the job's data to read; 0: none.
-// link_gbit, link_us: link between trainers, in 10^9 bits a second and microseconds.
-absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample, double link_gbit,
-                                          double link_us);
+struct ExplainQuestion {
+  std::string format = "text";  // text, json or html
+  // Number of steps of the job's data to read; 0: none.
+  int64_t sample = 0;
+  // Link of each process, 10^9 bits a second and microseconds. nullopt: 10 and 50, and with one_machine Unix-domain
+  // sockets between trainers and servers.
+  std::optional<double> link_gbit, link_us;
+  // Calibration to predict step times from. A file that does not exist is measured, for about calibrate_seconds, and
+  // written. "": no prediction.
+  std::string calibrate;
+  double calibrate_seconds = 30;
+  // All processes share this machine's cores.
+  bool one_machine = false;
+};
+absl::StatusOr<std::string> AnswerExplain(const Job& job, const ExplainQuestion& question);
 
 // Returns, with train.device: CUDA, one line for each operator of the trainers' program whose placement makes each step
 // copy something, or the operators that the trainer refuses. Empty on the CPU.

@@ -1,24 +1,34 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/device_executor.h"
+#include "google/protobuf/text_format.h"
 #include "ops/arithmetic.h"
+#include "trainer/calibrate.h"
 #include "trainer/job_steps.h"
 #include "trainer/verify_split.h"
 #include "transpiler/explain/explain.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job_questions.h"
+#include "transpiler/loopback.h"
 
 namespace weir {
 namespace {
+
+// A file of this size is no calibration.
+constexpr uint64_t kMostCalibrationBytes = 1 << 20;
 
 // Shows the explainer up to `sample` steps of the job's data, fewer when it ends before.
 absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
@@ -39,23 +49,64 @@ absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
   return absl::OkStatus();
 }
 
+// Reads the calibration, or makes it.
+absl::StatusOr<v1::Calibration> CalibrationOf(const Job& job, const ExplainQuestion& question) {
+  const std::string& path = question.calibrate;
+  v1::Calibration calibration;
+  if (const absl::StatusOr<std::string> text = ReadWholeFile(path, kMostCalibrationBytes); text.ok()) {
+    RETURN_IF_ERROR(ParseTextProto(*text, path, &calibration, nullptr));
+  } else if (!absl::IsNotFound(text.status())) {
+    return text.status();
+  } else {
+    std::fprintf(stderr, "%s does not exist: measuring for about %.0f s, on a machine that does nothing else\n",
+                 path.c_str(), question.calibrate_seconds);
+    ASSIGN_OR_RETURN(calibration, Calibrate(job, {.seconds = question.calibrate_seconds,
+                                                  .network = {.to_servers = LoopbackTo, .echo = LoopbackEcho}}));
+    std::string out;
+    google::protobuf::TextFormat::PrintToString(calibration, &out);
+    RETURN_IF_ERROR(WriteFileAtomically(
+        path, absl::StrCat("# proto-file: proto/calibration.proto\n# proto-message: weir.v1.Calibration\n", out)));
+  }
+  ASSIGN_OR_RETURN(const std::string program, CalibratedProgram(job));
+  if (calibration.program() != program) {
+    return absl::InvalidArgumentError(absl::StrCat("--calibrate=", path, " was measured for another model (program ",
+                                                   calibration.program(), ", this job has ", program,
+                                                   "): give a file that does not exist, and it is measured"));
+  }
+  return calibration;
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> AnswerExplain(const Job& job, const std::string& format, int64_t sample, double link_gbit,
-                                          double link_us) {
+absl::StatusOr<std::string> AnswerExplain(const Job& job, const ExplainQuestion& question) {
+  const std::string& format = question.format;
+  const int64_t sample = question.sample;
   if (format != "text" && format != "json" && format != "html") {
     return absl::InvalidArgumentError(
         absl::StrCat("--format must be text, json or html with --print=explain, got '", format, "'"));
   }
   if (sample < 0) return absl::InvalidArgumentError(absl::StrCat("--sample must not be negative, got ", sample));
-  if (!(link_gbit > 0 && std::isfinite(link_gbit))) {
-    return absl::InvalidArgumentError(absl::StrCat("--link_gbit must be positive, got ", link_gbit));
+  ExplainOptions options;
+  if (question.link_gbit.has_value()) options.link.gbit = *question.link_gbit;
+  if (question.link_us.has_value()) options.link.us = *question.link_us;
+  if (!(options.link.gbit > 0 && std::isfinite(options.link.gbit))) {
+    return absl::InvalidArgumentError(absl::StrCat("--link_gbit must be positive, got ", options.link.gbit));
   }
-  if (!(link_us >= 0 && std::isfinite(link_us))) {
-    return absl::InvalidArgumentError(absl::StrCat("--link_us must not be negative, got ", link_us));
+  if (!(options.link.us >= 0 && std::isfinite(options.link.us))) {
+    return absl::InvalidArgumentError(absl::StrCat("--link_us must not be negative, got ", options.link.us));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer,
-                   Explainer::Create(job, {.gbit = link_gbit, .us = link_us}));
+  v1::Calibration calibration;
+  if (!question.calibrate.empty()) {
+    ASSIGN_OR_RETURN(calibration, CalibrationOf(job, question));
+    options.calibration = &calibration;
+    options.machines.one_machine = question.one_machine;
+    if (!question.one_machine || question.link_gbit.has_value() || question.link_us.has_value()) {
+      options.machines.link = options.link;
+    }
+  } else if (question.one_machine) {
+    return absl::InvalidArgumentError("--one_machine is for predictions: --calibrate=FILE");
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer, Explainer::Create(job, options));
   if (sample > 0) RETURN_IF_ERROR(Sample(job, sample, explainer.get()));
   ASSIGN_OR_RETURN(v1::Explanation explanation, explainer->Finish());
   for (const std::string& note : DeviceNotes(job, explainer->trainer().main)) explanation.add_note(note);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -34,9 +35,17 @@ ABSL_FLAG(std::string, format, "text",
           "text (one operator per line), textproto or json; with --print=explain text, json or html");
 ABSL_FLAG(int64_t, sample, 0,
           "--print=explain: read so many batches of the job's data and predict instead of bounding");
-ABSL_FLAG(double, link_gbit, 10,
-          "--print=explain, dense: ALL_REDUCE: bandwidth between two trainers in each direction, 10^9 bits a second");
-ABSL_FLAG(double, link_us, 50, "--print=explain, dense: ALL_REDUCE: microseconds until a message arrives");
+ABSL_FLAG(std::optional<double>, link_gbit, std::nullopt,
+          "--print=explain, for exchanges among trainers and with --calibrate: bandwidth of each process in each "
+          "direction, 10^9 bits a second; 10 if not given, or Unix-domain sockets with --one_machine");
+ABSL_FLAG(std::optional<double>, link_us, std::nullopt,
+          "--print=explain: microseconds until a message arrives; 50 if not given");
+ABSL_FLAG(std::string, calibrate, "",
+          "--print=explain: predict the time of a step from this file; if it does not exist, measure the job on this "
+          "machine for half a minute and write it");
+ABSL_FLAG(double, calibrate_seconds, 30, "--calibrate: about how long to measure");
+ABSL_FLAG(bool, one_machine, false,
+          "--calibrate: all processes share the cores of one machine; else each has a machine like this one");
 ABSL_FLAG(bool, verify, false,
           "run the unsplit program and all split ones side by side in this process, and compare every bit after each "
           "step; on "
@@ -64,6 +73,7 @@ constexpr char kUsage[] =
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
     "transpile --print=passes\n"
     "transpile --job=F --print=explain [--sample=N] [--format=text|json|html] [--link_gbit=G] [--link_us=U]\n"
+    "transpile --job=F --print=explain --calibrate=FILE [--one_machine] [--sample=N] [--link_gbit=G] [--link_us=U]\n"
     "transpile --job=F --verify [--steps=N]\n"
     "\n"
     "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints "
@@ -133,13 +143,21 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (absl::GetFlag(FLAGS_sample) > 0 && print != "explain") {
     return absl::InvalidArgumentError("--sample is for --print=explain");
   }
+  if (!absl::GetFlag(FLAGS_calibrate).empty() && print != "explain") {
+    return absl::InvalidArgumentError("--calibrate is for --print=explain");
+  }
   if (!trace.stop_after.empty()) {
     ASSIGN_OR_RETURN(const Programs programs, TranspileUntil(job, &trace));
     return FormatProgram(print == "startup" ? programs.startup : programs.main, format);
   }
   if (print == "explain") {
-    return AnswerExplain(job, format, absl::GetFlag(FLAGS_sample), absl::GetFlag(FLAGS_link_gbit),
-                         absl::GetFlag(FLAGS_link_us));
+    return AnswerExplain(job, {.format = format,
+                               .sample = absl::GetFlag(FLAGS_sample),
+                               .link_gbit = absl::GetFlag(FLAGS_link_gbit),
+                               .link_us = absl::GetFlag(FLAGS_link_us),
+                               .calibrate = absl::GetFlag(FLAGS_calibrate),
+                               .calibrate_seconds = absl::GetFlag(FLAGS_calibrate_seconds),
+                               .one_machine = absl::GetFlag(FLAGS_one_machine)});
   }
   if (print == "single") {
     ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));

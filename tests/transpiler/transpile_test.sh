@@ -34,6 +34,24 @@ done
 "$transpile" --job=$job $reduces --link_gbit=2.5 --link_us=7 | grep -q "on 2.5 Gbit/s and 7 us; a ring " ||
   fail "explain of all-reduce: no link"
 
+# A calibration is measured once; the next call reads it and prints the same prediction.
+explain_speed="$transpile --job=$job --print=explain --calibrate=$TEST_TMPDIR/calibration"
+$explain_speed --calibrate_seconds=1 > "$TEST_TMPDIR/a" 2> "$TEST_TMPDIR/err" ||
+  fail "--calibrate: $(cat "$TEST_TMPDIR/err")"
+grep -q "^predicted step .* examples/s: each process on a machine with .*, links of 10 Gbit/s and 50 us$" \
+  "$TEST_TMPDIR/a" || fail "--calibrate: $(grep predicted "$TEST_TMPDIR/a")"
+$explain_speed > "$TEST_TMPDIR/b" 2> "$TEST_TMPDIR/err" || fail "--calibrate again: $(cat "$TEST_TMPDIR/err")"
+[ -s "$TEST_TMPDIR/err" ] && fail "--calibrate again: $(cat "$TEST_TMPDIR/err")"
+cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR/b" || fail "--calibrate again: other bytes"
+$explain_speed --one_machine | grep -q "^predicted step .*: all processes on one machine .*, Unix-domain sockets$" ||
+  fail "--one_machine"
+$explain_speed --link_gbit=0.001 | grep -q "held up most by links of " || fail "--calibrate --link_gbit"
+$explain_speed | grep -q "^  .*: .*a step of .* instead of " || fail "--calibrate: other choices have no step time"
+$explain_speed --format=json | grep -q '"step_seconds": ' || fail "--calibrate, json"
+$explain_speed --format=html | grep -q "<h2>Predicted speed</h2>" || fail "--calibrate, html"
+$explain_speed --set train.device=CUDA | grep -q "^no step time is predicted: train.device: CUDA" ||
+  fail "--calibrate of a device"
+
 # The split programs against the unsplit one; the job has no data files, so batches are generated.
 "$transpile" --job=$job --verify --steps=3 > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err" ||
   fail "--verify: $(cat "$TEST_TMPDIR/err")"
@@ -103,6 +121,14 @@ expect_error "--format must be text, json or html with --print=explain, got 'tex
   --job=$job --print=explain --format=textproto
 expect_error "--link_gbit must be positive, got 0" --job=$job $reduces --link_gbit=0
 expect_error "--link_us must not be negative, got -1" --job=$job $reduces --link_us=-1
+expect_error "--one_machine is for predictions: --calibrate=FILE" --job=$job --print=explain --one_machine
+expect_error "--calibrate is for --print=explain" --job=$job --print=plan --calibrate="$TEST_TMPDIR/calibration"
+sed 's/^program: .*/program: "0123456789abcdef"/' "$TEST_TMPDIR/calibration" > "$TEST_TMPDIR/other"
+expect_error "was measured for another model (program 0123456789abcdef, this job has " \
+  --job=$job --print=explain --calibrate="$TEST_TMPDIR/other"
+sed 's/^crowding/crowdign/' "$TEST_TMPDIR/calibration" > "$TEST_TMPDIR/broken"
+expect_error "unknown field 'crowdign' (did you mean 'crowding'?)" \
+  --job=$job --print=explain --calibrate="$TEST_TMPDIR/broken"
 expect_error "--verify needs sync" --job=$job --verify --set distribute.sync=false
 expect_error "data.train" --job=$job --print=explain --sample=3
 expect_error "unknown flag --jobb (did you mean --job?)" --jobb=$job

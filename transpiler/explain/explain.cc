@@ -35,21 +35,33 @@ absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Link
   return std::make_unique<ClusterModel>(job.config, link, std::move(single), std::move(trainer));
 }
 
+// Adds what each process has and exchanges.
+void AddProcesses(const ClusterModel& model, v1::Explanation* e) {
+  for (v1::ExplainedServer& server : model.Servers()) *e->add_server() = std::move(server);
+  for (v1::ExplainedTrainer& trainer : model.Trainers()) *e->add_trainer() = std::move(trainer);
+  if (const FlowSum norms = model.Norms(); norms.messages > 0) *e->mutable_norms() = ToProto(norms);
+  if (std::optional<v1::AllReduced> all = model.AllReduces(); all.has_value()) {
+    *e->mutable_all_reduced() = *std::move(all);
+  }
+}
+
 // Figures by which two choices are compared.
 struct Figures {
   v1::Balance balance;
   double messages = 0;
   int64_t most_bytes = 0;
   int64_t memory = 0;
+  double step_seconds = 0;  // 0: not predicted
 };
 
 Figures FiguresOf(const ClusterModel& model) {
+  v1::Explanation e;
+  AddProcesses(model, &e);
   Figures figures;
-  const std::vector<v1::ExplainedServer> servers = model.Servers();
-  figures.balance = model.BalanceOf(servers);
-  for (const v1::ExplainedServer& server : servers)
+  figures.balance = model.BalanceOf({e.server().begin(), e.server().end()});
+  for (const v1::ExplainedServer& server : e.server())
     figures.most_bytes = std::max(figures.most_bytes, server.bytes_at_rest());
-  for (const v1::ExplainedTrainer& trainer : model.Trainers()) {
+  for (const v1::ExplainedTrainer& trainer : e.trainer()) {
     figures.messages = std::max(figures.messages, trainer.step().total().messages());
     figures.memory = std::max(figures.memory, trainer.memory().total());
   }
@@ -80,6 +92,10 @@ std::string Comparison(const std::string& what, const Figures& other, const Figu
   if (HumanBytes(static_cast<double>(other.memory)) != HumanBytes(static_cast<double>(now.memory))) {
     parts.push_back(absl::StrCat("trainer ", HumanBytes(static_cast<double>(other.memory)), " instead of ",
                                  HumanBytes(static_cast<double>(now.memory))));
+  }
+  if (other.step_seconds > 0 && std::abs(other.step_seconds / now.step_seconds - 1) >= 0.01) {
+    parts.push_back(
+        absl::StrCat("a step of ", HumanSeconds(other.step_seconds), " instead of ", HumanSeconds(now.step_seconds)));
   }
   if (parts.empty()) return "";
   std::string text = absl::StrCat(what, ": ");
@@ -144,11 +160,11 @@ v1::DrawnProgram Draw(const v1::ProgramDesc& program, int64_t batch) {
 
 class ExplainerImpl : public Explainer {
  public:
-  ExplainerImpl(const Job& job, const Link& link) : job_(job), link_(link) {}
+  ExplainerImpl(const Job& job, const ExplainOptions& options) : job_(job), options_(options) {}
 
   absl::Status Init() {
     ASSIGN_OR_RETURN(unplaced_, BuildSingleMachine(job_));
-    ASSIGN_OR_RETURN(model_, ModelOf(job_, link_, unplaced_));
+    ASSIGN_OR_RETURN(model_, ModelOf(job_, options_.link, unplaced_));
     return absl::OkStatus();
   }
 
@@ -184,18 +200,15 @@ class ExplainerImpl : public Explainer {
     e.set_batch_size(plan.batch_size());
     e.set_sampled_steps(sampled);
     e.set_at_most(sampled == 0 && !model_->traffic().targets().empty());
-    const std::vector<v1::ExplainedServer> servers = model_->Servers();
-    for (const v1::ExplainedServer& server : servers) *e.add_server() = server;
-    for (v1::ExplainedTrainer& trainer : model_->Trainers()) *e.add_trainer() = std::move(trainer);
+    AddProcesses(*model_, &e);
     AddTables(&e);
     AddRowFetch(&e);
-    *e.mutable_balance() = model_->BalanceOf(servers);
-    if (const FlowSum norms = model_->Norms(); norms.messages > 0) *e.mutable_norms() = ToProto(norms);
-    if (std::optional<v1::AllReduced> all = model_->AllReduces(); all.has_value()) {
-      *e.mutable_all_reduced() = *std::move(all);
+    *e.mutable_balance() = model_->BalanceOf({e.server().begin(), e.server().end()});
+    if (options_.calibration != nullptr) {
+      ASSIGN_OR_RETURN(*e.mutable_speed(), SpeedOf(job_, *model_));
     }
     AddNotes(&e);
-    AddAlternatives(&e);
+    if (options_.alternatives) AddAlternatives(&e);
     RETURN_IF_ERROR(AddPrograms(&e));
     return e;
   }
@@ -294,12 +307,39 @@ class ExplainerImpl : public Explainer {
     }
   }
 
-  // Computes the figures of a job on the kept steps, or upper bounds if there are none.
-  absl::StatusOr<Figures> FiguresWith(const Job& job) const {
-    ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, link_, unplaced_));
+  // Predicts the step of a job. `model`: of that job, with the steps added.
+  absl::StatusOr<v1::SpeedPrediction> SpeedOf(const Job& job, const ClusterModel& model) const {
+    v1::Explanation processes;
+    const bool servers_work = !model.AllReduces().has_value() || model.plan().tables_size() > 0;
+    if (model.plan().servers_in_trainers() && servers_work) {
+      // Calls of a trainer to its own server are no traffic, but they are work.
+      Job apart = job;
+      apart.config.mutable_distribute()->set_servers(model.plan().trainers());
+      ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> of_apart, ModelOf(apart, options_.link, unplaced_));
+      AddKept(of_apart.get());
+      AddProcesses(*of_apart, &processes);
+    } else {
+      AddProcesses(model, &processes);
+    }
+    return PredictSpeed(*options_.calibration, options_.machines, job.config, model.plan(), processes);
+  }
+
+  // Adds the kept steps, or one of upper bounds if there are none.
+  void AddKept(ClusterModel* model) const {
     for (const StepInput& step : kept_) model->AddStep(&step);
     if (kept_.empty()) model->AddStep(nullptr);
-    return FiguresOf(*model);
+  }
+
+  // Computes the figures of a job on the kept steps, or upper bounds if there are none.
+  absl::StatusOr<Figures> FiguresWith(const Job& job) const {
+    ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, options_.link, unplaced_));
+    AddKept(model.get());
+    Figures figures = FiguresOf(*model);
+    if (options_.calibration != nullptr) {
+      ASSIGN_OR_RETURN(const v1::SpeedPrediction speed, SpeedOf(job, *model));
+      figures.step_seconds = speed.step_seconds();
+    }
+    return figures;
   }
 
   void AddAlternatives(v1::Explanation* e) const {
@@ -319,6 +359,7 @@ class ExplainerImpl : public Explainer {
       to->set_messages(figures->messages);
       to->set_most_bytes(figures->most_bytes);
       to->set_trainer_memory(figures->memory);
+      if (figures->step_seconds > 0) to->set_step_seconds(figures->step_seconds);
       to->set_text(text);
     }
   }
@@ -339,7 +380,7 @@ class ExplainerImpl : public Explainer {
   }
 
   const Job job_;
-  const Link link_;
+  const ExplainOptions options_;
   Programs unplaced_;
   std::unique_ptr<ClusterModel> model_;
   std::vector<StepInput> kept_;
@@ -348,8 +389,8 @@ class ExplainerImpl : public Explainer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Explainer>> Explainer::Create(const Job& job, const Link& link) {
-  auto explainer = std::make_unique<ExplainerImpl>(job, link);
+absl::StatusOr<std::unique_ptr<Explainer>> Explainer::Create(const Job& job, const ExplainOptions& options) {
+  auto explainer = std::make_unique<ExplainerImpl>(job, options);
   RETURN_IF_ERROR(explainer->Init());
   return std::unique_ptr<Explainer>(std::move(explainer));
 }

@@ -7,20 +7,32 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "proto/calibration.pb.h"
 #include "proto/explain.pb.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/explain/all_reduce_traffic.h"
+#include "transpiler/explain/speed_model.h"
 #include "transpiler/explain/traffic.h"
 
 namespace weir {
 
 struct Job;
 
+struct ExplainOptions {
+  // For the times of exchanges among trainers.
+  Link link = {};
+  // Borrowed for the explainer's life. Not null: step times are predicted, for processes on `machines`.
+  const v1::Calibration* calibration = nullptr;
+  Machines machines = {};
+  // False: the job is not compared with other choices, which takes most of the time.
+  bool alternatives = true;
+};
+
 // Not thread-safe.
 class Explainer {
  public:
-  // Transpiles the job. Errors are those of Transpile. `link`: for the times of exchanges among trainers.
-  static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job, const Link& link = {});
+  // Transpiles the job. Errors are those of Transpile.
+  static absl::StatusOr<std::unique_ptr<Explainer>> Create(const Job& job, const ExplainOptions& options = {});
   virtual ~Explainer() = default;
 
   // Adds one step of the job's data, all lanes, with as many batches as train.accumulate_steps says. Traffic becomes

@@ -352,6 +352,27 @@ std::string AllReduced(const v1::Explanation& e) {
   return text;
 }
 
+std::string Speed(const v1::SpeedPrediction& speed) {
+  if (speed.has_refusal()) return absl::StrCat("<p>No step time is predicted: ", speed.refusal(), ".</p>\n");
+  std::string text = absl::StrCat(
+      "<h2>Predicted speed</h2>\n<p><b>", HumanSeconds(speed.step_seconds()), "</b> a step, <b>",
+      HumanCount(speed.examples_per_second()), "</b> examples/s, held up most by ", speed.bottleneck(), ". ",
+      speed.one_machine() ? "All processes on one machine" : "Each process on a machine", " with ", speed.cores(),
+      speed.cores() == 1 ? " core of " : " cores of ", speed.processor(),
+      speed.has_link_gbit() ? absl::StrFormat(", links of %g Gbit/s and %g us", speed.link_gbit(), speed.link_us())
+                            : ", Unix-domain sockets",
+      ".</p>\n<table>\n",
+      Cells({"phase", "together", "trainer", "server", "trainer's link", "server's link", "machine", "waits"}, "th"));
+  const auto cell = [](double seconds) { return seconds > 0 ? HumanSeconds(seconds) : std::string(); };
+  for (const v1::SpeedPhase& phase : speed.phase()) {
+    text +=
+        Cells({phase.name(), cell(phase.seconds()), cell(phase.trainer()), cell(phase.server()),
+               cell(phase.trainer_link()), cell(phase.server_link()), cell(phase.machine()), cell(phase.round_trips())},
+              "td");
+  }
+  return text + "</table>\n";
+}
+
 std::string Tables(const v1::Explanation& e) {
   if (e.table_size() + e.row_fetch_size() == 0) return "";
   std::string text = "<h2>Tables</h2>\n<table>\n" +
@@ -370,12 +391,17 @@ std::string Tables(const v1::Explanation& e) {
   return text + "</table>\n";
 }
 
+// step_seconds 0: not predicted.
 std::string Choice(const std::string& change, const v1::Balance& balance, double messages, int64_t most_bytes,
-                   int64_t trainer_memory) {
-  return Cells(
-      {change, absl::StrFormat("%.2f", balance.bytes()), absl::StrFormat("%.2f", balance.load()), HumanCount(messages),
-       HumanBytes(static_cast<double>(most_bytes)), HumanBytes(static_cast<double>(trainer_memory))},
-      "td");
+                   int64_t trainer_memory, double step_seconds) {
+  std::vector<std::string> cells = {change,
+                                    absl::StrFormat("%.2f", balance.bytes()),
+                                    absl::StrFormat("%.2f", balance.load()),
+                                    HumanCount(messages),
+                                    HumanBytes(static_cast<double>(most_bytes)),
+                                    HumanBytes(static_cast<double>(trainer_memory))};
+  if (step_seconds > 0) cells.push_back(HumanSeconds(step_seconds));
+  return Cells(cells, "td");
 }
 
 std::string Choices(const v1::Explanation& e) {
@@ -387,11 +413,12 @@ std::string Choices(const v1::Explanation& e) {
     messages = std::max(messages, trainer.step().total().messages());
     memory = std::max(memory, trainer.memory().total());
   }
-  std::string text = "<h2>Other choices</h2>\n<table>\n" +
-                     Cells({"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"}, "th") +
-                     Choice("this job", e.balance(), messages, most_bytes, memory);
+  std::vector<std::string> title = {"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"};
+  if (e.speed().step_seconds() > 0) title.push_back("step");
+  std::string text = "<h2>Other choices</h2>\n<table>\n" + Cells(title, "th") +
+                     Choice("this job", e.balance(), messages, most_bytes, memory, e.speed().step_seconds());
   for (const v1::Alternative& a : e.alternative()) {
-    text += Choice(a.change(), a.balance(), a.messages(), a.most_bytes(), a.trainer_memory());
+    text += Choice(a.change(), a.balance(), a.messages(), a.most_bytes(), a.trainer_memory(), a.step_seconds());
   }
   return text + "</table>\n";
 }
@@ -414,7 +441,8 @@ std::string ExplanationHtml(const v1::Explanation& e) {
       absl::StrFormat(
           "<p>Max over mean of the servers: <b>%.2f</b> by bytes at rest, <b>%.2f</b> by load of a step.</p>\n",
           e.balance().bytes(), e.balance().load()),
-      Servers(e), AllReduced(e), Trainers(e), Tables(e), Choices(e), DrawnPrograms(e), "</body>\n</html>\n");
+      e.has_speed() ? Speed(e.speed()) : "", Servers(e), AllReduced(e), Trainers(e), Tables(e), Choices(e),
+      DrawnPrograms(e), "</body>\n</html>\n");
 }
 
 }  // namespace weir

@@ -220,6 +220,28 @@ std::string TrainersText(const v1::Explanation& e, const char* most) {
   return text;
 }
 
+std::string SpeedText(const v1::SpeedPrediction& speed) {
+  const std::string where = absl::StrCat(
+      speed.one_machine() ? "all processes on one machine" : "each process on a machine", " with ", speed.cores(),
+      speed.cores() == 1 ? " core of " : " cores of ", speed.processor(),
+      speed.has_link_gbit() ? absl::StrFormat(", links of %g Gbit/s and %g us", speed.link_gbit(), speed.link_us())
+                            : ", Unix-domain sockets");
+  if (speed.has_refusal()) return absl::StrCat("no step time is predicted: ", speed.refusal(), "\n\n");
+  std::string text = absl::StrCat("predicted step ", HumanSeconds(speed.step_seconds()), ", ",
+                                  HumanCount(speed.examples_per_second()), " examples/s: ", where, "\n");
+  absl::StrAppendFormat(&text, "    %-18s %9s %9s %9s %13s %12s %9s %9s\n", "", "together", "trainer", "server",
+                        "trainer link", "server link", "machine", "waits");
+  const auto cell = [](double seconds) { return seconds > 0 ? HumanSeconds(seconds) : std::string("-"); };
+  for (const v1::SpeedPhase& phase : speed.phase()) {
+    absl::StrAppendFormat(&text, "    %-18s %9s %9s %9s %13s %12s %9s %9s\n", phase.name(), cell(phase.seconds()),
+                          cell(phase.trainer()), cell(phase.server()), cell(phase.trainer_link()),
+                          cell(phase.server_link()), cell(phase.machine()), cell(phase.round_trips()));
+  }
+  absl::StrAppend(&text, "    held up most by ", speed.bottleneck(), "; ", HumanSeconds(speed.processor_seconds()),
+                  " of processor time a step, of all processes\n\n");
+  return text;
+}
+
 }  // namespace
 
 std::string BucketParameters(const v1::ExplainedBucket& bucket) {
@@ -245,6 +267,7 @@ std::string ExplanationText(const v1::Explanation& e) {
         "the same; --sample=N reads N batches and predicts\n");
   }
   text += "\n";
+  if (e.has_speed()) text += SpeedText(e.speed());
   for (const v1::ExplainedServer& server : e.server()) text += ServerText(server, e, most) + "\n";
   if (e.has_all_reduced()) text += AllReducedText(e.all_reduced(), most) + "\n";
   text += TrainersText(e, most);

@@ -177,7 +177,7 @@ TEST(ExplainTest, WhatTrainersAddAmongThemselvesByHand) {
 
 TEST(ExplainTest, TheTrainerThatSendsMostIsNamed) {
   const Job job = JobOf(kDense, {"distribute.dense=ALL_REDUCE", "distribute.trainers=3", "train.lanes=8"});
-  const auto explainer = Explainer::Create(job, {.gbit = 1, .us = 0});
+  const auto explainer = Explainer::Create(job, {.link = {.gbit = 1, .us = 0}});
   ASSERT_TRUE(explainer.ok()) << explainer.status();
   const auto e = (*explainer)->Finish();
   ASSERT_TRUE(e.ok()) << e.status();

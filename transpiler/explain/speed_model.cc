@@ -1,0 +1,401 @@
+#include "transpiler/explain/speed_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/runtime/lane_tree.h"
+
+namespace weir {
+namespace {
+
+constexpr double kNs = 1e-9;
+constexpr char kCompute[] = "compute";
+// Bytes on a link for a byte of a message: headers of HTTP/2, TCP, IP and Ethernet in packets of 1,500 bytes.
+constexpr double kHeaders = 1.05;
+
+// Work of one process in a phase.
+struct Work {
+  double cpu = 0;      // seconds of processor time
+  double seconds = 0;  // by the clock, on as many threads as work on it, were the process alone
+  double out = 0;      // bytes
+  double in = 0;
+};
+
+// One phase: the busiest trainer, the busiest server, and all processes together.
+struct Phase {
+  std::string name;
+  Work trainer, server;
+  double all_cpu = 0;
+  double pieces = 1;
+  double round_trips = 0;
+  // Trainers that have ended this phase begin the next one, which needs the servers' links the other way.
+  bool runs_into_next = false;
+};
+
+Work Busiest(const Work& a, const Work& b) {
+  return {.cpu = std::max(a.cpu, b.cpu),
+          .seconds = std::max(a.seconds, b.seconds),
+          .out = std::max(a.out, b.out),
+          .in = std::max(a.in, b.in)};
+}
+
+// Resources that may hold up a step, as SpeedPrediction.bottleneck names them.
+enum Resource { kTrainers, kServers, kTrainerLinks, kServerLinks, kMachine, kRoundTrips, kResources };
+constexpr std::array<const char*, kResources> kResourceNames = {"trainers' processors", "servers' processors",
+                                                                "links of trainers",    "links of servers",
+                                                                "the machine's cores",  "round trips"};
+
+class Model {
+ public:
+  Model(const v1::Calibration& c, const Machines& machines, const v1::JobConfig& job, const v1::Plan& plan,
+        const v1::Explanation& explained)
+      : c_(c),
+        wire_(machines.link.has_value() ? c.tcp() : c.unix_socket()),
+        machines_(machines),
+        job_(job),
+        plan_(plan),
+        e_(explained),
+        cores_(std::max(1, c.cores())),
+        trainers_(std::max(1, plan.trainers())),
+        threads_(Threads()),
+        away_(inside() ? 1 - 1.0 / trainers_ : 1) {}
+
+  v1::SpeedPrediction Predict() {
+    v1::SpeedPrediction p;
+    p.set_processor(c_.processor());
+    p.set_cores(cores_);
+    p.set_one_machine(machines_.one_machine);
+    if (machines_.link.has_value()) {
+      p.set_link_gbit(machines_.link->gbit);
+      p.set_link_us(machines_.link->us);
+    }
+    if (const std::string refusal = Refusal(); !refusal.empty()) {
+      p.set_refusal(refusal);
+      return p;
+    }
+    double step = 0;
+    std::array<double, kResources> held_up = {}, busy = {};
+    const std::vector<Phase> phases = Phases();
+    for (const Phase& phase : phases) {
+      v1::SpeedPhase* to = p.add_phase();
+      std::array<double, kResources> stages = Stages(phase);
+      for (size_t r = 0; r < kResources; ++r) busy[r] += stages[r];
+      if (!plan_.sync()) {
+        // Servers need not work for all trainers at once.
+        stages[kServers] /= trainers_;
+        stages[kServerLinks] /= trainers_;
+        stages[kMachine] = 0;
+      }
+      Fill(phase, stages, to);
+      step += to->seconds();
+      const size_t longest = static_cast<size_t>(std::max_element(stages.begin(), stages.end()) - stages.begin());
+      held_up[longest] += to->seconds() - stages[kRoundTrips];
+      held_up[kRoundTrips] += stages[kRoundTrips];
+      p.set_processor_seconds(p.processor_seconds() + phase.all_cpu);
+    }
+    const Phase reading = Reading(phases, step);
+    p.set_processor_seconds(p.processor_seconds() + reading.all_cpu);
+    if (reading.trainer.seconds > 0) {
+      v1::SpeedPhase* to = p.add_phase();
+      to->set_name(reading.name);
+      to->set_trainer(reading.trainer.seconds);
+      to->set_seconds(reading.trainer.seconds);
+      step += reading.trainer.seconds;
+      held_up[machines_.one_machine ? kMachine : kTrainers] += reading.trainer.seconds;
+    }
+    if (!plan_.sync()) {
+      // The busiest resource takes a step of every trainer.
+      for (const Resource r : {kServers, kServerLinks, kMachine}) {
+        if (busy[r] <= step) continue;
+        step = held_up[r] = busy[r];
+      }
+    }
+    p.set_step_seconds(step);
+    double examples = 0;
+    for (const v1::ExplainedTrainer& t : e_.trainer()) {
+      examples += static_cast<double>(t.count()) * t.lanes() * static_cast<double>(t.lane_batch()) * Batches();
+    }
+    p.set_examples_per_second(plan_.sync() ? static_cast<double>(plan_.batch_size()) * Batches() / step
+                                           : examples / step);
+    p.set_bottleneck(
+        kResourceNames[static_cast<size_t>(std::max_element(held_up.begin(), held_up.end()) - held_up.begin())]);
+    return p;
+  }
+
+ private:
+  double Batches() const { return std::max(1, job_.train().accumulate_steps()); }
+  bool inside() const { return plan_.servers_in_trainers(); }
+
+  // Computing threads of a trainer.
+  int Threads() const {
+    if (job_.train().threads() > 0) return job_.train().threads();
+    return machines_.one_machine ? std::max(1, cores_ / trainers_) : cores_;
+  }
+
+  std::string Refusal() const {
+    const v1::Distribute& d = job_.distribute();
+    if (job_.train().device() == v1::Train::CUDA) return "train.device: CUDA; the calibration is of processors";
+    if (d.has_geo()) return "distribute.geo: exchanges pass beside the steps";
+    if (d.has_local_sgd()) return "distribute.local_sgd: averages come every few steps";
+    if (d.has_half_async()) return "distribute.half_async: threads of a trainer send by themselves";
+    if (d.async_tables()) return "distribute.async_tables: rows are pushed and updated without waiting";
+    return "";
+  }
+
+  // Work that all cores of a machine share takes longer than work on one.
+  double Crowding() const { return threads_ > 1 || machines_.one_machine ? std::max(1.0, c_.crowding()) : 1; }
+
+  // Processor time of one end for messages and bytes, in seconds.
+  double WireCpu(const v1::Flow& flow) const {
+    return kNs * 0.5 * (wire_.message_ns() * flow.messages() + wire_.byte_ns() * (flow.bytes_out() + flow.bytes_in()));
+  }
+  // Threads of gRPC that serve a process.
+  double ServingThreads() const { return std::min<double>(cores_, std::clamp(cores_ / 2, 2, 16)); }
+
+  // Moving and updating of values takes longer than its parts alone.
+  double Moving() const { return Crowding() * std::max(1.0, c_.moving()); }
+
+  // Work of moving values: `packing` seconds, and the messages. One thread does most of both.
+  Work TrainerMoves(double packing, const v1::Flow& flow, double away) const {
+    const double cpu = Moving() * (packing + away * WireCpu(flow));
+    return {.cpu = cpu, .seconds = cpu, .out = away * flow.bytes_out(), .in = away * flow.bytes_in()};
+  }
+  Work ServerMoves(double work, const v1::Flow& flow) const {
+    const double cpu = Moving() * (work + away_ * WireCpu(flow));
+    // A server sends what a trainer receives.
+    return {
+        .cpu = cpu, .seconds = cpu / ServingThreads(), .out = away_ * flow.bytes_in(), .in = away_ * flow.bytes_out()};
+  }
+
+  // Adds the work of every trainer and server in the flow `of` to a phase.
+  template <class Of, class TrainerPacking, class ServerWork>
+  Phase Moves(const char* name, const Of& of, const TrainerPacking& packing, const ServerWork& work) const {
+    Phase phase{.name = name};
+    for (const v1::ExplainedTrainer& t : e_.trainer()) {
+      const v1::Flow& flow = of(t.step());
+      const Work one = TrainerMoves(packing(t), flow, away_);
+      phase.trainer = Busiest(phase.trainer, one);
+      phase.all_cpu += t.count() * one.cpu;
+      phase.pieces = std::max(phase.pieces, flow.messages() / std::max(1, plan_.servers()));
+    }
+    for (const v1::ExplainedServer& s : e_.server()) {
+      const Work one = ServerMoves(work(s), of(s.step()));
+      phase.server = Busiest(phase.server, one);
+      phase.all_cpu += one.cpu;
+    }
+    return phase;
+  }
+
+  double LaneSeconds(const v1::ExplainedTrainer& t) const {
+    return Crowding() * kNs *
+           (c_.trainer().lane_ns() + c_.trainer().example_ns() * static_cast<double>(t.lane_batch()));
+  }
+
+  Phase Compute() const {
+    Phase phase{.name = kCompute};
+    for (const v1::ExplainedTrainer& t : e_.trainer()) {
+      const double lane = LaneSeconds(t) * Batches();
+      const double rounds = std::ceil(static_cast<double>(t.lanes()) / threads_);
+      const Work one{.cpu = t.lanes() * lane,
+                     .seconds = std::max(rounds, t.lanes() / static_cast<double>(cores_)) * lane};
+      phase.trainer = Busiest(phase.trainer, one);
+      phase.all_cpu += t.count() * one.cpu;
+    }
+    return phase;
+  }
+
+  // Processor time of reading the batches of one trainer.
+  double ReadingSeconds(const v1::ExplainedTrainer& t) const {
+    return Crowding() * kNs * c_.trainer().read_ns() * Batches() * t.lanes() * static_cast<double>(t.lane_batch());
+  }
+
+  // Threads that read fill what the phases leave of the cores; returns what does not fit.
+  Phase Reading(const std::vector<Phase>& phases, double step) const {
+    Phase reading{.name = "reading"};
+    for (const v1::ExplainedTrainer& t : e_.trainer()) {
+      const double cpu = ReadingSeconds(t);
+      reading.trainer.cpu = std::max(reading.trainer.cpu, cpu);
+      reading.all_cpu += t.count() * cpu;
+    }
+    double busy = machines_.one_machine ? reading.all_cpu : reading.trainer.cpu;
+    for (const Phase& phase : phases) busy += machines_.one_machine ? phase.all_cpu : phase.trainer.cpu;
+    reading.trainer.seconds = std::max(0.0, busy / cores_ - step);
+    return reading;
+  }
+
+  // Nodes of the lane tree that all trainers push: as many gradients of each block arrive at its server.
+  double PushedNodes() const {
+    size_t nodes = 0;
+    for (int t = 0; t < trainers_; ++t) nodes += AlignedNodes(LanesOfTrainer(plan_.lanes(), trainers_, t)).size();
+    return static_cast<double>(nodes);
+  }
+
+  // Updates of the dense blocks and rows of one owner.
+  double UpdateSeconds(const v1::ExplainedServer& s, double pushed_rows) const {
+    double dense = 0;
+    for (const v1::ExplainedBlock& block : s.block()) {
+      if (!block.sparse_gradient()) dense += static_cast<double>(block.bytes());
+    }
+    const v1::ServerCosts& costs = c_.server();
+    return Moving() * kNs *
+           (costs.merge_row_ns() * pushed_rows + costs.update_row_ns() * s.rows_updated() +
+            (costs.merge_byte_ns() * PushedNodes() + costs.update_byte_ns()) * dense);
+  }
+
+  Phase Updates() const {
+    Phase phase{.name = "update"};
+    for (const v1::ExplainedServer& s : e_.server()) {
+      const double cpu = UpdateSeconds(s, s.step().push().rows());
+      phase.server = Busiest(phase.server, {.cpu = cpu, .seconds = cpu / cores_});
+      phase.all_cpu += cpu;
+    }
+    if (e_.has_all_reduced()) {
+      // Each trainer updates its copy, or its share of it.
+      const double all = UpdateSeconds(e_.all_reduced().replica(), 0);
+      const double own = e_.all_reduced().share_size() > 0 ? all / trainers_ : all;
+      phase.trainer = Busiest(phase.trainer, {.cpu = own, .seconds = own / threads_});
+      phase.all_cpu += trainers_ * own;
+    }
+    return phase;
+  }
+
+  // Exchange of gradients among trainers. It begins while the last lanes run backward.
+  Phase Exchange() const {
+    Phase phase{.name = "exchange"};
+    for (const v1::ExplainedTrainer& t : e_.trainer()) {
+      const v1::Flow& flow = t.exchange().total();
+      const Work one = TrainerMoves(kNs * c_.trainer().push_lane_ns() * t.lanes(), flow, 1);
+      phase.trainer = Busiest(phase.trainer, one);
+      phase.all_cpu += t.count() * one.cpu;
+      phase.pieces = std::max(phase.pieces, flow.messages() / std::max(1, trainers_ - 1));
+    }
+    phase.round_trips = 1;
+    return phase;
+  }
+
+  std::vector<Phase> Phases() const {
+    const v1::TrainerCosts& trainer = c_.trainer();
+    const v1::ServerCosts& server = c_.server();
+    std::vector<Phase> phases;
+    Phase rows = Moves(
+        "rows", [](const v1::Flows& f) -> const v1::Flow& { return f.pull_rows(); },
+        [&](const v1::ExplainedTrainer& t) { return kNs * trainer.row_ns() * t.step().pull_rows().rows(); },
+        [&](const v1::ExplainedServer& s) { return kNs * server.row_ns() * s.step().pull_rows().rows(); });
+    const bool pulls_rows = rows.pieces > 1 || rows.trainer.cpu > 0 || rows.trainer.in > 0;
+    rows.round_trips = rows.trainer.in > 0 ? Batches() : 0;
+    rows.runs_into_next = plan_.sync() && !inside();
+    Phase compute = Compute();
+    if (job_.distribute().prefetch_rows()) {
+      // Rows come while the batch before is computed.
+      rows.name = "rows and compute";
+      rows.trainer.cpu += compute.trainer.cpu;
+      rows.trainer.seconds += compute.trainer.seconds;
+      rows.all_cpu += compute.all_cpu;
+      rows.round_trips = 0;
+      rows.pieces = kManyPieces;
+      phases.push_back(rows);
+    } else {
+      if (pulls_rows) phases.push_back(rows);
+      phases.push_back(compute);
+    }
+    if (e_.has_all_reduced() && trainers_ > 1) phases.push_back(Exchange());
+    Phase push = Moves(
+        "push", [](const v1::Flows& f) -> const v1::Flow& { return f.push(); },
+        [&](const v1::ExplainedTrainer& t) {
+          // In an exchange the lanes have been added up already.
+          const double lanes = e_.has_all_reduced() ? 0 : trainer.push_lane_ns() * t.lanes();
+          return kNs * (lanes + trainer.push_byte_ns() * t.step().push().bytes_out());
+        },
+        [&](const v1::ExplainedServer& s) { return kNs * server.push_byte_ns() * s.step().push().bytes_out(); });
+    // A step with norms waits until its pushes have been taken, and for each round of norms.
+    push.round_trips = e_.has_norms() ? 1 + e_.norms().messages() / std::max(1, plan_.servers()) : 0;
+    if (push.trainer.cpu > 0 || push.trainer.out > 0) phases.push_back(push);
+    Phase updates = Updates();
+    updates.round_trips = push.trainer.out > 0 ? 1 : 0;
+    phases.push_back(updates);
+    const Phase blocks = Moves(
+        "parameters", [](const v1::Flows& f) -> const v1::Flow& { return f.pull_blocks(); },
+        [&](const v1::ExplainedTrainer& t) {
+          return kNs * trainer.block_byte_ns() * t.step().pull_blocks().bytes_in();
+        },
+        [&](const v1::ExplainedServer& s) { return kNs * server.block_byte_ns() * s.step().pull_blocks().bytes_in(); });
+    if (blocks.trainer.cpu > 0 || blocks.trainer.in > 0) phases.push_back(blocks);
+    return phases;
+  }
+
+  double LinkSeconds(const Work& work) const {
+    if (!machines_.link.has_value()) return 0;
+    return kHeaders * 8 * std::max(work.out, work.in) / (machines_.link->gbit * 1e9);
+  }
+
+  std::array<double, kResources> Stages(const Phase& phase) const {
+    std::array<double, kResources> stages = {};
+    // Servers inside trainers do their work on the trainers' cores and links.
+    const Work server = inside() ? Work{} : phase.server;
+    Work trainer = phase.trainer;
+    if (inside()) {
+      trainer.seconds += phase.server.seconds;
+      trainer.out += phase.server.out;
+      trainer.in += phase.server.in;
+    }
+    stages[kTrainers] = trainer.seconds;
+    stages[kServers] = server.seconds;
+    stages[kTrainerLinks] = LinkSeconds(trainer);
+    stages[kServerLinks] = LinkSeconds(server);
+    // Where the servers' links are slower than those of the trainers, some trainers have their values before others:
+    // the mean of the first and the last counts.
+    if (phase.runs_into_next && stages[kServerLinks] > stages[kTrainerLinks]) {
+      stages[kServerLinks] = (stages[kServerLinks] + stages[kTrainerLinks]) / 2;
+    }
+    if (machines_.one_machine) stages[kMachine] = phase.all_cpu / cores_;
+    const double link_us = machines_.link.has_value() ? machines_.link->us : 0;
+    stages[kRoundTrips] = phase.round_trips * (2e-6 * link_us + kNs * wire_.round_trip_ns());
+    return stages;
+  }
+
+  void Fill(const Phase& phase, const std::array<double, kResources>& stages, v1::SpeedPhase* to) const {
+    to->set_name(phase.name);
+    to->set_trainer(stages[kTrainers]);
+    to->set_server(stages[kServers]);
+    to->set_trainer_link(stages[kTrainerLinks]);
+    to->set_server_link(stages[kServerLinks]);
+    to->set_machine(stages[kMachine]);
+    to->set_round_trips(stages[kRoundTrips]);
+    const auto flow = [&](double link) {
+      const double longest = std::max({stages[kTrainers], stages[kServers], link});
+      return longest + (stages[kTrainers] + stages[kServers] + link - longest) / phase.pieces;
+    };
+    double seconds = flow(std::max(stages[kTrainerLinks], stages[kServerLinks]));
+    if (machines_.one_machine) {
+      // Work that waits for other work leaves cores idle. Graham's bound for a greedy schedule: all work on all cores,
+      // and of the longest chain what is not in it. Lanes are many and independent.
+      const double chain = phase.name == kCompute ? 0 : (1 - 1.0 / cores_) * flow(0);
+      seconds = std::max(seconds, stages[kMachine] + chain);
+    }
+    to->set_seconds(seconds + stages[kRoundTrips]);
+  }
+
+  static constexpr double kManyPieces = 1e9;
+
+  const v1::Calibration& c_;
+  const v1::WireCosts& wire_;
+  const Machines& machines_;
+  const v1::JobConfig& job_;
+  const v1::Plan& plan_;
+  const v1::Explanation& e_;
+  const int cores_, trainers_, threads_;
+  const double away_;  // part of what passes between trainers and servers that leaves its process
+};
+
+}  // namespace
+
+v1::SpeedPrediction PredictSpeed(const v1::Calibration& calibration, const Machines& machines, const v1::JobConfig& job,
+                                 const v1::Plan& plan, const v1::Explanation& explained) {
+  return Model(calibration, machines, job, plan, explained).Predict();
+}
+
+}  // namespace weir

@@ -1,0 +1,22 @@
+// gRPC inside this process, for calibrations: trainers and servers of one process, with the network between them. For
+// job_questions_main.cc; the rooms below do not know the network.
+#ifndef WEIR_TRANSPILER_LOOPBACK_H_
+#define WEIR_TRANSPILER_LOOPBACK_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "pserver/embedded/in_process.h"
+#include "pserver/protocol/transport.h"
+
+namespace weir {
+
+// Returns a transport to `servers`, which are borrowed, over Unix-domain sockets or, where the machine has none, TCP.
+absl::StatusOr<std::unique_ptr<Transport>> LoopbackTo(InProcessServers* servers);
+
+// Returns a transport to one server that answers every Deliver with an empty message, over a Unix-domain socket or TCP.
+absl::StatusOr<std::unique_ptr<Transport>> LoopbackEcho(bool unix_socket);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_LOOPBACK_H_
