@@ -29,6 +29,10 @@ constexpr char kRest[] = "the rest";
 constexpr std::string_view kAmongThreads = "weir-coll-";
 constexpr char kReduceScatter[] = "reduce-scatter", kOthersBegin[] = "others begin";
 
+// Thread that pulls rows ahead of their step, what it runs, and the wait of a step for it (trainer/rounds.cc).
+constexpr std::string_view kAheadThread = "weir-prefetch";
+constexpr char kPullRows[] = "prefetch", kAwaitRows[] = "batch and rows pulled ahead";
+
 constexpr size_t kMostRows = 6;
 constexpr size_t kMostCalls = 10;
 constexpr size_t kMostThreads = 4;
@@ -260,6 +264,24 @@ void PrintWaits(const std::vector<Process>& processes, double steps, double wall
     }
   }
   PrintRows(rows, "what a step waited for", steps, wall_ms, out);
+}
+
+// Prints how long rows took that were pulled ahead of their step, and how much of that no step waited for.
+void PrintRowsAhead(const std::vector<Process>& processes, double steps, std::string* out) {
+  double pulling = 0, waited = 0;
+  for (const Process& process : processes) {
+    if (!process.trainer()) continue;
+    for (const auto& [tid, thread] : process.threads) {
+      for (const Span& span : thread.spans) {
+        const double ms = (span.end - span.begin) / 1000;
+        if (thread.name == kAheadThread && span.event->name() == kPullRows) pulling += ms;
+        if (thread.runs_steps && span.event->name() == kAwaitRows) waited += ms;
+      }
+    }
+  }
+  if (pulling <= 0) return;
+  absl::StrAppendFormat(out, "  rows ahead of their step: %.3f ms a step, %.1f %% of it hidden; steps waited %.3f\n",
+                        pulling / steps, 100 * std::max(0.0, pulling - waited) / pulling, waited / steps);
 }
 
 void PrintOperators(const std::vector<Process>& processes, double steps, double wall_ms, std::string* out) {
@@ -502,6 +524,7 @@ std::string ProfileTable(const v1::Trace& trace) {
   if (!trainers.empty()) {
     PrintSteps(trainers, &out);
     PrintWaits(processes, steps, wall_ms, &out);
+    PrintRowsAhead(processes, steps, &out);
     PrintOperators(processes, steps, wall_ms, &out);
     PrintAmongTrainers(processes, steps, wall_ms, &out);
     PrintCalls(processes, steps, &out);

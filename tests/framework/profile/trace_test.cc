@@ -237,6 +237,23 @@ TEST(ProfileTableTest, ACallIsDividedIntoWhatItsServerDidWaitedAndTheWay) {
   EXPECT_THAT(table, HasSubstr("copy rows for pulls"));
 }
 
+// Rows of the next step take 40 us, and the step after waits for them for 10.
+TEST(ProfileTableTest, RowsAheadAreHiddenButForWhatStepsWait) {
+  const v1::Trace trace = Recording()
+                              .Thread("trainer", {{ProfileKind::kStep, "step", 0, 50},
+                                                  {ProfileKind::kOperator, "fc", 10, 50, 0, -1, "out"},
+                                                  {ProfileKind::kStep, "step", 50, 100},
+                                                  {ProfileKind::kData, "batch and rows pulled ahead", 50, 60},
+                                                  {ProfileKind::kOperator, "fc", 60, 100, 0, -1, "out"}})
+                              .Thread("weir-prefetch", {{ProfileKind::kRead, "make a batch", 5, 20},
+                                                        {ProfileKind::kExchange, "prefetch", 20, 60, 0, -1, "rows"},
+                                                        {ProfileKind::kWait, "rows", 25, 55, 0, 1}})
+                              .Trace("trainer 0");
+  EXPECT_THAT(ProfileTable(trace),
+              HasSubstr("\n  rows ahead of their step: 0.020 ms a step, 75.0 % of it hidden; steps waited 0.005\n"));
+  EXPECT_THAT(ProfileTable(AStep()), ::testing::Not(HasSubstr("rows ahead")));
+}
+
 // Backward ends at 60 us. Of the reduce-scatters, which take the time from 10 to 40 and from 50 to 80 us, 40 of 60 us
 // lie before that.
 TEST(ProfileTableTest, ReduceScattersAreHiddenWhileBackwardRuns) {
