@@ -289,7 +289,8 @@ constexpr int kTameTrials = 100, kTries = 200, kMostTameTrials = 1500;
 bool IsSmall(const v1::ProgramDesc& program) {
   for (const v1::VarDesc& var : program.blocks(0).vars()) {
     double elements = 1;
-    for (int64_t d : var.dims()) elements *= static_cast<double>(d < 0 ? 5 : d);
+    // Fill may replace a dimension, also one of 0, by up to 2.
+    for (int64_t d : var.dims()) elements *= static_cast<double>(d < 0 ? 5 : std::max<int64_t>(d, 2));
     if (elements > 1e5) return false;
   }
   return true;
