@@ -1,4 +1,4 @@
-// relu, sigmoid, tanh, square: y = f(x), element by element.
+// relu, sigmoid, tanh, exp, square: y = f(x), element by element.
 //
 //   X    any shape  f32
 //   Out  like X     f32
@@ -7,8 +7,9 @@
 //   relu_grad     dx = y > 0 ? dy : 0
 //   sigmoid_grad  dx = dy * y * (1 - y)
 //   tanh_grad     dx = dy * (1 - y^2)
+//   exp_grad      dx = dy * y
 //   square_grad   dx = 2 * x * dy
-// The first three read Out, so X may be overwritten by it.
+// All but the last read Out, so X may be overwritten by it.
 #include <memory>
 
 #include "framework/base/status_macros.h"
@@ -37,10 +38,12 @@ namespace {
 WEIR_UNARY_LOOP(Relu, Relu)
 WEIR_UNARY_LOOP(Sigmoid, Sigmoid)
 WEIR_UNARY_LOOP(Tanh, Tanh)
+WEIR_UNARY_LOOP(Exp, Exp)
 WEIR_UNARY_LOOP(Square, Square)
 WEIR_UNARY_GRAD_LOOP(ReluGrad, ReluGrad)
 WEIR_UNARY_GRAD_LOOP(SigmoidGrad, SigmoidGrad)
 WEIR_UNARY_GRAD_LOOP(TanhGrad, TanhGrad)
+WEIR_UNARY_GRAD_LOOP(ExpGrad, ExpGrad)
 WEIR_UNARY_GRAD_LOOP(SquareGrad, SquareGrad)
 
 template <void (*loop)(int64_t, const float*, float*)>
@@ -98,13 +101,15 @@ OpDef UnaryGrad(std::string type, std::string summary, bool saves_output, double
   return def;
 }
 
-// Flops of sigmoid and tanh: operations of Exp.
+// Flops of sigmoid, tanh and exp: operations of Exp.
 REGISTER_OP(relu)(Unary("relu", "max(x, 0)", true, 1));
 REGISTER_OP(relu_grad)(UnaryGrad("relu_grad", "dy where y > 0", true, 1));
 REGISTER_OP(sigmoid)(Unary("sigmoid", "1 / (1 + exp(-x))", true, 25));
 REGISTER_OP(sigmoid_grad)(UnaryGrad("sigmoid_grad", "dy * y * (1 - y)", true, 3));
 REGISTER_OP(tanh)(Unary("tanh", "hyperbolic tangent", true, 40));
 REGISTER_OP(tanh_grad)(UnaryGrad("tanh_grad", "dy * (1 - y^2)", true, 3));
+REGISTER_OP(exp)(Unary("exp", "e^x", true, 22));
+REGISTER_OP(exp_grad)(UnaryGrad("exp_grad", "dy * y", true, 1));
 REGISTER_OP(square)(Unary("square", "x^2", false, 1));
 REGISTER_OP(square_grad)(UnaryGrad("square_grad", "2 * x * dy", false, 2));
 
@@ -114,6 +119,8 @@ REGISTER_KERNEL(sigmoid, MakeKernel<UnaryKernel<SigmoidLoop>>);
 REGISTER_KERNEL(sigmoid_grad, MakeKernel<UnaryGradKernel<SigmoidGradLoop>>);
 REGISTER_KERNEL(tanh, MakeKernel<UnaryKernel<TanhLoop>>);
 REGISTER_KERNEL(tanh_grad, MakeKernel<UnaryGradKernel<TanhGradLoop>>);
+REGISTER_KERNEL(exp, MakeKernel<UnaryKernel<ExpLoop>>);
+REGISTER_KERNEL(exp_grad, MakeKernel<UnaryGradKernel<ExpGradLoop>>);
 REGISTER_KERNEL(square, MakeKernel<UnaryKernel<SquareLoop>>);
 REGISTER_KERNEL(square_grad, MakeKernel<UnaryGradKernel<SquareGradLoop>>);
 

@@ -49,6 +49,64 @@ struct LogLossMath {
   }
 };
 
+// Cross entropy of a logit in which examples that are already right count less: the part of label 1 has the factor
+// positive * (1 - p)^gamma, that of label 0 negative * p^gamma.
+struct FocalLossMath {
+  float gamma, positive, negative;
+  // -log(p) and -log(1 - p) of p = sigmoid(x).
+  WEIR_MATH float MinusLogP(float x) const { return (x > 0.0f ? 0.0f : -x) + Log1pExpMinusAbs(x); }
+  WEIR_MATH float MinusLogQ(float x) const { return (x > 0.0f ? x : 0.0f) + Log1pExpMinusAbs(x); }
+  WEIR_MATH float Loss(float x, float label) const {
+    const float s = MinusLogP(x), t = MinusLogQ(x);
+    return label * positive * Exp(-gamma * t) * s + (1.0f - label) * negative * Exp(-gamma * s) * t;
+  }
+  WEIR_MATH float Dx(float x, float label, float dloss) const {
+    const float s = MinusLogP(x), t = MinusLogQ(x), p = Sigmoid(x), q = 1.0f - p;
+    const float of_one = -Exp(-gamma * t) * (gamma * p * s + q), of_zero = Exp(-gamma * s) * (gamma * q * t + p);
+    return dloss * (label * positive * of_one + (1.0f - label) * negative * of_zero);
+  }
+};
+// Square up to a distance of delta, straight beyond.
+struct HuberLossMath {
+  float delta;
+  WEIR_MATH float Loss(float x, float label) const {
+    const float r = x - label, size = Abs(r);
+    return size <= delta ? 0.5f * r * r : delta * (size - 0.5f * delta);
+  }
+  WEIR_MATH float Dx(float x, float label, float dloss) const {
+    const float r = x - label;
+    return dloss * (r > delta ? delta : r < -delta ? -delta : r);
+  }
+};
+// x is the logarithm of the rate; the label is a count. Without the term of the label alone.
+struct PoissonLossMath {
+  WEIR_MATH float Loss(float x, float label) const { return Exp(x) - label * x; }
+  WEIR_MATH float Dx(float x, float label, float dloss) const { return dloss * (Exp(x) - label); }
+};
+struct QuantileLossMath {
+  float quantile;
+  WEIR_MATH float Loss(float x, float label) const {
+    const float r = label - x;
+    return r > 0.0f ? quantile * r : (quantile - 1.0f) * r;
+  }
+  WEIR_MATH float Dx(float x, float label, float dloss) const {
+    const float r = label - x;
+    return dloss * (r > 0.0f ? -quantile : r < 0.0f ? 1.0f - quantile : 0.0f);
+  }
+};
+// x is a score; labels of one half and more want margin and more, the others -margin and less.
+struct HingeLossMath {
+  float margin;
+  WEIR_MATH float Loss(float x, float label) const {
+    const float lack = margin - (label >= 0.5f ? x : -x);
+    return lack > 0.0f ? lack : 0.0f;
+  }
+  WEIR_MATH float Dx(float x, float label, float dloss) const {
+    const bool one = label >= 0.5f;
+    return margin - (one ? x : -x) > 0.0f ? (one ? -dloss : dloss) : 0.0f;
+  }
+};
+
 }  // namespace weir
 
 #endif  // WEIR_OPS_LOSS_MATH_H_

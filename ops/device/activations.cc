@@ -75,6 +75,8 @@ REGISTER_DEVICE_KERNEL(relu, MakeDeviceKernel<UnaryKernel<ReluFn>>);
 REGISTER_DEVICE_KERNEL(relu_grad, MakeDeviceKernel<UnaryGradKernel<ReluFn>>);
 REGISTER_DEVICE_KERNEL(sigmoid, MakeDeviceKernel<UnaryKernel<SigmoidFn>>);
 REGISTER_DEVICE_KERNEL(sigmoid_grad, MakeDeviceKernel<UnaryGradKernel<SigmoidFn>>);
+REGISTER_DEVICE_KERNEL(exp, MakeDeviceKernel<UnaryKernel<ExpFn>>);
+REGISTER_DEVICE_KERNEL(exp_grad, MakeDeviceKernel<UnaryGradKernel<ExpFn>>);
 REGISTER_DEVICE_KERNEL(tanh, MakeDeviceKernel<UnaryKernel<TanhFn>>);
 REGISTER_DEVICE_KERNEL(tanh_grad, MakeDeviceKernel<UnaryGradKernel<TanhFn>>);
 REGISTER_DEVICE_KERNEL(square, MakeDeviceKernel<UnaryKernel<SquareFn>>);

@@ -10,6 +10,7 @@ namespace device {
 WEIR_ACTIVATION(ReluFn);
 WEIR_ACTIVATION(SigmoidFn);
 WEIR_ACTIVATION(TanhFn);
+WEIR_ACTIVATION(ExpFn);
 WEIR_ACTIVATION(SquareFn);
 
 WEIR_FOR_EACH(BiasAt<IdentityFn>);

@@ -22,6 +22,10 @@ struct SigmoidFn {
   static WEIR_HOST_DEVICE float Out(float x) { return Sigmoid(x); }
   static WEIR_HOST_DEVICE float Grad(float y, float dy) { return SigmoidGrad(y, dy); }
 };
+struct ExpFn {
+  static WEIR_HOST_DEVICE float Out(float x) { return Exp(x); }
+  static WEIR_HOST_DEVICE float Grad(float y, float dy) { return ExpGrad(y, dy); }
+};
 struct TanhFn {
   static WEIR_HOST_DEVICE float Out(float x) { return Tanh(x); }
   static WEIR_HOST_DEVICE float Grad(float y, float dy) { return TanhGrad(y, dy); }

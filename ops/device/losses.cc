@@ -1,5 +1,5 @@
-// sigmoid_cross_entropy_with_logits, square_error, log_loss, softmax, softmax_with_cross_entropy and their gradients
-// (files of the same names in ops/).
+// sigmoid_cross_entropy_with_logits, square_error, log_loss, focal_loss, hinge_loss, huber_loss, poisson_loss,
+// quantile_loss, softmax, softmax_with_cross_entropy and their gradients (files of the same names in ops/).
 #include <cmath>
 #include <vector>
 
@@ -15,8 +15,18 @@ namespace {
 
 template <typename Math>
 Math MakeMath(const KernelInit& init) {
+  const auto attr = [&](const char* name) { return static_cast<float>(init.attrs.Float(name)); };
   if constexpr (std::is_same_v<Math, LogLossMath>) {
-    return {.epsilon = static_cast<float>(init.attrs.Float("epsilon"))};
+    return {.epsilon = attr("epsilon")};
+  } else if constexpr (std::is_same_v<Math, FocalLossMath>) {
+    const float alpha = attr("alpha");
+    return {.gamma = attr("gamma"), .positive = alpha < 0 ? 1 : alpha, .negative = alpha < 0 ? 1 : 1 - alpha};
+  } else if constexpr (std::is_same_v<Math, HingeLossMath>) {
+    return {.margin = attr("margin")};
+  } else if constexpr (std::is_same_v<Math, HuberLossMath>) {
+    return {.delta = attr("delta")};
+  } else if constexpr (std::is_same_v<Math, QuantileLossMath>) {
+    return {.quantile = attr("quantile")};
   } else {
     return {};
   }
@@ -184,6 +194,16 @@ using SquareError = ColumnLossKernel<SquareErrorMath, false>;
 using SquareErrorGrad = ColumnLossKernel<SquareErrorMath, true>;
 using LogLoss = ColumnLossKernel<LogLossMath, false>;
 using LogLossGrad = ColumnLossKernel<LogLossMath, true>;
+using FocalLoss = ColumnLossKernel<FocalLossMath, false>;
+using FocalLossGrad = ColumnLossKernel<FocalLossMath, true>;
+using HingeLoss = ColumnLossKernel<HingeLossMath, false>;
+using HingeLossGrad = ColumnLossKernel<HingeLossMath, true>;
+using HuberLoss = ColumnLossKernel<HuberLossMath, false>;
+using HuberLossGrad = ColumnLossKernel<HuberLossMath, true>;
+using PoissonLoss = ColumnLossKernel<PoissonLossMath, false>;
+using PoissonLossGrad = ColumnLossKernel<PoissonLossMath, true>;
+using QuantileLoss = ColumnLossKernel<QuantileLossMath, false>;
+using QuantileLossGrad = ColumnLossKernel<QuantileLossMath, true>;
 
 REGISTER_DEVICE_KERNEL(sigmoid_cross_entropy_with_logits, MakeDeviceKernel<SigmoidCrossEntropy>);
 REGISTER_DEVICE_KERNEL(sigmoid_cross_entropy_with_logits_grad, MakeDeviceKernel<SigmoidCrossEntropyGrad>);
@@ -191,6 +211,16 @@ REGISTER_DEVICE_KERNEL(square_error, MakeDeviceKernel<SquareError>);
 REGISTER_DEVICE_KERNEL(square_error_grad, MakeDeviceKernel<SquareErrorGrad>);
 REGISTER_DEVICE_KERNEL(log_loss, MakeDeviceKernel<LogLoss>);
 REGISTER_DEVICE_KERNEL(log_loss_grad, MakeDeviceKernel<LogLossGrad>);
+REGISTER_DEVICE_KERNEL(focal_loss, MakeDeviceKernel<FocalLoss>);
+REGISTER_DEVICE_KERNEL(focal_loss_grad, MakeDeviceKernel<FocalLossGrad>);
+REGISTER_DEVICE_KERNEL(hinge_loss, MakeDeviceKernel<HingeLoss>);
+REGISTER_DEVICE_KERNEL(hinge_loss_grad, MakeDeviceKernel<HingeLossGrad>);
+REGISTER_DEVICE_KERNEL(huber_loss, MakeDeviceKernel<HuberLoss>);
+REGISTER_DEVICE_KERNEL(huber_loss_grad, MakeDeviceKernel<HuberLossGrad>);
+REGISTER_DEVICE_KERNEL(poisson_loss, MakeDeviceKernel<PoissonLoss>);
+REGISTER_DEVICE_KERNEL(poisson_loss_grad, MakeDeviceKernel<PoissonLossGrad>);
+REGISTER_DEVICE_KERNEL(quantile_loss, MakeDeviceKernel<QuantileLoss>);
+REGISTER_DEVICE_KERNEL(quantile_loss_grad, MakeDeviceKernel<QuantileLossGrad>);
 REGISTER_DEVICE_KERNEL(softmax, MakeDeviceKernel<SoftmaxKernel>);
 REGISTER_DEVICE_KERNEL(softmax_grad, MakeDeviceKernel<SoftmaxGradKernel>);
 REGISTER_DEVICE_KERNEL(softmax_with_cross_entropy, MakeDeviceKernel<SoftmaxLossKernel>, {"Label"});

@@ -10,6 +10,11 @@ namespace device {
 WEIR_LOSS(SigmoidCrossEntropyMath);
 WEIR_LOSS(SquareErrorMath);
 WEIR_LOSS(LogLossMath);
+WEIR_LOSS(FocalLossMath);
+WEIR_LOSS(HingeLossMath);
+WEIR_LOSS(HuberLossMath);
+WEIR_LOSS(PoissonLossMath);
+WEIR_LOSS(QuantileLossMath);
 
 WEIR_FOR_EACH(SoftmaxRowAt);
 WEIR_FOR_EACH(SoftmaxGradRowAt);

@@ -92,7 +92,7 @@ TEST_P(EveryActivation, VectorsAndScalarsGiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryActivation, ::testing::Values("relu", "sigmoid", "tanh", "square"),
+INSTANTIATE_TEST_SUITE_P(All, EveryActivation, ::testing::Values("relu", "sigmoid", "tanh", "exp", "square"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

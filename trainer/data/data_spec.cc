@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "framework/graph/op_view.h"
@@ -49,7 +51,13 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
   return found;
 }
 
-// Returns the ranges that the program's cross entropies require of labels that come from the data.
+bool OfTwoClasses(std::string_view loss) {
+  static const auto* const types =
+      new std::set<std::string_view>({"sigmoid_cross_entropy_with_logits", "log_loss", "focal_loss", "hinge_loss"});
+  return types->contains(loss);
+}
+
+// Returns the ranges that the program's losses require of labels that come from the data.
 std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
   std::vector<LabelRange> ranges;
   if (program.blocks_size() == 0) return ranges;
@@ -62,7 +70,9 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
       for (const v1::VarDesc& var : block.vars()) {
         if (var.name() == logits && var.dims_size() == 2) range.most = static_cast<float>(var.dims(1) - 1);
       }
-    } else if (op.type() != "sigmoid_cross_entropy_with_logits" && op.type() != "log_loss") {
+    } else if (op.type() == "poisson_loss") {
+      range.most = std::numeric_limits<float>::max();
+    } else if (!OfTwoClasses(op.type())) {
       continue;
     }
     const bool made = std::any_of(block.ops().begin(), block.ops().end(),
@@ -79,8 +89,9 @@ bool LabelRange::Holds(float label) const {
 }
 
 std::string LabelRange::Wanted() const {
-  return whole ? absl::StrCat(loss, " needs a class, a whole number from 0 to ", most)
-               : absl::StrCat(loss, " needs 0 or 1, or what is between");
+  if (whole) return absl::StrCat(loss, " needs a class, a whole number from 0 to ", most);
+  return most > 1 ? absl::StrCat(loss, " needs a count, which is not negative")
+                  : absl::StrCat(loss, " needs 0 or 1, or what is between");
 }
 
 int64_t DataSpec::StreamBatch(int stream) const {

@@ -247,6 +247,11 @@ TEST_P(KernelsTest, LossesOfOneNumber) {
     for (const auto& [type, x, out] : std::vector<std::tuple<std::string, std::string, std::string>>{
              {"sigmoid_cross_entropy_with_logits", "X", "Out"},
              {"square_error", "X", "Out"},
+             {"focal_loss", "X", "Out"},
+             {"hinge_loss", "X", "Out"},
+             {"huber_loss", "X", "Out"},
+             {"poisson_loss", "X", "Out"},
+             {"quantile_loss", "X", "Out"},
              {"log_loss", "Predicted", "Loss"}}) {
       SCOPED_TRACE(type);
       for (const auto& batches : Batches()) {

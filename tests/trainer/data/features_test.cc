@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -245,6 +246,10 @@ TEST_F(FeaturesTest, ALabelOutOfItsRangeIsABadLine) {
     return ReadAll(spec);
   };
   const LabelRange probability = {.variable = "click", .loss = "log_loss"};
+  const LabelRange count = {.variable = "click", .loss = "poisson_loss", .most = std::numeric_limits<float>::max()};
+  EXPECT_TRUE(read("0 7.5 30000", count).ok());
+  EXPECT_THAT(read("0 -1", count).status(),
+              StatusIs(kInvalid, "f:2: 'click' is -1; poisson_loss needs a count, which is not negative"));
   const LabelRange klass = {.variable = "click", .loss = "softmax_with_cross_entropy", .most = 9, .whole = true};
   EXPECT_TRUE(read("0 1 0.5", probability).ok());
   EXPECT_THAT(read("1 -1", probability).status(),

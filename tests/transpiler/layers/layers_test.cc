@@ -398,6 +398,38 @@ TEST(LossesTest, EachSaysWhatItPredicts) {
   EXPECT_EQ(desc.prediction(), "p");
   EXPECT_EQ(desc.var(), "log_loss.loss");
   EXPECT_EQ(desc.label(), "label");
+  for (const char* loss :
+       {"focal_loss { logits: \"x\" label: \"label\" alpha: 0.25 }", "hinge_loss { scores: \"x\" label: \"label\" }"}) {
+    EXPECT_THAT(LossOps(absl::StrCat("loss { name: \"l\" ", loss, " }"), &desc),
+                HasSubstr("Out=l.prediction <- sigmoid(X=x)"));
+    EXPECT_EQ(desc.kind(), v1::LossDesc::BINARY);
+    EXPECT_EQ(desc.prediction(), "l.prediction");
+  }
+  EXPECT_EQ(LossOps(R"(loss { poisson_loss { log_rate: "x" label: "label" sample_weight: "p" } })", &desc),
+            "Out=poisson_loss.loss <- poisson_loss(X=x, Label=label, Weight=p) @LOSS\n"
+            "Out=poisson_loss.prediction <- exp(X=x)");
+  EXPECT_EQ(desc.kind(), v1::LossDesc::REGRESSION);
+  EXPECT_EQ(LossOps(R"(loss { huber_loss { input: "x" label: "label" delta: 2 } })", &desc),
+            "Out=huber_loss.loss <- huber_loss(X=x, Label=label) delta=2.0 @LOSS");
+  EXPECT_EQ(LossOps(R"(loss { quantile_loss { input: "x" label: "label" quantile: 0.9 } })", &desc),
+            "Out=quantile_loss.loss <- quantile_loss(X=x, Label=label) quantile=0.9 @LOSS");
+  EXPECT_EQ(desc.prediction(), "x");
+}
+
+TEST(LossesTest, WrongSettingsAreNamed) {
+  v1::LossDesc desc;
+  const auto error = [&](const std::string& settings) { return LossOps("loss { " + settings + " }", &desc); };
+  EXPECT_THAT(error(R"(focal_loss { logits: "x" label: "label" gamma: -1 })"),
+              HasSubstr("gamma must not be negative, got -1"));
+  EXPECT_THAT(error(R"(focal_loss { logits: "x" label: "label" alpha: 1.5 })"),
+              HasSubstr("alpha must be in [0, 1], got 1.5"));
+  EXPECT_THAT(error(R"(hinge_loss { scores: "x" label: "label" margin: 0 })"),
+              HasSubstr("margin must be positive, got 0"));
+  EXPECT_THAT(error(R"(huber_loss { input: "x" label: "label" delta: -2 })"),
+              HasSubstr("delta must be positive, got -2"));
+  EXPECT_THAT(error(R"(quantile_loss { input: "x" label: "label" quantile: 1 })"),
+              HasSubstr("quantile must be between 0 and 1, got 1"));
+  EXPECT_THAT(error(R"(poisson_loss { log_rate: "y" label: "label" })"), HasSubstr("log_rate"));
 }
 
 }  // namespace
