@@ -62,7 +62,7 @@ std::string MetricResult::ToString() const {
                     " (auc is undefined: ", positives == 0 ? "no example has label 1)" : "every example has label 1)");
   }
   if (kind == v1::LossDesc::MULTI_CLASS) absl::StrAppendFormat(&text, " accuracy=%.6f", accuracy);
-  if (kind == v1::LossDesc::REGRESSION) absl::StrAppendFormat(&text, " rmse=%.6f", std::sqrt(loss));
+  if (kind == v1::LossDesc::REGRESSION) absl::StrAppendFormat(&text, " rmse=%.6f mae=%.6f", rmse, mae);
   return text;
 }
 
@@ -105,6 +105,13 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
       const float* row = p + i * classes;
       sums->correct += std::max_element(row, row + classes) - row == static_cast<int64_t>(truth);
     }
+  } else if (kind_ == v1::LossDesc::REGRESSION && classes == 1) {
+    for (int64_t i = 0; i < n; ++i) {
+      ASSIGN_OR_RETURN(const double truth, LabelAt(label, i));
+      const double error = p[i] - truth;
+      sums->squares += error * error;
+      sums->distances += std::fabs(error);
+    }
   }
   return absl::OkStatus();
 }
@@ -123,6 +130,8 @@ std::string Metrics::Serialize() const {
     Put(&out, s.loss);
     Put(&out, s.samples);
     Put(&out, s.correct);
+    Put(&out, s.squares);
+    Put(&out, s.distances);
   }
   for (size_t b = 0; b < positives_.size(); ++b) {
     if (positives_[b] == 0 && negatives_[b] == 0) continue;
@@ -141,10 +150,13 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
   if (!in.Get(&lanes)) return bad;
   for (int64_t i = 0; i < lanes; ++i) {
     int64_t lane = 0, samples = 0, correct = 0;
-    double loss = 0;
-    if (!in.Get(&lane) || !in.Get(&loss) || !in.Get(&samples) || !in.Get(&correct)) return bad;
+    double loss = 0, squares = 0, distances = 0;
+    if (!in.Get(&lane) || !in.Get(&loss) || !in.Get(&samples) || !in.Get(&correct) || !in.Get(&squares) ||
+        !in.Get(&distances)) {
+      return bad;
+    }
     if (lane < 0 || lane > (1 << 24) || !CanBeCount(samples) || !CanBeCount(correct)) return bad;
-    *other.Lane(static_cast<int>(lane)) = {static_cast<int>(lane), loss, samples, correct};
+    *other.Lane(static_cast<int>(lane)) = {static_cast<int>(lane), loss, samples, correct, squares, distances};
   }
   for (int64_t last = -1; !in.empty();) {
     int64_t bucket = 0, positives = 0, negatives = 0;
@@ -161,6 +173,8 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
     mine->loss += s.loss;
     mine->samples += s.samples;
     mine->correct += s.correct;
+    mine->squares += s.squares;
+    mine->distances += s.distances;
   }
   if (!other.positives_.empty()) {
     positives_.resize(kBuckets);
@@ -175,7 +189,7 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
 
 MetricResult Metrics::Result() const {
   MetricResult result{.kind = kind_};
-  std::vector<double> loss;
+  std::vector<double> loss, squares, distances;
   std::vector<LaneRange> nodes;
   int64_t correct = 0;
   for (const LaneSums& s : lanes_) {
@@ -183,12 +197,18 @@ MetricResult Metrics::Result() const {
     correct += s.correct;
     nodes.push_back({s.lane, 1});
     loss.push_back(s.loss);
+    squares.push_back(s.squares);
+    distances.push_back(s.distances);
   }
   if (result.samples == 0) {
     result.auc = std::numeric_limits<double>::quiet_NaN();
     return result;
   }
-  for (const LaneAdd& add : TreeAdds(nodes, nodes.back().begin + 1)) loss[add.left] += loss[add.right];
+  for (const LaneAdd& add : TreeAdds(nodes, nodes.back().begin + 1)) {
+    for (std::vector<double>* sums : {&loss, &squares, &distances}) (*sums)[add.left] += (*sums)[add.right];
+  }
+  result.rmse = std::sqrt(squares[0] / static_cast<double>(result.samples));
+  result.mae = distances[0] / static_cast<double>(result.samples);
   result.loss = loss[0] / static_cast<double>(result.samples);
   result.accuracy = static_cast<double>(correct) / static_cast<double>(result.samples);
   // 128 bits, since the pairs of 10^11 examples do not fit into 64.

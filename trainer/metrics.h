@@ -2,7 +2,8 @@
 //
 // AUC counts positives (labels of one half and more) and negatives in 65536 equal buckets of the prediction. Counts are
 // integers, so trainers add up without rounding. Pairs within one bucket count half; auc_error bounds the resulting
-// error. Losses are summed per lane in double, in order of the examples, and lanes are added in the lane tree.
+// error. Losses and errors are summed per lane in double, in order of the examples, and lanes are added in the lane
+// tree.
 #ifndef WEIR_TRAINER_METRICS_H_
 #define WEIR_TRAINER_METRICS_H_
 
@@ -30,6 +31,9 @@ struct MetricResult {
   double auc_error = 0;
   // Set for MULTI_CLASS.
   double accuracy = 0;
+  // Set for REGRESSION: root of the mean square and mean of the distances between prediction and label. Sample weights
+  // do not count.
+  double rmse = 0, mae = 0;
   v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
 
   // Returns "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with the measures that the kind has. An undefined measure has
@@ -62,6 +66,7 @@ class Metrics {
     double loss = 0;
     int64_t samples = 0;
     int64_t correct = 0;
+    double squares = 0, distances = 0;  // REGRESSION
   };
   LaneSums* Lane(int lane);
 

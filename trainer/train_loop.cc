@@ -371,7 +371,7 @@ std::string TrainSummary::DoneLine() const {
     absl::StrAppendFormat(&line, " accuracy=%.6f", eval->accuracy);
   }
   if (eval.has_value() && eval->kind == v1::LossDesc::REGRESSION) {
-    absl::StrAppendFormat(&line, " rmse=%.6f", std::sqrt(eval->loss));
+    absl::StrAppendFormat(&line, " rmse=%.6f mae=%.6f", eval->rmse, eval->mae);
   }
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
   if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);

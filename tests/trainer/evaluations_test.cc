@@ -83,7 +83,7 @@ TEST_F(EvaluationsTest, ResultsOfAllTrainersAreMergedAndTheChiefReportsThem) {
     EXPECT_EQ(Of(t).result()->samples, 4);
     EXPECT_EQ(Of(t).result()->loss, (1 + 4 + 9 + 16) / 4.0);
   }
-  EXPECT_EQ(Lines(0), "eval step=7 examples=4 loss=7.500000 rmse=2.738613\n");
+  EXPECT_EQ(Lines(0), "eval step=7 examples=4 loss=7.500000 rmse=2.738613 mae=2.500000\n");
   EXPECT_EQ(Lines(1), "");
 }
 
@@ -111,7 +111,7 @@ TEST_F(EvaluationsTest, InAsyncTheResultIsThatOfTheOthersAndNamesWhoIsMissing) {
   StartWith("1 1 1 0\nnonsense\n1 3 1 0\n", {"distribute.sync=false"});
   ASSERT_EQ(cluster_->RunTrainers([&](int t) { return Of(t).Run("eval.end", 7, 0); }), absl::OkStatus());
   EXPECT_EQ(Of(1).result()->samples, 2);
-  EXPECT_EQ(Lines(0), "eval step=7 examples=2 loss=5.000000 rmse=2.236068 (without trainer 1)\n");
+  EXPECT_EQ(Lines(0), "eval step=7 examples=2 loss=5.000000 rmse=2.236068 mae=2.000000 (without trainer 1)\n");
 }
 
 TEST_F(EvaluationsTest, AnAsyncEvaluationIsReportedWhenTheLastTrainerHasContributed) {
@@ -125,7 +125,8 @@ TEST_F(EvaluationsTest, AnAsyncEvaluationIsReportedWhenTheLastTrainerHasContribu
   ASSERT_EQ(Of(0).ReportComplete(), absl::OkStatus());
   EXPECT_EQ(Of(0).Open(), "");
   EXPECT_EQ(Lines(0),
-            "eval step=4 examples=4 loss=7.500000 rmse=2.738613 live=1 (parameters moved while it ran: async)\n");
+            "eval step=4 examples=4 loss=7.500000 rmse=2.738613 mae=2.500000 live=1 (parameters moved while it ran: "
+            "async)\n");
   EXPECT_EQ(Lines(1), "");
   // Such a result is none of a checkpoint.
   EXPECT_FALSE(Of(0).Has(4));
@@ -141,10 +142,12 @@ TEST_F(EvaluationsTest, AtTheEndOpenEvaluationsAreReportedWithoutThoseWhoTookNoP
   EXPECT_EQ(open, "4,6");
   ASSERT_EQ(cluster_->RunTrainers([&](int t) { return Of(t).Complete(open); }), absl::OkStatus());
   EXPECT_EQ(Of(0).Open(), "");
-  EXPECT_EQ(Lines(0),
-            "eval step=4 examples=4 loss=7.500000 rmse=2.738613 live=1 (parameters moved while it ran: async)\n"
-            "eval step=6 examples=2 loss=5.000000 rmse=2.236068 live=1 (parameters moved while it ran: async; without "
-            "trainer 1)\n");
+  EXPECT_EQ(
+      Lines(0),
+      "eval step=4 examples=4 loss=7.500000 rmse=2.738613 mae=2.500000 live=1 (parameters moved while it ran: async)\n"
+      "eval step=6 examples=2 loss=5.000000 rmse=2.236068 mae=2.000000 live=1 (parameters moved while it ran: async; "
+      "without "
+      "trainer 1)\n");
 }
 
 TEST_F(EvaluationsTest, AListOfOpenEvaluationsThatCannotBeReadIsRefused) {

@@ -114,6 +114,39 @@ TEST(MetricsTest, AccuracyCountsTheLargestClass) {
   EXPECT_DOUBLE_EQ(m.Result().loss, 2);
 }
 
+TEST(MetricsTest, ErrorsAreThoseOfThePredictionsWhateverTheLoss) {
+  Metrics m(v1::LossDesc::REGRESSION);
+  // The loss may be weighted, or not the square.
+  ASSERT_TRUE(m.Add(0, Column({100, 100}), Column({1, 5}), Column({2, 3})).ok());
+  ASSERT_TRUE(m.Add(1, Column({100}), Column({4}), Tensor::Of<int64_t>({1, 1}, {0})).ok());
+  EXPECT_DOUBLE_EQ(m.Result().rmse, std::sqrt((1.0 + 4 + 16) / 3));
+  EXPECT_DOUBLE_EQ(m.Result().mae, (1.0 + 2 + 4) / 3);
+  EXPECT_EQ(m.Result().ToString(), "loss=100.000000 rmse=2.645751 mae=2.333333");
+}
+
+TEST(MetricsTest, ErrorsHaveTheBitsOfOneProcessOnEveryCluster) {
+  const auto add = [](Metrics* metrics, int lane) {
+    std::vector<float> loss, p, label;
+    for (int i = 0; i < 50; ++i) {
+      loss.push_back(1);
+      p.push_back(std::sin(static_cast<float>(7 * lane + i)));
+      label.push_back(std::cos(static_cast<float>(3 * lane + i)) * 1e3f);
+    }
+    ASSERT_TRUE(metrics->Add(lane, Column(loss), Column(p), Column(label)).ok());
+  };
+  Metrics one(v1::LossDesc::REGRESSION);
+  for (int lane = 0; lane < 8; ++lane) add(&one, lane);
+  for (const int first : {1, 3, 5}) {
+    Metrics a(v1::LossDesc::REGRESSION), b(v1::LossDesc::REGRESSION), merged(v1::LossDesc::REGRESSION);
+    for (int lane = 0; lane < first; ++lane) add(&a, lane);
+    for (int lane = first; lane < 8; ++lane) add(&b, lane);
+    ASSERT_TRUE(merged.MergeSerialized(b.Serialize()).ok());
+    ASSERT_TRUE(merged.MergeSerialized(a.Serialize()).ok());
+    EXPECT_EQ(one.Result().rmse, merged.Result().rmse);
+    EXPECT_EQ(one.Result().mae, merged.Result().mae);
+  }
+}
+
 TEST(MetricsTest, DifferentSizesAreRefused) {
   Metrics m = Binary();
   const absl::Status status = m.Add(0, Column({1, 2}), Column({.5f, .5f}), Column({1}));
@@ -138,19 +171,19 @@ TEST(MetricsTest, CutBytesAreDataLossAndChangeNothing) {
 }
 
 TEST(MetricsTest, CountsThatNobodyCanHaveCountedAreDataLoss) {
-  // Lanes; lane, loss, samples and correct ones of it; then bucket, positives and negatives.
+  // Lanes; lane, loss, samples, correct ones, squares and distances of it; then bucket, positives and negatives.
   const auto bytes = [](std::vector<int64_t> words) {
     return std::string(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t));
   };
   Metrics m = Binary();
-  EXPECT_TRUE(m.MergeSerialized(bytes({1, 0, 0, 4, 2, 7, 3, 1})).ok());
+  EXPECT_TRUE(m.MergeSerialized(bytes({1, 0, 0, 4, 2, 0, 0, 7, 3, 1})).ok());
   constexpr int64_t kMany = int64_t{1} << 62;
-  for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{1, 0, 0, kMany, 2},
-                                            {1, 0, 0, -1, 2},
-                                            {1, 0, 0, 4, kMany},
-                                            {1, 0, 0, 4, 2, 7, kMany, 1},
-                                            {1, 0, 0, 4, 2, 7, 3, -1},
-                                            {1, 0, 0, 4, 2, 7, 3, 1, 7, 3, 1}}) {
+  for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{1, 0, 0, kMany, 2, 0, 0},
+                                            {1, 0, 0, -1, 2, 0, 0},
+                                            {1, 0, 0, 4, kMany, 0, 0},
+                                            {1, 0, 0, 4, 2, 0, 0, 7, kMany, 1},
+                                            {1, 0, 0, 4, 2, 0, 0, 7, 3, -1},
+                                            {1, 0, 0, 4, 2, 0, 0, 7, 3, 1, 7, 3, 1}}) {
     EXPECT_EQ(m.MergeSerialized(bytes(wrong)).code(), absl::StatusCode::kDataLoss) << wrong.size();
   }
   EXPECT_EQ(m.Result().samples, 4);

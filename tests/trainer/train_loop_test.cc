@@ -26,8 +26,9 @@ TEST(TrainSummaryTest, AnEvaluationGivesTheLossAndTheMeasureOfItsKind) {
   summary.eval = MetricResult{.samples = 8, .loss = 0.5, .accuracy = 0.875, .kind = v1::LossDesc::MULTI_CLASS};
   EXPECT_EQ(summary.DoneLine(),
             "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=0.500000 accuracy=0.875000");
-  summary.eval = MetricResult{.samples = 8, .loss = 4, .kind = v1::LossDesc::REGRESSION};
-  EXPECT_EQ(summary.DoneLine(), "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=4.000000 rmse=2.000000");
+  summary.eval = MetricResult{.samples = 8, .loss = 4, .rmse = 2, .mae = 1.5, .kind = v1::LossDesc::REGRESSION};
+  EXPECT_EQ(summary.DoneLine(),
+            "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=4.000000 rmse=2.000000 mae=1.500000");
 }
 
 TEST(TrainSummaryTest, AnAucThatIsUndefinedIsLeftOut) {
