@@ -2,12 +2,13 @@
 //
 // A field in quotes ends at the next quote that is not doubled; behind it stands a separator or the end of the line. A
 // quote that does not begin a field is a character like others. An empty field is missing: NaN in a float column, no id
-// in a slot; so is an empty element of a list.
+// in a slot; so is an empty element of a list, and what a column names as missing.
 
 #include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,11 +38,27 @@ struct CsvColumn {
   Type::Type type = Type::FLOAT;
   std::optional<char> list = {};
   std::optional<char> weight = {};
+  std::vector<std::string> missing = {};  // texts besides the empty one
+  // Texts of classes with the numbers of the classes; empty: fields are numbers.
+  std::vector<std::pair<std::string, float>> classes = {};
+  bool has_texts() const { return !missing.empty() || !classes.empty(); }
+
+  bool IsMissing(std::string_view text) const {
+    return text.empty() || std::find(missing.begin(), missing.end(), text) != missing.end();
+  }
+  // Returns the number of the class; nullptr if none has the text.
+  const float* ClassOf(std::string_view text) const {
+    for (const auto& [of_class, number] : classes) {
+      if (of_class == text) return &number;
+    }
+    return nullptr;
+  }
 };
 
 struct Config {
   std::vector<CsvColumn> columns;  // as the job has them
   char separator = ',';
+  bool trim = false;
 };
 
 int64_t TextId(std::string_view text) { return static_cast<int64_t>(StableHash(text)); }
@@ -55,11 +72,17 @@ void AddId(int64_t id, std::optional<float> weight, Example* example) {
   if (weight.has_value() || !example->weights.empty()) example->weights.push_back(weight.value_or(1.0f));
 }
 
+bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+
 // The fields of a line, without their quotes. A message without file and line when a quote is wrong.
-absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, char separator) {
+absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, const Config& config) {
+  const char separator = config.separator;
+  // A separator is no blank, even if it is a tab.
+  const auto blank = [&](size_t i) { return config.trim && line[i] != separator && IsBlank(line[i]); };
   std::vector<std::string> fields;
   for (size_t at = 0;; ++at) {  // behind the separator
     std::string field;
+    while (at < line.size() && blank(at)) ++at;
     if (at < line.size() && line[at] == '"') {
       for (++at;; ++at) {
         if (at >= line.size()) {
@@ -75,6 +98,7 @@ absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, char
         }
       }
       ++at;
+      while (at < line.size() && blank(at)) ++at;
       if (at < line.size() && line[at] != separator) {
         return absl::InvalidArgumentError(
             absl::StrCat("field ", fields.size() + 1, ": '", Shown(line.substr(at)),
@@ -83,7 +107,9 @@ absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, char
       }
     } else {
       const size_t end = std::min(line.find(separator, at), line.size());
-      field = line.substr(at, end - at);
+      size_t last = end;
+      while (last > at && blank(last - 1)) --last;
+      field = line.substr(at, last - at);
       at = end;
     }
     fields.push_back(std::move(field));
@@ -141,13 +167,20 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
   for (size_t i = 0; i < order_.size(); ++i) {
     if (p > end) return false;  // the line ended with the field before
     const char* stop = separators.Next();
+    if (config_->trim) {
+      while (p < stop && IsBlank(*p)) ++p;
+    }
     const bool quoted = p < end && *p == '"';
+    const char* next = stop + 1;
     if (quoted) {
       const char* const quote = FindByte(p + 1, end, '"');
       while (stop <= quote && stop < end) stop = separators.Next();
-      if (quote + 1 != stop) return false;  // not closed, or a doubled quote
+      if (quote + 1 != stop) return false;  // not closed, a doubled quote, or blanks behind it
+      next = stop + 1;
       stop = quote;
       ++p;
+    } else if (config_->trim) {
+      while (stop > p && IsBlank(stop[-1])) --stop;
     }
     if (order_[i] != kSkipped) {
       const CsvColumn& column = config_->columns[static_cast<size_t>(order_[i])];
@@ -155,7 +188,7 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
                                                                              : ReadOne(column, p, stop, &ids, example);
       if (!read) return false;
     }
-    p = stop + quoted + 1;
+    p = next;
   }
   if (p != end + 1) return false;
   example->ids.resize(ids);
@@ -168,9 +201,15 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
 WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, const char* end, size_t* ids,
                                     Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
+  if (column.has_texts() && column.IsMissing({p, static_cast<size_t>(end - p)})) end = p;
   const ptrdiff_t size = end - p;
   if (column.slot.is_float) {
     float* const out = &example->floats[position];
+    if (!column.classes.empty() && size > 0) {
+      const float* const number = column.ClassOf({p, static_cast<size_t>(size)});
+      if (number != nullptr) *out = *number;
+      return number != nullptr;
+    }
     bool bad = false;
     if (size == 0) {
       *out = kMissing;
@@ -196,6 +235,8 @@ WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, cons
 bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
   if (column.slot.is_float) {
+    // Elements may be missing: the plain way looks at each.
+    if (!column.missing.empty()) return false;
     float* out = &example->floats[position];
     if (p == end) {
       std::fill_n(out, column.slot.dim, kMissing);
@@ -215,6 +256,10 @@ bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end
   for (; p < end; ++p) {
     const char* const stop = column.list.has_value() ? FindByte(p, end, *column.list) : end;
     if (p == stop) continue;
+    if (!column.missing.empty() && column.IsMissing({p, static_cast<size_t>(stop - p)})) {
+      p = stop;
+      continue;
+    }
     int64_t id;
     if (column.type == Type::TEXT) {
       id = TextId({p, static_cast<size_t>(stop - p)});
@@ -234,7 +279,7 @@ bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end
 absl::Status CsvParser::ParsePlain(std::string_view line, Example* example) const {
   example->ids.clear();
   example->weights.clear();
-  ASSIGN_OR_RETURN(const std::vector<std::string> fields, SplitFields(line, config_->separator));
+  ASSIGN_OR_RETURN(const std::vector<std::string> fields, SplitFields(line, *config_));
   if (fields.size() != order_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", order_.size(), " fields, got ", fields.size()));
   }
@@ -264,10 +309,29 @@ std::vector<std::string_view> Elements(std::string_view field, const std::option
   }
 }
 
+// Returns "'no', 'yes'", cut where there are many.
+std::string ClassesOf(const CsvColumn& column) {
+  std::string text;
+  for (const auto& [of_class, number] : column.classes) {
+    if (text.size() > kShownNames) return text + " ...";
+    absl::StrAppend(&text, text.empty() ? "'" : ", '", of_class, "'");
+  }
+  return text;
+}
+
 absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view field, Example* example) {
   float* out = &example->floats[static_cast<size_t>(column.slot.position)];
-  if (field.empty()) {
+  if (column.IsMissing(field)) {
     std::fill_n(out, column.slot.dim, kMissing);
+    return absl::OkStatus();
+  }
+  if (!column.classes.empty()) {
+    const float* const number = column.ClassOf(field);
+    if (number == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", Shown(field), "' is no class; classes are ", ClassesOf(column)));
+    }
+    *out = *number;
     return absl::OkStatus();
   }
   const std::vector<std::string_view> elements = Elements(field, column.list);
@@ -276,7 +340,7 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
   }
   for (size_t i = 0; i < elements.size(); ++i) {
     out[i] = kMissing;
-    if (elements[i].empty() || ParseFinite(elements[i], &out[i])) continue;
+    if (column.IsMissing(elements[i]) || ParseFinite(elements[i], &out[i])) continue;
     return absl::InvalidArgumentError(absl::StrCat("'", Shown(elements[i]), "' is not a finite number"));
   }
   return absl::OkStatus();
@@ -296,6 +360,7 @@ absl::Status CsvParser::ParseIds(const CsvColumn& column, std::string_view field
 }
 
 absl::Status CsvParser::AddElement(const CsvColumn& column, std::string_view element, Example* example) {
+  if (column.IsMissing(element)) return absl::OkStatus();
   std::string_view value = element;
   std::optional<float> weight;
   // A text may hold the character, too: what stands behind the last one is the weight.
@@ -341,7 +406,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> CsvWithHeader::ForHeader(std::string
                                                                      const std::vector<int64_t>& may_be_absent) const {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // how some programs begin a UTF-8 file
   if (header.starts_with(kByteOrderMark)) header.remove_prefix(kByteOrderMark.size());
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, SplitFields(header, config_->separator));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, SplitFields(header, *config_));
   std::vector<int> order(names.size(), kSkipped);
   for (size_t i = 0; i < config_->columns.size(); ++i) {
     const DataSlot& slot = config_->columns[i].slot;
@@ -382,6 +447,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
                    Character(config.separator(), /*beside_numbers=*/true, "data.csv.separator"));
   if (!separator.has_value()) return absl::InvalidArgumentError("data.csv.separator: must be one character");
   made->separator = *separator;
+  made->trim = config.trim();
   std::vector<DataSlot> slots;
   std::vector<int> order;
   for (int i = 0; i < config.column_size(); ++i) {
@@ -391,6 +457,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
     CsvColumn column{.type = in.type()};
     ASSIGN_OR_RETURN(column.list, Character(in.list(), numbers, where + ".list"));
     ASSIGN_OR_RETURN(column.weight, Character(in.weight(), numbers, where + ".weight"));
+    column.missing.assign(in.missing().begin(), in.missing().end());
+    for (int c = 0; c < in.classes_size(); ++c) {
+      for (const std::string& text : in.classes(c).text()) column.classes.emplace_back(text, static_cast<float>(c));
+    }
     if (in.dim() != 1 && !column.list.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(where, ".dim: is for a column with a list, got ", in.dim()));
     }
@@ -419,6 +489,31 @@ absl::Status CheckCharacter(const std::string& text, bool beside_numbers, const 
   return at.Error(field, absl::StrCat("'", text, "' may stand in a number"));
 }
 
+// Texts that a field is compared with: each has one meaning, and a field can be equal to it.
+absl::Status CheckTexts(const v1::Csv::Column& column, bool trim, const std::string& path, const SettingErrors& at) {
+  std::set<std::string> texts;
+  const auto check = [&](const std::string& text, const std::string& field) -> absl::Status {
+    if (text.empty()) return at.Error(field, "must not be empty: an empty field is missing");
+    if (trim && (IsBlank(text.front()) || IsBlank(text.back())))
+      return at.Error(field, absl::StrCat("'", text, "' has blanks at its ends, which trim takes from every field"));
+    if (!texts.insert(text).second) return at.Error(field, absl::StrCat("'", text, "' stands there twice"));
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < column.missing_size(); ++i)
+    RETURN_IF_ERROR(check(column.missing(i), absl::StrCat(path, ".missing[", i, "]")));
+  if (column.classes_size() == 0) return absl::OkStatus();
+  if (column.type() != v1::Csv::Column::FLOAT)
+    return at.Error(path + ".classes", "is for FLOAT columns; the texts of a TEXT column need no list");
+  if (column.has_list()) return at.Error(path + ".classes", "is for a field that is no list");
+  for (int c = 0; c < column.classes_size(); ++c) {
+    const std::string field = absl::StrCat(path, ".classes[", c, "]");
+    if (column.classes(c).text_size() == 0) return at.Error(field, "has no text");
+    for (int i = 0; i < column.classes(c).text_size(); ++i)
+      RETURN_IF_ERROR(check(column.classes(c).text(i), absl::StrCat(field, ".text[", i, "]")));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCsvColumn(const v1::Csv::Column& column, const std::string& path, const SettingErrors& at) {
   using Column = v1::Csv::Column;
   const bool is_float = column.type() == Column::FLOAT;
@@ -445,6 +540,7 @@ absl::StatusOr<std::vector<v1::VarDesc>> CsvSchema(const v1::Csv& m, const Setti
     if (column.type() == v1::Csv::Column::SKIP) continue;
     RETURN_IF_ERROR(vars.Name(column.name(), path));
     RETURN_IF_ERROR(CheckCsvColumn(column, path, at));
+    RETURN_IF_ERROR(CheckTexts(column, m.trim(), path, at));
     const bool is_float = column.type() == v1::Csv::Column::FLOAT;
     RETURN_IF_ERROR(vars.Add(column.output().empty() ? column.name() : column.output(), is_float ? v1::DENSE : v1::IDS,
                              is_float ? column.dim() : 1, path, path + ".dim"));

@@ -82,41 +82,6 @@ TEST_F(PrepareTest, FlightsParseAsCriteoLines) {
   EXPECT_EQ(examples, 1800u);
 }
 
-TEST_F(PrepareTest, AdultHasItsRowsAndPositivesAndFitsItsJob) {
-  ASSERT_EQ(Run("adult/prepare", "--data=" + data_), 0);
-  std::ifstream in("examples/adult/job.textproto");
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  v1::JobConfig job;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job));
-  const struct {
-    const char* file;
-    int rows;
-    double positives;
-  } parts[] = {{"train.txt", 32561, 0.2408}, {"test.txt", 16281, 0.2362}};
-  for (const auto& part : parts) {
-    DataSpec spec;
-    spec.config = job.data();
-    spec.config.mutable_train()->set_files(0, part.file);
-    spec.config.clear_dense();
-    spec.directory = out_.path();
-    spec.required = {"label"};
-    const auto labels = ReadNumbers({.spec = spec, .streams = {0, 8}, .one_pass_in_order = true}, OpenTrain(spec));
-    ASSERT_TRUE(labels.ok()) << labels.status();
-    int rows = 0;
-    double positives = 0;
-    for (const auto& stream : *labels) {
-      for (const auto& batch : stream) {
-        for (const float label : batch) {
-          ++rows;
-          positives += label;
-        }
-      }
-    }
-    EXPECT_EQ(rows, part.rows);
-    EXPECT_NEAR(positives / rows, part.positives, 0.00005);
-  }
-}
-
 TEST_F(PrepareTest, EveryFifthHouseIsForTheTest) {
   ASSERT_EQ(Run("california_housing/prepare", "--data=" + data_), 0);
   const std::vector<std::string> all = Lines(data_ + "/california-housing/housing.csv.gz");
@@ -189,8 +154,8 @@ TEST_F(PrepareTest, MovielensHistoriesHoldOnlyWhatWasRatedBeforeInTheTrainingPar
 
 TEST(PrepareWithoutDataTest, MissingDataIsNamed) {
   TempDir dir;
-  for (const char* program : {"flights/prepare", "adult/prepare", "california_housing/prepare", "fashion_mnist/prepare",
-                              "movielens/prepare"}) {
+  for (const char* program :
+       {"flights/prepare", "california_housing/prepare", "fashion_mnist/prepare", "movielens/prepare"}) {
     const std::string log = dir.path() + "/log";
     EXPECT_NE(
         std::system(

@@ -214,6 +214,66 @@ TEST_F(CsvTest, WhateverStandsInALineOfListsWithoutWeightsBothWaysAgree) {
   EXPECT_LT(refused, 19500);
 }
 
+TEST_F(CsvTest, AClassIsANumberAndAMarkIsMissing) {
+  Configure(R"(header: false
+      column { name: "income" classes { text: "<=50K" text: "<=50K." } classes { text: ">50K" text: ">50K." } }
+      column { name: "age" missing: "?" missing: "NA" }
+      column { name: "work" type: TEXT missing: "?" }
+      column { name: "place" list: ";" dim: 2 missing: "?" }
+      column { name: "tags" type: TEXT list: "|" missing: "none" })");
+  ASSERT_TRUE(Parse(">50K,39,Private,1;?,a|none|b").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 39, 1, NanSensitiveFloatEq(kNan)));
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("Private"), Hash("a"), Hash("b")));
+  EXPECT_THAT(example_.counts, ElementsAre(1, 2));
+  ASSERT_TRUE(Parse("<=50K.,?,?,?,none").ok());
+  EXPECT_THAT(example_.floats,
+              ElementsAre(0, NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan), NanSensitiveFloatEq(kNan)));
+  EXPECT_THAT(example_.counts, ElementsAre(0, 0));
+  ASSERT_TRUE(Parse("\"<=50K\",\"NA\",\"?\",3;4,").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(0, NanSensitiveFloatEq(kNan), 3, 4));
+  EXPECT_THAT(Parse("50K,1,a,1;2,b"),
+              Invalid("field 1 (income): '50K' is no class; classes are '<=50K', '<=50K.', '>50K', '>50K.'"));
+  EXPECT_THAT(Parse(",1,a,1;2,b").ok(), true) << "a label that is missing is found later";
+  EXPECT_THAT(Parse(">50K,n/a,a,1;2,b"), Invalid("field 2 (age): 'n/a' is not a finite number"));
+}
+
+TEST_F(CsvTest, BlanksAroundAFieldAreNoPartOfIt) {
+  const std::string columns = R"( column { name: "label" classes { text: "no" } classes { text: "yes" } }
+      column { name: "x" missing: "?" } column { name: "city" type: TEXT })";
+  Configure("header: false trim: true" + columns);
+  ASSERT_TRUE(Parse("yes ,\t 2.5,  New York ").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 2.5));
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("New York")));
+  ASSERT_TRUE(Parse(" no, ? , \" a, \"\"b\"\" \" ").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(0, NanSensitiveFloatEq(kNan)));
+  EXPECT_THAT(example_.ids, ElementsAre(Hash(" a, \"b\" "))) << "blanks in quotes are part of a field";
+  ASSERT_TRUE(Parse("yes, ,  ").ok());
+  EXPECT_THAT(example_.counts, ElementsAre(0));
+  Configure("header: true trim: true" + columns);
+  Below(" x , label,city");
+  ASSERT_TRUE(Parse("1, yes, Oslo").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 1));
+  // A tab that separates is no blank.
+  Configure("header: false trim: true separator: \"\\t\"" + columns);
+  ASSERT_TRUE(Parse(" yes \t\t Oslo").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, NanSensitiveFloatEq(kNan)));
+  Configure("header: false" + columns);
+  EXPECT_THAT(Parse("yes ,1,a"), Invalid("field 1 (label): 'yes ' is no class; classes are 'no', 'yes'"));
+}
+
+TEST_F(CsvTest, WhateverStandsInALineOfClassesAndMarksBothWaysAgree) {
+  for (const char* trim : {"false", "true"}) {
+    Configure(absl::StrCat("header: false trim: ", trim,
+                           R"( column { name: "l" classes { text: "a" } classes { text: "b c" } }
+        column { name: "x" missing: "?" } column { name: "t" type: TEXT missing: "?" }
+        column { name: "i" type: ID list: "|" missing: "?" })"));
+    const std::string good = "b c,1.5,\"?\", 12|?|13";
+    const int refused =
+        RefusedOfChanged(good, "ab c,?|\"1\t.", [this](const std::string& line) { return Parse(line); });
+    EXPECT_GT(refused, 1000);
+  }
+}
+
 TEST_F(CsvTest, BadConfigurationsAreRefused) {
   EXPECT_THAT(Refusal(""), Invalid("data.csv: no column that is not skipped"));
   EXPECT_THAT(Refusal("column {}"), Invalid("data.csv.column[0]: name is empty"));
