@@ -8,6 +8,7 @@
 //   Out      [B, 1]  f32
 //   gamma    float = 2, not negative
 //   alpha    float = -1, at most 1
+#include <cmath>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +28,9 @@ WEIR_COLUMN_LOSS_LOOPS(FocalLossMath)
 
 absl::Status CheckAttributes(const InferContext& ctx) {
   const double gamma = ctx.attrs().Float("gamma"), alpha = ctx.attrs().Float("alpha");
-  if (!(gamma >= 0)) return ctx.Error(absl::StrCat("gamma must not be negative, got ", gamma));
+  if (!(gamma >= 0 && std::isfinite(static_cast<float>(gamma)))) {
+    return ctx.Error(absl::StrCat("gamma must be finite and not negative, got ", gamma));
+  }
   if (!(alpha <= 1)) return ctx.Error(absl::StrCat("alpha must be at most 1, got ", alpha));
   return absl::OkStatus();
 }

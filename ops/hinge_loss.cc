@@ -7,6 +7,7 @@
 //   margin   float = 1, positive
 //
 // Gradient: dx = -dout * weight * s where the loss is positive, else 0.
+#include <cmath>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -20,8 +21,9 @@ HingeLossMath MakeMath(const KernelInit& init) { return {static_cast<float>(init
 WEIR_COLUMN_LOSS_LOOPS(HingeLossMath)
 
 absl::Status CheckAttributes(const InferContext& ctx) {
-  const double margin = ctx.attrs().Float("margin");
-  if (!(margin > 0)) return ctx.Error(absl::StrCat("margin must be positive, got ", margin));
+  const float margin = static_cast<float>(ctx.attrs().Float("margin"));
+  if (!(margin > 0 && std::isfinite(margin)))
+    return ctx.Error(absl::StrCat("margin must be positive and finite, got ", margin));
   return absl::OkStatus();
 }
 

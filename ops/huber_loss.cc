@@ -8,6 +8,7 @@
 //   delta    float = 1, positive
 //
 // Gradient: dx = dout * weight * r, with r cut off at -delta and delta.
+#include <cmath>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -21,8 +22,9 @@ HuberLossMath MakeMath(const KernelInit& init) { return {static_cast<float>(init
 WEIR_COLUMN_LOSS_LOOPS(HuberLossMath)
 
 absl::Status CheckAttributes(const InferContext& ctx) {
-  const double delta = ctx.attrs().Float("delta");
-  if (!(delta > 0)) return ctx.Error(absl::StrCat("delta must be positive, got ", delta));
+  const float delta = static_cast<float>(ctx.attrs().Float("delta"));
+  if (!(delta > 0 && std::isfinite(delta)))
+    return ctx.Error(absl::StrCat("delta must be positive and finite, got ", delta));
   return absl::OkStatus();
 }
 

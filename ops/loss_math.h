@@ -91,7 +91,7 @@ struct QuantileLossMath {
   }
   WEIR_MATH float Dx(float x, float label, float dloss) const {
     const float r = label - x;
-    return dloss * (r > 0.0f ? -quantile : r < 0.0f ? 1.0f - quantile : 0.0f);
+    return dloss * (r > 0.0f ? -quantile : r < 0.0f ? 1.0f - quantile : r);  // 0, or NaN
   }
 };
 // x is a score; labels of one half and more want margin and more, the others -margin and less.
@@ -99,11 +99,11 @@ struct HingeLossMath {
   float margin;
   WEIR_MATH float Loss(float x, float label) const {
     const float lack = margin - (label >= 0.5f ? x : -x);
-    return lack > 0.0f ? lack : 0.0f;
+    return lack <= 0.0f ? 0.0f : lack;  // NaN stays NaN
   }
   WEIR_MATH float Dx(float x, float label, float dloss) const {
-    const bool one = label >= 0.5f;
-    return margin - (one ? x : -x) > 0.0f ? (one ? -dloss : dloss) : 0.0f;
+    const float side = label >= 0.5f ? 1.0f : -1.0f, lack = margin - side * x;
+    return lack > 0.0f ? -side * dloss : lack <= 0.0f ? 0.0f : lack;
   }
 };
 

@@ -21,7 +21,7 @@ QuantileLossMath MakeMath(const KernelInit& init) { return {static_cast<float>(i
 WEIR_COLUMN_LOSS_LOOPS(QuantileLossMath)
 
 absl::Status CheckAttributes(const InferContext& ctx) {
-  const double quantile = ctx.attrs().Float("quantile");
+  const float quantile = static_cast<float>(ctx.attrs().Float("quantile"));
   if (!(quantile > 0 && quantile < 1))
     return ctx.Error(absl::StrCat("quantile must be between 0 and 1, got ", quantile));
   return absl::OkStatus();

@@ -37,7 +37,11 @@ namespace {
 // Steps of the job's data that are kept in memory and run again and again, and their bytes.
 constexpr size_t kKeptSteps = 48, kKeptBytes = size_t{256} << 20;
 // Recorded steps of a run: the profiler has room for them.
-constexpr int64_t kFewestSteps = 4, kMostSteps = 200;
+constexpr int64_t kFewestSteps = 4, kMostSteps = 60;
+// Room for a few thousand spans in each of them; memory is taken as spans are recorded.
+constexpr size_t kMostEvents = size_t{1} << 21;
+
+constexpr double kMostSeconds = 3600;
 
 using Step = std::vector<std::vector<LaneBatch>>;
 
@@ -168,7 +172,11 @@ Job Smaller(const Job& job, int trainers, int smaller) {
     lanes = 2;
   }
   train->set_lanes(lanes);
+  // The number of threads is that of each run.
+  train->clear_threads();
   result.config.mutable_data()->set_batch_size(std::max<int64_t>(lanes, batch / smaller));
+  // A shuffled stream is read ahead, or as a whole, before its first example.
+  result.config.mutable_data()->set_shuffle(v1::Data::NO_SHUFFLE);
   d->set_trainers(trainers);
   // A server inside the only trainer would have no messages to count.
   const bool owns = d->servers() > 0 || d->dense() != v1::Distribute::ALL_REDUCE || result.config.table_size() > 0;
@@ -261,14 +269,16 @@ absl::StatusOr<Measured> Run(const Job& job, const Batches& batches, int threads
   const double warm_ns = static_cast<double>(Profiler::NowNs() - begin) / static_cast<double>(step);
   const int64_t recorded =
       std::clamp(static_cast<int64_t>(0.5e9 * seconds / std::max(1.0, warm_ns)), kFewestSteps, kMostSteps);
-  Profiler::Process().Start(step, step + recorded);
+  Profiler::Process().Start(step, step + recorded, kMostEvents);
   std::vector<double> step_ns;
-  for (int64_t s = 0; s < recorded; ++s) {
+  absl::Status ran;
+  for (int64_t s = 0; s < recorded && ran.ok(); ++s) {
     const int64_t step_begin = Profiler::NowNs();
-    RETURN_IF_ERROR(one_step());
+    ran = one_step();
     step_ns.push_back(static_cast<double>(Profiler::NowNs() - step_begin));
   }
   Profiler::Process().Stop();
+  RETURN_IF_ERROR(ran);
   Measured result;
   result.step_seconds = 1e-9 * MedianOf(std::move(step_ns));
   const Profiler::Recorded spans = Profiler::Process().Collect();
@@ -295,13 +305,13 @@ TwoCosts Solve(double t1, double t2, double once, double often1, double often2) 
   TwoCosts costs;
   if (once + often1 <= 0) return costs;
   if (once <= 0) return {.once = 0, .often = t1 / often1};
+  if (often1 <= 0) return {.once = t1 / once, .often = 0};
   if (often2 < 1.05 * often1) {
     // They cannot be told apart: both cost the same.
     costs.often = costs.once = t1 / (once + often1);
     return costs;
   }
-  costs.often = often1 > 0 ? std::clamp((t2 - t1) / (often2 - often1), 0.0, t1 / often1)
-                           : std::max(0.0, (t2 - t1) / (often2 - often1));
+  costs.often = std::clamp((t2 - t1) / (often2 - often1), 0.0, t1 / often1);
   costs.once = (t1 - costs.often * often1) / once;
   return costs;
 }
@@ -400,8 +410,14 @@ absl::StatusOr<std::string> CalibratedProgram(const Job& job) {
   return absl::StrCat(absl::Hex(StableHash(text), absl::kZeroPad16));
 }
 
+absl::Status CheckCalibrateSeconds(double seconds) {
+  if (seconds > 0 && seconds <= kMostSeconds) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--calibrate_seconds must be positive and at most ", kMostSeconds, ", got ", seconds));
+}
+
 absl::StatusOr<v1::Calibration> Calibrate(const Job& job, const CalibrateOptions& options) {
-  if (!(options.seconds > 0)) return absl::InvalidArgumentError("a calibration needs a positive number of seconds");
+  RETURN_IF_ERROR(CheckCalibrateSeconds(options.seconds));
   const v1::Train& train = job.config.train();
   RETURN_IF_ERROR(SetArithmetic(train.arithmetic(), PrecisionOnCpu(train)));
   const int cores = UsableCores();

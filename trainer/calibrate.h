@@ -36,6 +36,9 @@ struct CalibrateOptions {
   CalibrationNetwork network;
 };
 
+// Returns an error that names --calibrate_seconds unless it is positive and at most an hour.
+absl::Status CheckCalibrateSeconds(double seconds);
+
 // Uses the profiler of the process. Errors are those of the job's run; FailedPrecondition if its data has fewer
 // examples than one step.
 absl::StatusOr<v1::Calibration> Calibrate(const Job& job, const CalibrateOptions& options);

@@ -62,7 +62,8 @@ std::string MetricResult::ToString() const {
                     " (auc is undefined: ", positives == 0 ? "no example has label 1)" : "every example has label 1)");
   }
   if (kind == v1::LossDesc::MULTI_CLASS) absl::StrAppendFormat(&text, " accuracy=%.6f", accuracy);
-  if (kind == v1::LossDesc::REGRESSION) absl::StrAppendFormat(&text, " rmse=%.6f mae=%.6f", rmse, mae);
+  if (kind == v1::LossDesc::REGRESSION && !std::isnan(rmse))
+    absl::StrAppendFormat(&text, " rmse=%.6f mae=%.6f", rmse, mae);
   return text;
 }
 
@@ -105,7 +106,9 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
       const float* row = p + i * classes;
       sums->correct += std::max_element(row, row + classes) - row == static_cast<int64_t>(truth);
     }
-  } else if (kind_ == v1::LossDesc::REGRESSION && classes == 1) {
+  } else if (classes != 1) {
+    sums->squares = sums->distances = std::numeric_limits<double>::quiet_NaN();
+  } else {
     for (int64_t i = 0; i < n; ++i) {
       ASSIGN_OR_RETURN(const double truth, LabelAt(label, i));
       const double error = p[i] - truth;
@@ -130,6 +133,7 @@ std::string Metrics::Serialize() const {
     Put(&out, s.loss);
     Put(&out, s.samples);
     Put(&out, s.correct);
+    if (kind_ != v1::LossDesc::REGRESSION) continue;
     Put(&out, s.squares);
     Put(&out, s.distances);
   }
@@ -151,10 +155,8 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
   for (int64_t i = 0; i < lanes; ++i) {
     int64_t lane = 0, samples = 0, correct = 0;
     double loss = 0, squares = 0, distances = 0;
-    if (!in.Get(&lane) || !in.Get(&loss) || !in.Get(&samples) || !in.Get(&correct) || !in.Get(&squares) ||
-        !in.Get(&distances)) {
-      return bad;
-    }
+    if (!in.Get(&lane) || !in.Get(&loss) || !in.Get(&samples) || !in.Get(&correct)) return bad;
+    if (kind_ == v1::LossDesc::REGRESSION && (!in.Get(&squares) || !in.Get(&distances))) return bad;
     if (lane < 0 || lane > (1 << 24) || !CanBeCount(samples) || !CanBeCount(correct)) return bad;
     *other.Lane(static_cast<int>(lane)) = {static_cast<int>(lane), loss, samples, correct, squares, distances};
   }

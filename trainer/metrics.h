@@ -32,7 +32,7 @@ struct MetricResult {
   // Set for MULTI_CLASS.
   double accuracy = 0;
   // Set for REGRESSION: root of the mean square and mean of the distances between prediction and label. Sample weights
-  // do not count.
+  // do not count. NaN when predictions are not one number per example.
   double rmse = 0, mae = 0;
   v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
 

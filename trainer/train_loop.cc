@@ -370,7 +370,7 @@ std::string TrainSummary::DoneLine() const {
   if (eval.has_value() && eval->kind == v1::LossDesc::MULTI_CLASS) {
     absl::StrAppendFormat(&line, " accuracy=%.6f", eval->accuracy);
   }
-  if (eval.has_value() && eval->kind == v1::LossDesc::REGRESSION) {
+  if (eval.has_value() && eval->kind == v1::LossDesc::REGRESSION && !std::isnan(eval->rmse)) {
     absl::StrAppendFormat(&line, " rmse=%.6f mae=%.6f", eval->rmse, eval->mae);
   }
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);

@@ -49,6 +49,28 @@ absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
   return absl::OkStatus();
 }
 
+// Checks a calibration that somebody may have edited.
+absl::Status CheckCalibration(const google::protobuf::Message& message, const std::string& path) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* const field = type.field(i);
+    const std::string name(field->name());
+    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
+      if (!reflection.HasField(message, field))
+        return absl::InvalidArgumentError(absl::StrCat("--calibrate=", path, ": there is no '", name, "'"));
+      RETURN_IF_ERROR(CheckCalibration(reflection.GetMessage(message, field), path));
+    } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+      const double value = reflection.GetDouble(message, field);
+      if (!(value >= 0 && std::isfinite(value))) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--calibrate=", path, ": ", name, " must be finite and not negative, got ", value));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Reads the calibration, or makes it.
 absl::StatusOr<v1::Calibration> CalibrationOf(const Job& job, const ExplainQuestion& question) {
   const std::string& path = question.calibrate;
@@ -58,6 +80,7 @@ absl::StatusOr<v1::Calibration> CalibrationOf(const Job& job, const ExplainQuest
   } else if (!absl::IsNotFound(text.status())) {
     return text.status();
   } else {
+    RETURN_IF_ERROR(CheckCalibrateSeconds(question.calibrate_seconds));
     std::fprintf(stderr, "%s does not exist: measuring for about %.0f s, on a machine that does nothing else\n",
                  path.c_str(), question.calibrate_seconds);
     ASSIGN_OR_RETURN(calibration, Calibrate(job, {.seconds = question.calibrate_seconds,
@@ -66,6 +89,11 @@ absl::StatusOr<v1::Calibration> CalibrationOf(const Job& job, const ExplainQuest
     google::protobuf::TextFormat::PrintToString(calibration, &out);
     RETURN_IF_ERROR(WriteFileAtomically(
         path, absl::StrCat("# proto-file: proto/calibration.proto\n# proto-message: weir.v1.Calibration\n", out)));
+  }
+  RETURN_IF_ERROR(CheckCalibration(calibration, path));
+  if (calibration.cores() < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--calibrate=", path, ": cores must be at least 1, got ", calibration.cores()));
   }
   ASSIGN_OR_RETURN(const std::string program, CalibratedProgram(job));
   if (calibration.program() != program) {

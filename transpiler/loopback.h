@@ -6,10 +6,11 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "pserver/embedded/in_process.h"
-#include "pserver/protocol/transport.h"
 
 namespace weir {
+
+class InProcessServers;
+class Transport;
 
 // Returns a transport to `servers`, which are borrowed, over Unix-domain sockets or, where the machine has none, TCP.
 absl::StatusOr<std::unique_ptr<Transport>> LoopbackTo(InProcessServers* servers);

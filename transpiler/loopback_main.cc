@@ -3,8 +3,10 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "pserver/embedded/in_process.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "pserver/protocol/transport.h"
 #include "transpiler/loopback.h"
 
 namespace weir {

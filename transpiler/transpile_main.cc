@@ -146,6 +146,9 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (!absl::GetFlag(FLAGS_calibrate).empty() && print != "explain") {
     return absl::InvalidArgumentError("--calibrate is for --print=explain");
   }
+  if (absl::GetFlag(FLAGS_one_machine) && print != "explain") {
+    return absl::InvalidArgumentError("--one_machine is for --print=explain --calibrate=FILE");
+  }
   if (!trace.stop_after.empty()) {
     ASSIGN_OR_RETURN(const Programs programs, TranspileUntil(job, &trace));
     return FormatProgram(print == "startup" ? programs.startup : programs.main, format);

@@ -252,6 +252,10 @@ bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end
     }
   }
   if (column.weight.has_value()) return false;
+  if (column.IsMissing({p, static_cast<size_t>(end - p)})) {
+    example->counts[position] = 0;
+    return true;
+  }
   const size_t before = *ids;
   for (; p < end; ++p) {
     const char* const stop = column.list.has_value() ? FindByte(p, end, *column.list) : end;
@@ -348,6 +352,8 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
 
 absl::Status CsvParser::ParseIds(const CsvColumn& column, std::string_view field, Example* example) {
   const size_t before = example->ids.size();
+  // As a whole first: a text may hold the character that separates elements.
+  if (column.IsMissing(field)) field = "";
   for (const std::string_view element : Elements(field, column.list))
     RETURN_IF_ERROR(AddElement(column, element, example));
   const size_t count = example->ids.size() - before;
@@ -371,6 +377,7 @@ absl::Status CsvParser::AddElement(const CsvColumn& column, std::string_view ele
       return absl::InvalidArgumentError(absl::StrCat("the weight in '", Shown(element), "' is not a finite number"));
     }
   }
+  if (!value.empty() && column.IsMissing(value)) return absl::OkStatus();
   if (value.empty()) {
     if (!weight.has_value()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("there is no value before the weight in '", Shown(element), "'"));

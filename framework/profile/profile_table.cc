@@ -271,17 +271,24 @@ void PrintRowsAhead(const std::vector<Process>& processes, double steps, std::st
   double pulling = 0, waited = 0;
   for (const Process& process : processes) {
     if (!process.trainer()) continue;
+    std::vector<const Span*> pulls, waits;
     for (const auto& [tid, thread] : process.threads) {
       for (const Span& span : thread.spans) {
-        const double ms = (span.end - span.begin) / 1000;
-        if (thread.name == kAheadThread && span.event->name() == kPullRows) pulling += ms;
-        if (thread.runs_steps && span.event->name() == kAwaitRows) waited += ms;
+        if (thread.name == kAheadThread && span.event->name() == kPullRows) pulls.push_back(&span);
+        if (thread.runs_steps && span.event->name() == kAwaitRows) waits.push_back(&span);
+      }
+    }
+    for (const Span* pull : pulls) pulling += (pull->end - pull->begin) / 1000;
+    // A step also waits for its batch, before its rows are asked for.
+    for (const Span* pull : pulls) {
+      for (const Span* wait : waits) {
+        waited += std::max(0.0, std::min(pull->end, wait->end) - std::max(pull->begin, wait->begin)) / 1000;
       }
     }
   }
   if (pulling <= 0) return;
   absl::StrAppendFormat(out, "  rows ahead of their step: %.3f ms a step, %.1f %% of it hidden; steps waited %.3f\n",
-                        pulling / steps, 100 * std::max(0.0, pulling - waited) / pulling, waited / steps);
+                        pulling / steps, 100 * (pulling - waited) / pulling, waited / steps);
 }
 
 void PrintOperators(const std::vector<Process>& processes, double steps, double wall_ms, std::string* out) {

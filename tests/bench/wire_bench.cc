@@ -49,6 +49,7 @@
 #include "ops/id_deduper.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "pserver/client/client.h"
+#include "pserver/embedded/in_process.h"
 #include "pserver/network/credentials.h"
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/grpc_server.h"
@@ -59,6 +60,9 @@
 ABSL_FLAG(std::string, only, "", "rows or step; empty: both");
 ABSL_FLAG(int, repetitions, 60, "timed calls of each kind");
 ABSL_FLAG(bool, unix_sockets, false, "through the server's Unix-domain socket, not TCP");
+ABSL_FLAG(
+    bool, no_wire, false,
+    "with --only=step: the server in this process, by direct calls: what no transport between processes can beat");
 ABSL_FLAG(std::string, wire, "WIRE_FLOAT32", "what floats are while they travel, both ways");
 ABSL_FLAG(bool, large, true, "also the table of 10 M rows");
 ABSL_FLAG(int, server_fd, -1, "internal: be the server, tell the ports through this pipe");
@@ -320,8 +324,14 @@ struct Bench {
   Bench(int port, int bare_port, pid_t server)
       : pool("bench-client", PoolWorkers(0)), bare(absl::StrCat("127.0.0.1:", bare_port)) {
     CHECK_EQ(clock_getcpuclockid(server, &server_clock), 0);
-    transport = *MakeGrpcTransport(
-        {.endpoints = {absl::StrCat("127.0.0.1:", port)}, .unix_sockets = absl::GetFlag(FLAGS_unix_sockets)});
+    if (absl::GetFlag(FLAGS_no_wire)) {
+      std::vector<ServerOptions> servers;
+      servers.push_back(BenchServer(&pool));
+      transport = *InProcessServers::Create(std::move(servers), /*tick_thread=*/true, /*check_payloads=*/true);
+    } else {
+      transport = *MakeGrpcTransport(
+          {.endpoints = {absl::StrCat("127.0.0.1:", port)}, .unix_sockets = absl::GetFlag(FLAGS_unix_sockets)});
+    }
     auto made = Client::Create({.plan = BenchPlan(),
                                 .job_name = "bench",
                                 .process = "bench:2",

@@ -99,6 +99,18 @@ TEST_P(EveryColumnLoss, ShapesAreNamed) {
   EXPECT_THAT(std::string(t.InferShapes().message()), HasSubstr(GetParam().type + ": Label must be [B, 1]"));
 }
 
+TEST_P(EveryColumnLoss, NanIsNotHidden) {
+  for (const float label : {0.0f, 1.0f}) {
+    OpTest t(GetParam().type, GetParam().attrs);
+    t.Batched("X", {1, 1}, {std::nanf("")}).Batched("Label", {1, 1}, {label});
+    ASSERT_OK(t.Run());
+    EXPECT_TRUE(std::isnan(t.Values("Out")[0]));
+    const absl::StatusOr<Variable> dx = t.Gradient("X", 0, {{"Out", Tensor::Of<float>({1, 1}, {1})}});
+    ASSERT_OK(dx.status());
+    EXPECT_TRUE(std::isnan(std::get<Tensor>(*dx).span<float>()[0]));
+  }
+}
+
 TEST(ColumnLossesTest, LargeLogitsStayFinite) {
   OpTest t("focal_loss");
   t.Batched("X", {4, 1}, {100, -100, 100, -100}).Batched("Label", {4, 1}, {1, 1, 0, 0});
@@ -112,10 +124,14 @@ TEST(ColumnLossesTest, WrongAttributesAreNamed) {
     t.Batched("X", {1, 1}, {3}).Batched("Label", {1, 1}, {1});
     return std::string(t.InferShapes().message());
   };
-  EXPECT_THAT(error("focal_loss", "gamma", -1), HasSubstr("focal_loss: gamma must not be negative, got -1"));
+  EXPECT_THAT(error("focal_loss", "gamma", -1), HasSubstr("focal_loss: gamma must be finite and not negative, got -1"));
   EXPECT_THAT(error("focal_loss", "alpha", 2), HasSubstr("focal_loss: alpha must be at most 1, got 2"));
-  EXPECT_THAT(error("hinge_loss", "margin", 0), HasSubstr("hinge_loss: margin must be positive, got 0"));
-  EXPECT_THAT(error("huber_loss", "delta", 0), HasSubstr("huber_loss: delta must be positive, got 0"));
+  EXPECT_THAT(error("hinge_loss", "margin", 0), HasSubstr("hinge_loss: margin must be positive and finite, got 0"));
+  EXPECT_THAT(error("huber_loss", "delta", 0), HasSubstr("huber_loss: delta must be positive and finite, got 0"));
+  // What a float cannot tell from a limit.
+  EXPECT_THAT(error("huber_loss", "delta", 1e-50), HasSubstr("huber_loss: delta must be positive and finite, got 0"));
+  EXPECT_THAT(error("quantile_loss", "quantile", 0.999999999), HasSubstr("must be between 0 and 1, got 1"));
+  EXPECT_THAT(error("hinge_loss", "margin", 1e300), HasSubstr("hinge_loss: margin must be positive and finite"));
   EXPECT_THAT(error("quantile_loss", "quantile", 1),
               HasSubstr("quantile_loss: quantile must be between 0 and 1, got 1"));
 }

@@ -129,6 +129,16 @@ expect_error "was measured for another model (program 0123456789abcdef, this job
 sed 's/^crowding/crowdign/' "$TEST_TMPDIR/calibration" > "$TEST_TMPDIR/broken"
 expect_error "unknown field 'crowdign' (did you mean 'crowding'?)" \
   --job=$job --print=explain --calibrate="$TEST_TMPDIR/broken"
+sed 's/^cores.*/cores: 0/' "$TEST_TMPDIR/calibration" > "$TEST_TMPDIR/broken"
+expect_error "/broken: cores must be at least 1, got 0" --job=$job --print=explain --calibrate="$TEST_TMPDIR/broken"
+sed 's/^crowding.*/crowding: -1/' "$TEST_TMPDIR/calibration" > "$TEST_TMPDIR/broken"
+expect_error "crowding must be finite and not negative, got -1" \
+  --job=$job --print=explain --calibrate="$TEST_TMPDIR/broken"
+sed '/^tcp {/,/^}/d' "$TEST_TMPDIR/calibration" > "$TEST_TMPDIR/broken"
+expect_error "/broken: there is no 'tcp'" --job=$job --print=explain --calibrate="$TEST_TMPDIR/broken"
+expect_error "--calibrate_seconds must be positive and at most 3600, got inf" \
+  --job=$job --print=explain --calibrate="$TEST_TMPDIR/none" --calibrate_seconds=inf
+expect_error "--one_machine is for --print=explain" --job=$job --print=plan --one_machine
 expect_error "--verify needs sync" --job=$job --verify --set distribute.sync=false
 expect_error "data.train" --job=$job --print=explain --sample=3
 expect_error "unknown flag --jobb (did you mean --job?)" --jobb=$job

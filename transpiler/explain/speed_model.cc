@@ -13,7 +13,6 @@ namespace weir {
 namespace {
 
 constexpr double kNs = 1e-9;
-constexpr char kCompute[] = "compute";
 // Bytes on a link for a byte of a message: headers of HTTP/2, TCP, IP and Ethernet in packets of 1,500 bytes.
 constexpr double kHeaders = 1.05;
 
@@ -30,6 +29,7 @@ struct Phase {
   std::string name;
   Work trainer, server;
   double all_cpu = 0;
+  double lanes = 0;  // of trainer.seconds: lanes, which are many and independent
   double pieces = 1;
   double round_trips = 0;
   // Trainers that have ended this phase begin the next one, which needs the servers' links the other way.
@@ -119,8 +119,8 @@ class Model {
     for (const v1::ExplainedTrainer& t : e_.trainer()) {
       examples += static_cast<double>(t.count()) * t.lanes() * static_cast<double>(t.lane_batch()) * Batches();
     }
-    p.set_examples_per_second(plan_.sync() ? static_cast<double>(plan_.batch_size()) * Batches() / step
-                                           : examples / step);
+    if (plan_.sync()) examples = static_cast<double>(plan_.batch_size()) * Batches();
+    p.set_examples_per_second(step > 0 ? examples / step : 0);
     p.set_bottleneck(
         kResourceNames[static_cast<size_t>(std::max_element(held_up.begin(), held_up.end()) - held_up.begin())]);
     return p;
@@ -196,7 +196,7 @@ class Model {
   }
 
   Phase Compute() const {
-    Phase phase{.name = kCompute};
+    Phase phase{.name = "compute"};
     for (const v1::ExplainedTrainer& t : e_.trainer()) {
       const double lane = LaneSeconds(t) * Batches();
       const double rounds = std::ceil(static_cast<double>(t.lanes()) / threads_);
@@ -205,6 +205,7 @@ class Model {
       phase.trainer = Busiest(phase.trainer, one);
       phase.all_cpu += t.count() * one.cpu;
     }
+    phase.lanes = phase.trainer.seconds;
     return phase;
   }
 
@@ -295,6 +296,7 @@ class Model {
       rows.trainer.cpu += compute.trainer.cpu;
       rows.trainer.seconds += compute.trainer.seconds;
       rows.all_cpu += compute.all_cpu;
+      rows.lanes = compute.lanes;
       rows.round_trips = 0;
       rows.pieces = kManyPieces;
       phases.push_back(rows);
@@ -365,15 +367,15 @@ class Model {
     to->set_server_link(stages[kServerLinks]);
     to->set_machine(stages[kMachine]);
     to->set_round_trips(stages[kRoundTrips]);
-    const auto flow = [&](double link) {
-      const double longest = std::max({stages[kTrainers], stages[kServers], link});
-      return longest + (stages[kTrainers] + stages[kServers] + link - longest) / phase.pieces;
+    const auto flow = [&](double trainer, double link) {
+      const double longest = std::max({trainer, stages[kServers], link});
+      return longest + (trainer + stages[kServers] + link - longest) / phase.pieces;
     };
-    double seconds = flow(std::max(stages[kTrainerLinks], stages[kServerLinks]));
+    double seconds = flow(stages[kTrainers], std::max(stages[kTrainerLinks], stages[kServerLinks]));
     if (machines_.one_machine) {
       // Work that waits for other work leaves cores idle. Graham's bound for a greedy schedule: all work on all cores,
-      // and of the longest chain what is not in it. Lanes are many and independent.
-      const double chain = phase.name == kCompute ? 0 : (1 - 1.0 / cores_) * flow(0);
+      // and of the longest chain what is not in it.
+      const double chain = (1 - 1.0 / cores_) * flow(std::max(0.0, stages[kTrainers] - phase.lanes), 0);
       seconds = std::max(seconds, stages[kMachine] + chain);
     }
     to->set_seconds(seconds + stages[kRoundTrips]);

@@ -237,6 +237,19 @@ TEST_F(CsvTest, AClassIsANumberAndAMarkIsMissing) {
   EXPECT_THAT(Parse(">50K,n/a,a,1;2,b"), Invalid("field 2 (age): 'n/a' is not a finite number"));
 }
 
+TEST_F(CsvTest, AMarkMayHoldTheCharacterOfTheListAndHaveAWeight) {
+  Configure(R"(header: false
+      column { name: "tags" type: TEXT list: "/" missing: "n/a" }
+      column { name: "items" type: ID list: "|" weight: ":" missing: "?" })");
+  ASSERT_TRUE(Parse("n/a,?:0.5|7:2").ok());
+  EXPECT_THAT(example_.counts, ElementsAre(0, 1));
+  EXPECT_THAT(example_.ids, ElementsAre(7));
+  EXPECT_THAT(example_.weights, ElementsAre(2));
+  ASSERT_TRUE(Parse("n/b,?").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("n"), Hash("b")));
+  EXPECT_THAT(example_.counts, ElementsAre(2, 0));
+}
+
 TEST_F(CsvTest, BlanksAroundAFieldAreNoPartOfIt) {
   const std::string columns = R"( column { name: "label" classes { text: "no" } classes { text: "yes" } }
       column { name: "x" missing: "?" } column { name: "city" type: TEXT })";

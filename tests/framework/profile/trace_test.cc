@@ -237,11 +237,12 @@ TEST(ProfileTableTest, ACallIsDividedIntoWhatItsServerDidWaitedAndTheWay) {
   EXPECT_THAT(table, HasSubstr("copy rows for pulls"));
 }
 
-// Rows of the next step take 40 us, and the step after waits for them for 10.
+// Rows of the next step take 40 us, and the step after waits for them for 10. A step waits for a batch before that.
 TEST(ProfileTableTest, RowsAheadAreHiddenButForWhatStepsWait) {
   const v1::Trace trace = Recording()
                               .Thread("trainer", {{ProfileKind::kStep, "step", 0, 50},
-                                                  {ProfileKind::kOperator, "fc", 10, 50, 0, -1, "out"},
+                                                  {ProfileKind::kData, "batch and rows pulled ahead", 2, 15},
+                                                  {ProfileKind::kOperator, "fc", 15, 50, 0, -1, "out"},
                                                   {ProfileKind::kStep, "step", 50, 100},
                                                   {ProfileKind::kData, "batch and rows pulled ahead", 50, 60},
                                                   {ProfileKind::kOperator, "fc", 60, 100, 0, -1, "out"}})

@@ -327,14 +327,6 @@ int AcceptedOn(const std::string& path) {
   return accepted;
 }
 
-std::string SocketOfThisProcess() {
-  const std::string directory = "/tmp/weir-" + std::to_string(::geteuid());
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.path().filename().string().rfind(std::to_string(::getpid()) + "-", 0) == 0) return entry.path().string();
-  }
-  return "";
-}
-
 class UnixSocketTest : public GrpcTest {
  protected:
   void SetUp() override {
@@ -344,7 +336,7 @@ class UnixSocketTest : public GrpcTest {
 };
 
 TEST_F(UnixSocketTest, TensorsGoThroughTheSocketOnceAJoinHasToldOfIt) {
-  const std::string path = SocketOfThisProcess();
+  const std::string path = server_->unix_socket();
   ASSERT_NE(path, "");
   struct stat found = {};
   ASSERT_EQ(::stat(path.c_str(), &found), 0);
@@ -382,7 +374,7 @@ TEST_F(UnixSocketTest, BothEndsOfTheSocketGetSendRoom) {
     }
     return descriptors;
   };
-  const std::string path = SocketOfThisProcess();
+  const std::string path = server_->unix_socket();
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
   ASSERT_EQ(ends(path).size(), 2u);
@@ -418,7 +410,7 @@ TEST_F(UnixSocketTest, WhoWantsTcpGetsTcp) {
   transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .unix_sockets = false});
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
-  EXPECT_EQ(AcceptedOn(SocketOfThisProcess()), 0);
+  EXPECT_EQ(AcceptedOn(server_->unix_socket()), 0);
 }
 
 // Binds a socket that may be left behind.

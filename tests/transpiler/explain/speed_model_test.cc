@@ -206,6 +206,24 @@ TEST(SpeedModelTest, RowsAheadHideBehindComputing) {
               1e-9);
 }
 
+TEST(SpeedModelTest, RowsAheadCostNoLessThanTheyHide) {
+  const std::string rows = R"(
+      server { step { pull_rows { messages: 4 bytes_in: 1e6 } } }
+      trainer { first: 0 count: 1 lanes: 2 lane_batch: 100 step { pull_rows { messages: 4 bytes_in: 1e6 } } })";
+  for (const bool one_machine : {false, true}) {
+    for (const int cores : {1, 2, 8}) {
+      v1::Calibration costs = Costs();
+      costs.set_cores(cores);
+      const Machines machines{.one_machine = one_machine};
+      const double without = Predicted(costs, machines, rows, kPairPlan).step_seconds();
+      const double with =
+          Predicted(costs, machines, rows, kPairPlan, "distribute { prefetch_rows: true }").step_seconds();
+      EXPECT_LE(with, without) << cores;
+      EXPECT_GE(with, 0.5 * without) << cores;
+    }
+  }
+}
+
 TEST(SpeedModelTest, InAsyncTheBusiestResourceTakesAStepOfEveryTrainer) {
   const std::string plan = "servers: 1 trainers: 8 batch_size: 800";
   const auto with = [&](double update_row_ns) {
