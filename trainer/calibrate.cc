@@ -1,6 +1,6 @@
 #include "trainer/calibrate.h"
 
-#include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -9,13 +9,11 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
@@ -41,6 +39,7 @@ constexpr int64_t kFewestSteps = 4, kMostSteps = 60;
 // Room for a few thousand spans in each of them; memory is taken as spans are recorded.
 constexpr size_t kMostEvents = size_t{1} << 21;
 
+// Longest calibration that may be asked for: a longer one is a mistake in the flag.
 constexpr double kMostSeconds = 3600;
 
 using Step = std::vector<std::vector<LaneBatch>>;

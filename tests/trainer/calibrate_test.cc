@@ -8,14 +8,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/click_job.h"
-#include "transpiler/explain/speed_model.h"
 #include "transpiler/job/load_job.h"
-#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "framework/runtime/lane_tree.h"
 
 namespace weir {
