@@ -134,8 +134,10 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
   }
   CallInfo info{.trainer = trainer_, .server = server, .method = method};
   uint64_t dice = 0;
+  std::shared_ptr<const std::function<Fate(const CallInfo&)>> fate;
   {
     MutexLock lock(&mu_);
+    fate = fate_;
     pending->number = ++calls_;
     const uint64_t n = ++sequence_[{server, static_cast<int>(method)}];
     dice = MixId(options_.seed * 1000003 +
@@ -160,7 +162,7 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
   dice = MixId(dice);
   const absl::Duration duplicate_delay = options_.max_delay * (static_cast<double>(dice >> 11) / 9007199254740992.0);
 
-  if (fate_) {
+  if (fate != nullptr && *fate) {
     if (method == Method::kPush) {
       Slices bytes;
       bytes.push_back(Slice::Borrow(pending->request.data(), pending->request.size()));
@@ -176,7 +178,7 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
       v1::NormsRequest norms;
       if (norms.ParseFromString(pending->request)) info.step = norms.step();
     }
-    switch (fate_(info)) {
+    switch ((*fate)(info)) {
       case Fate::kPass:
         break;
       case Fate::kDropRequest:

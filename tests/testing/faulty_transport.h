@@ -50,8 +50,12 @@ class FaultyTransport : public Transport {
   FaultyTransport(Transport* inner, Clock* clock, int trainer, FaultOptions options, FaultCounters* counters);
   ~FaultyTransport() override;
 
-  // Sets a function that is called for every call before the random faults are drawn. Set before the first call.
-  void OnCall(std::function<Fate(const CallInfo&)> fate) { fate_ = std::move(fate); }
+  // Sets a function that is called for every call that begins from now on, before the random faults are drawn; on
+  // several threads.
+  void OnCall(std::function<Fate(const CallInfo&)> fate) {
+    MutexLock lock(&mu_);
+    fate_ = std::make_shared<const std::function<Fate(const CallInfo&)>>(std::move(fate));
+  }
   // From now on nothing reaches the server (and nothing comes back), or nothing leaves this trainer.
   void KillServer(int server);
   void KillTrainer();
@@ -74,10 +78,10 @@ class FaultyTransport : public Transport {
   const int trainer_;
   const FaultOptions options_;
   FaultCounters* const counters_;
-  std::function<Fate(const CallInfo&)> fate_;
 
   Mutex mu_;
   CondVar changed_;
+  std::shared_ptr<const std::function<Fate(const CallInfo&)>> fate_ ABSL_GUARDED_BY(mu_);
   std::multimap<absl::Time, std::function<void()>> due_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<int, int>, uint64_t> sequence_
       ABSL_GUARDED_BY(mu_);                                        // number of calls so far, by server and method
