@@ -30,9 +30,10 @@ class JobServer {
   static constexpr absl::Duration kGrace = absl::Seconds(2);
 
   // Creates the core, with the fault point that the environment plants in it (pserver/fault_point.h), and listens at
-  // `endpoint`: the server is ready when Start returns. Errors are those of ServerCore::Create and GrpcServer::Start;
-  // ResourceExhausted if the process may not open enough connections.
-  static absl::StatusOr<std::unique_ptr<JobServer>> Start(ServerOptions options, const std::string& endpoint);
+  // `endpoint`: the server is ready when Start returns. `network`: the job's cluster. Errors are those of
+  // ServerCore::Create and GrpcServer::Start; ResourceExhausted if the process may not open enough connections.
+  static absl::StatusOr<std::unique_ptr<JobServer>> Start(ServerOptions options, const std::string& endpoint,
+                                                          const v1::Cluster& network);
   ~JobServer();
   JobServer(const JobServer&) = delete;
   JobServer& operator=(const JobServer&) = delete;

@@ -75,7 +75,7 @@ absl::Status Listen(Runtime* r) {
                    ServerPrograms(r->job, id, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->pool.get()));
   ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(r->cluster));
-  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint));
+  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint, r->job.config.cluster()));
   if (const std::string file = absl::GetFlag(FLAGS_port_file); !file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(file, r->server->endpoint() + "\n"));
   }

@@ -58,17 +58,19 @@ TrainerGroup::~TrainerGroup() {
 }
 
 absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& waits) {
-  ASSIGN_OR_RETURN(server_, GrpcServer::Start({.endpoint = JoinHostPort(o.host, 0),
-                                               .deliver = [this](const Slices& message, ReplyCallback reply) {
-                                                 inbox_.HandleDeliver(message, std::move(reply));
-                                               }}));
+  ASSIGN_OR_RETURN(
+      server_,
+      GrpcServer::Start({.endpoint = JoinHostPort(o.host, 0),
+                         .deliver = [this](const Slices& message,
+                                           ReplyCallback reply) { inbox_.HandleDeliver(message, std::move(reply)); },
+                         .shared_memory = o.shared_memory}));
   v1::CollectivePeer own;
   own.set_backend("WIRE");
   own.set_endpoint(server_->endpoint());
   own.set_unix_socket(server_->unix_socket());
   own.set_group(RandomNumber());
   ASSIGN_OR_RETURN(const std::vector<v1::CollectivePeer> peers, ExchangePeers(o.client, own));
-  GrpcTransportOptions transport;
+  GrpcTransportOptions transport{.shared_memory = o.shared_memory};
   for (const v1::CollectivePeer& peer : peers) {
     transport.endpoints.push_back(peer.endpoint());
     transport.sockets.push_back(peer.unix_socket());

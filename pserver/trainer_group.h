@@ -30,6 +30,8 @@ class TrainerGroup {
     // Name or address of this machine at which the other trainers reach it; an IPv6 address without brackets. The
     // system chooses the port.
     std::string host;
+    // With backend WIRE: between trainers of one machine.
+    bool shared_memory = true;
     v1::Comm settings;
     v1::Deadlines deadlines;
     // With backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.

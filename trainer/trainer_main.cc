@@ -264,14 +264,17 @@ absl::StatusOr<std::unique_ptr<Transport>> EmbeddedServer(const Job& job, Thread
 }
 
 // Connects to the servers of the cluster.
-absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster, int lanes) {
-  // Each server has two TCP connections and one through a socket. Each lane has a file open; 32 more are for other
+absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster, const v1::Cluster& network,
+                                                   int lanes) {
+  // Each server has two TCP connections and two on this machine. Each lane has a file open; 32 more are for other
   // uses.
   const int servers = static_cast<int>(cluster.pservers.size());
   const int files = lanes + 32;
   RETURN_IF_ERROR(WantDescriptors(
-      3 * servers + files, absl::StrCat("3 connections to each of ", servers, " servers and ", files, " files")));
-  return MakeGrpcTransport({.endpoints = cluster.pservers, .servers_in_trainers = cluster.servers_in_trainers});
+      4 * servers + files, absl::StrCat("4 connections to each of ", servers, " servers and ", files, " files")));
+  return MakeGrpcTransport({.endpoints = cluster.pservers,
+                            .shared_memory = network.shared_memory(),
+                            .servers_in_trainers = cluster.servers_in_trainers});
 }
 
 // Starts the server in this trainer. It has threads of its own, so that it answers others while lanes compute.
@@ -282,7 +285,7 @@ absl::Status StartOwnServer(int threads, Runtime* r) {
                                                      absl::GetFlag(FLAGS_server_startup_program)));
   ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->server_pool.get()));
   ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(r->cluster));
-  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint));
+  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint, r->job.config.cluster()));
   r->cluster.endpoint = r->server->endpoint();
   LOG(INFO) << "server " << id << " is in this process and listens at " << r->cluster.endpoint;
   return absl::OkStatus();
@@ -306,7 +309,8 @@ absl::Status ReachServers(int threads, StopSignals* signals, Runtime* r) {
   // Others are told where this one listens.
   if (r->cluster.servers_in_trainers) RETURN_IF_ERROR(StartOwnServer(threads, r));
   RETURN_IF_ERROR(FindServers(signals, r));
-  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(r->cluster, r->job.config.train().lanes()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                   Connect(r->cluster, r->job.config.cluster(), r->job.config.train().lanes()));
   if (r->cluster.servers_in_trainers) {
     r->network = std::move(transport);
     transport = MakeOwnServerTransport({.own = r->cluster.trainer_id,
@@ -369,6 +373,7 @@ absl::Status MakeReplica(Runtime* r) {
                                                    .trainer_id = r->cluster.trainer_id,
                                                    .trainers = r->programs.main.plan().trainers(),
                                                    .host = host,
+                                                   .shared_memory = config.cluster().shared_memory(),
                                                    .settings = config.comm(),
                                                    .deadlines = config.deadlines(),
                                                    .nccl = r->nccl.library,

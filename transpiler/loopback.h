@@ -12,10 +12,11 @@ namespace weir {
 class InProcessServers;
 class Transport;
 
-// Returns a transport to `servers`, which are borrowed, over Unix-domain sockets or, where the machine has none, TCP.
+// Returns a transport to `servers`, which are borrowed, through shared memory or, where the machine has none, sockets.
 absl::StatusOr<std::unique_ptr<Transport>> LoopbackTo(InProcessServers* servers);
 
-// Returns a transport to one server that answers every Deliver with an empty message, over a Unix-domain socket or TCP.
+// Returns a transport to one server that answers every Deliver with an empty message, through shared memory or over
+// TCP.
 absl::StatusOr<std::unique_ptr<Transport>> LoopbackEcho(bool unix_socket);
 
 }  // namespace weir

@@ -37,7 +37,7 @@ ABSL_FLAG(int64_t, sample, 0,
           "--print=explain: read so many batches of the job's data and predict instead of bounding");
 ABSL_FLAG(std::optional<double>, link_gbit, std::nullopt,
           "--print=explain, for exchanges among trainers and with --calibrate: bandwidth of each process in each "
-          "direction, 10^9 bits a second; 10 if not given, or Unix-domain sockets with --one_machine");
+          "direction, 10^9 bits a second; 10 if not given, or shared memory with --one_machine");
 ABSL_FLAG(std::optional<double>, link_us, std::nullopt,
           "--print=explain: microseconds until a message arrives; 50 if not given");
 ABSL_FLAG(std::string, calibrate, "",

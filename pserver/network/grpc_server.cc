@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -30,6 +31,7 @@
 #include "pserver/network/grpc_timers.h"
 #include "pserver/network/peer_address.h"
 #include "pserver/network/reset_guard.h"
+#include "pserver/network/shared_server.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -307,6 +309,7 @@ class Server : public GrpcServer {
       : core_(options.core),
         deliver_(options.deliver),
         unix_sockets_(options.unix_sockets),
+        shared_memory_(options.shared_memory),
         calls_(std::make_shared<OpenCalls>()) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
@@ -324,6 +327,7 @@ class Server : public GrpcServer {
     guard_ = ResetGuard::Start(port_);
     endpoint.port = port_;
     endpoint_ = endpoint.ToString();
+    if (shared_memory_ && !unix_socket_.empty()) ShareMemory();
     return absl::OkStatus();
   }
 
@@ -333,8 +337,11 @@ class Server : public GrpcServer {
 
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr) return;
+    const absl::Time deadline = Clock::Real()->Now() + grace;
+    if (shared_ != nullptr) shared_->Shutdown(grace);
+    shared_ = nullptr;
     // Cancels calls left after the grace; OnCancel ends a cancelled call, so this returns soon after.
-    server_->Shutdown(GrpcDeadline(grace));
+    server_->Shutdown(GrpcDeadline(std::max(deadline - Clock::Real()->Now(), absl::ZeroDuration())));
     calls_->FinishAll();
     server_->Wait();
     guard_ = nullptr;
@@ -379,6 +386,20 @@ class Server : public GrpcServer {
     if (!unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
   }
 
+  void ShareMemory() {
+    auto shared = SharedServer::Start(
+        SharedPathOf(unix_socket_), [this](Method method, const Slices& request, ReplyCallback reply) {
+          if (method == Method::kDeliver && deliver_) return deliver_(request, std::move(reply));
+          if (method != Method::kDeliver && core_ != nullptr) return core_->Handle(method, request, std::move(reply));
+          reply(absl::UnimplementedError(absl::StrCat(std::string(MethodName(method)), " is not served here")));
+        });
+    if (shared.ok()) {
+      shared_ = *std::move(shared);
+    } else {
+      LOG(INFO) << "no shared memory for clients on this machine: " << shared.status().message();
+    }
+  }
+
   // Returns "" if there is no socket; all clients then use TCP.
   static std::string UnixSocket() {
     const absl::StatusOr<std::string> path = NewUnixSocketPath();
@@ -389,7 +410,7 @@ class Server : public GrpcServer {
 
   ServerCore* const core_;
   const CollectiveService::Receiver deliver_;
-  const bool unix_sockets_;
+  const bool unix_sockets_, shared_memory_;
   const std::shared_ptr<OpenCalls> calls_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<CollectiveService> collective_;
@@ -397,6 +418,7 @@ class Server : public GrpcServer {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<MembershipThread> members_;
   std::unique_ptr<ResetGuard> guard_;
+  std::unique_ptr<SharedServer> shared_;
   std::string endpoint_, unix_socket_;
   int port_ = 0;
 };

@@ -23,6 +23,9 @@ struct GrpcServerOptions {
   std::function<void(const Slices& message, ReplyCallback reply)> deliver = {};
   // If true, listens on a Unix-domain socket as well (pserver/network/unix_socket.h).
   bool unix_sockets = true;
+  // If true, clients on this machine may share memory with this process (pserver/network/shared_server.h), in which
+  // `core` and `deliver` are called on threads of that. Needs unix_sockets.
+  bool shared_memory = true;
 };
 
 class GrpcServer {

@@ -1,7 +1,13 @@
 #include "pserver/network/grpc_transport.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
@@ -15,6 +21,8 @@
 #include "pserver/network/grpc_threads.h"
 #include "pserver/network/grpc_timers.h"
 #include "pserver/network/peer_address.h"
+#include "pserver/network/shared_client.h"
+#include "pserver/network/shared_server.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -56,6 +64,7 @@ class GrpcTransport : public ClosableTransport {
   explicit GrpcTransport(GrpcTransportOptions options)
       : endpoints_(std::move(options.endpoints)),
         unix_sockets_(options.unix_sockets),
+        shared_memory_(options.shared_memory),
         servers_in_trainers_(options.servers_in_trainers) {
     KeepFreedMemory();
     for (const std::string& endpoint : endpoints_) {
@@ -68,39 +77,27 @@ class GrpcTransport : public ClosableTransport {
   }
 
   ~GrpcTransport() override {
+    for (const std::shared_ptr<SharedClient>& shared : CancelAll()) {
+      shared->Close();
+      shared->Join();
+    }
     MutexLock lock(&mu_);
-    closing_ = true;
-    for (Pending* call : calls_) call->context.TryCancel();
     while (!calls_.empty()) none_left_.Wait(&mu_);
   }
 
   void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
     CHECK(server >= 0 && server < servers()) << "no server " << server;
-    auto* call = new Pending;
-    call->request = ToByteBuffer(request);
-    call->done = std::move(done);
-    call->context.set_wait_for_ready(false);
-    call->method = method;
-    call->context.set_deadline(GrpcDeadline(timeout));
-    if (const ProfiledCall profiled = ProfiledCallScope::current(); profiled.id != 0) {
-      call->context.AddMetadata(kProfiledCallKey, ProfiledCallText(profiled));
+    if (const auto shared = IsBulk(method) ? SharedOf(server) : nullptr; shared != nullptr) {
+      if (CallShared(shared, server, method, request, timeout, done)) return;
     }
-    if (!Begin(call, server)) {
-      call->done(absl::UnavailableError(absl::StrCat(Describe(server), ": the connections are closed")));
-      delete call;
-      return;
-    }
-    WallClockHasGoneBack();
-    call->stub->UnaryCall(&call->context, MethodPath(method), {}, &call->request, &call->reply,
-                          [this, call, server](const grpc::Status& status) { Finish(call, server, status); });
+    CallGrpc(server, method, request, timeout, std::move(done));
   }
 
   void Close() override {
     std::set<std::string> addresses(endpoints_.begin(), endpoints_.end());
+    for (const std::shared_ptr<SharedClient>& shared : CancelAll()) shared->Close();
     {
       MutexLock lock(&mu_);
-      closing_ = true;
-      for (Pending* call : calls_) call->context.TryCancel();
       for (const std::unique_ptr<Server>& server : servers_) addresses.insert(server->path);
     }
     // gRPC keeps a call that was given up until the current write of its connection has ended, which it does not while
@@ -134,10 +131,70 @@ class GrpcTransport : public ClosableTransport {
     std::shared_ptr<Stub> near;
     std::string path;
     bool has_room = false;  // its connection has got send room
+    // Memory shared with the server; null if there is none. Guarded by mu_.
+    std::shared_ptr<SharedClient> shared;
   };
 
   static std::shared_ptr<Stub> MakeStub(const std::string& address) {
     return std::make_shared<Stub>(grpc::CreateCustomChannel(address, ChannelCredentials(), Arguments()));
+  }
+
+  // Gives up all calls over gRPC. Returns all shared memories.
+  std::vector<std::shared_ptr<SharedClient>> CancelAll() {
+    MutexLock lock(&mu_);
+    closing_ = true;
+    for (Pending* call : calls_) call->context.TryCancel();
+    std::vector<std::shared_ptr<SharedClient>> all = left_;
+    for (const std::unique_ptr<Server>& server : servers_) {
+      if (server->shared != nullptr) all.push_back(server->shared);
+    }
+    return all;
+  }
+
+  std::shared_ptr<SharedClient> SharedOf(int server) {
+    MutexLock lock(&mu_);
+    return servers_[static_cast<size_t>(server)]->shared;
+  }
+
+  // Returns false if the request has to go another way.
+  bool CallShared(const std::shared_ptr<SharedClient>& shared, int server, Method method, const Slices& request,
+                  absl::Duration timeout, const ReplyCallback& done) {
+    // Kept for an answer that finds no room, as far as it can be.
+    const bool owned = std::all_of(request.begin(), request.end(), [](const Slice& s) { return s.owner != nullptr; });
+    const absl::Time deadline = Clock::Real()->Now() + timeout;
+    return shared->Call(
+        method, request, timeout,
+        [this, shared = shared.get(), server, method, deadline, done,
+         kept = owned ? request : Slices()](std::optional<absl::StatusOr<Slices>> reply) {
+          if (reply.has_value()) {
+            if (absl::IsUnavailable(reply->status())) LeaveShared(server, shared);
+            done(reply->ok() ? *std::move(reply) : absl::StatusOr<Slices>(Named(server, reply->status())));
+          } else if (!kept.empty()) {
+            CallGrpc(server, method, kept, deadline - Clock::Real()->Now(), done);
+          } else {
+            done(absl::UnavailableError(absl::StrCat(Describe(server), ": no room in the memory shared with it")));
+          }
+        });
+  }
+
+  void CallGrpc(int server, Method method, const Slices& request, absl::Duration timeout, ReplyCallback done) {
+    auto* call = new Pending;
+    call->request = ToByteBuffer(request);
+    call->done = std::move(done);
+    call->context.set_wait_for_ready(false);
+    call->method = method;
+    call->context.set_deadline(GrpcDeadline(timeout));
+    if (const ProfiledCall profiled = ProfiledCallScope::current(); profiled.id != 0) {
+      call->context.AddMetadata(kProfiledCallKey, ProfiledCallText(profiled));
+    }
+    if (!Begin(call, server)) {
+      call->done(absl::UnavailableError(absl::StrCat(Describe(server), ": the connections are closed")));
+      delete call;
+      return;
+    }
+    WallClockHasGoneBack();
+    call->stub->UnaryCall(&call->context, MethodPath(method), {}, &call->request, &call->reply,
+                          [this, call, server](const grpc::Status& status) { Finish(call, server, status); });
   }
 
   // Gives the call its connection. Returns false if there is none any more.
@@ -162,14 +219,54 @@ class GrpcTransport : public ClosableTransport {
   void ComeNear(int server, const std::string& path) {
     if (!unix_sockets_ || path.empty()) return;
     if (!ListensAt(path)) return;  // on another machine, or in another container
+    {
+      MutexLock lock(&mu_);
+      const Server& of = *servers_[static_cast<size_t>(server)];
+      if (of.near != nullptr && of.path == path) return;
+    }
     std::shared_ptr<Stub> stub = MakeStub(absl::StrCat("unix:", path));
+    std::shared_ptr<SharedClient> shared = Share(server, path);
+    LOG(INFO) << Describe(server) << " is on this machine: tensors go through "
+              << (shared != nullptr ? "shared memory" : path);
+    // Destroyed here, and not on their own threads.
+    std::vector<std::shared_ptr<SharedClient>> unused;
     MutexLock lock(&mu_);
+    for (std::shared_ptr<SharedClient>& left : left_) {
+      if (left.use_count() == 1) unused.push_back(std::move(left));
+    }
+    std::erase(left_, nullptr);
     Server& of = *servers_[static_cast<size_t>(server)];
-    if (of.near != nullptr && of.path == path) return;
     of.near = std::move(stub);
     of.path = path;
     of.has_room = false;
-    LOG(INFO) << Describe(server) << " is on this machine: tensors go through " << path;
+    if (of.shared != nullptr) left_.push_back(std::move(of.shared));
+    of.shared = closing_ ? nullptr : std::move(shared);
+  }
+
+  // Returns null if memory cannot be shared with the server.
+  std::shared_ptr<SharedClient> Share(int server, const std::string& unix_socket) {
+    if (!shared_memory_) return nullptr;
+    const std::string path = SharedPathOf(unix_socket);
+    if (::access(path.c_str(), F_OK) != 0) return nullptr;  // switched off there
+    absl::StatusOr<std::shared_ptr<SharedClient>> shared = SharedClient::Connect(path);
+    if (shared.ok()) return *std::move(shared);
+    LOG(INFO) << "no memory is shared with " << Describe(server) << ": " << shared.status().message();
+    return nullptr;
+  }
+
+  // The other process has closed the memory. May be called on a thread of `shared`, which must not destroy it.
+  void LeaveShared(int server, const SharedClient* shared) {
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    if (of.shared.get() != shared) return;
+    left_.push_back(std::move(of.shared));
+    LOG(INFO) << Describe(server) << ": tensors go through " << of.path << " from now on";
+  }
+
+  // An error that the server reports is passed on as it is; an error of the network gets the server's name.
+  absl::Status Named(int server, const absl::Status& error) const {
+    const bool network = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
+    return network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error;
   }
 
   void GoApart(int server, const std::shared_ptr<Stub>& stub, const absl::Status& why) {
@@ -211,12 +308,9 @@ class GrpcTransport : public ClosableTransport {
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);
-      // An error that the server reports is passed on as it is; an error of the network gets the server's name.
-      const bool network =
-          absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
       if (call->over_unix && absl::IsUnavailable(error)) GoApart(server, call->stub, error);
       if (!call->over_unix && absl::IsUnavailable(error) && WallClockHasGoneBack()) Renew(server, call->stub);
-      call->done(network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error);
+      call->done(Named(server, error));
     }
     call->done = nullptr;
     MutexLock lock(&mu_);
@@ -226,10 +320,12 @@ class GrpcTransport : public ClosableTransport {
   }
 
   const std::vector<std::string> endpoints_;
-  const bool unix_sockets_, servers_in_trainers_;
+  const bool unix_sockets_, shared_memory_, servers_in_trainers_;
   std::vector<std::unique_ptr<Server>> servers_;  // constant after construction except for guarded members
   Mutex mu_;
   CondVar none_left_;
+  // Memories that are not used for new calls.
+  std::vector<std::shared_ptr<SharedClient>> left_ ABSL_GUARDED_BY(mu_);
   std::set<Pending*> calls_ ABSL_GUARDED_BY(mu_);
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -18,6 +18,10 @@ struct GrpcTransportOptions {
   // is reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP again;
   // calls that fail in between return Unavailable as usual.
   bool unix_sockets = true;
+  // If true, those calls go through memory shared with the server where both can (pserver/network/shared_channel.h);
+  // through its Unix-domain socket when the memory has no room for them, or the server has closed it. Needs
+  // unix_sockets.
+  bool shared_memory = true;
   // Unix-domain sockets that are known without a Join, by server; "": none. May be empty.
   std::vector<std::string> sockets = {};
   // Server i runs inside trainer i; messages name both.
@@ -36,7 +40,7 @@ class ClosableTransport : public Transport {
 // Creates a transport. Connects on the first call to a server. Each server has one connection for Push, Pull and
 // Deliver and one for all other calls, so that a heart-beat never waits behind tensors. Does not retry: the caller
 // repeats (Unavailable comes within about a second when nothing listens). Slices with an owner are sent without a copy.
-// `done` runs on a gRPC thread and should not block for long.
+// `done` runs on a thread of gRPC, or of the shared memory, and should not block for long.
 //
 // The destructor cancels calls in flight and returns when their `done` has run (Unavailable). InvalidArgument when
 // endpoints is empty.

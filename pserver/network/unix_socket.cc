@@ -23,14 +23,28 @@ namespace {
 
 bool FitsAddress(const std::string& path) { return path.size() < sizeof(sockaddr_un{}.sun_path); }
 
-// 0, or why nobody answers: ECONNREFUSED when nobody listens any more.
+constexpr timeval kConnectDeadline = {.tv_sec = 2, .tv_usec = 0};
+constexpr int kBacklog = 128;
+
+// Of a path that fits.
+sockaddr_un AddressOf(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+bool IsOwnSocket(const std::string& path) {
+  struct stat found = {};
+  return ::lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode) && found.st_uid == ::geteuid();
+}
+
+// 0, or why nobody answers: ECONNREFUSED when nobody listens any more, EPROTOTYPE when it is a socket of packets.
 int Connect(const std::string& path) {
   if (!FitsAddress(path)) return ENAMETOOLONG;
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return errno;
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const sockaddr_un address = AddressOf(path);
   const int error = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
   ::close(fd);
   return error;
@@ -85,10 +99,34 @@ absl::StatusOr<std::string> NewUnixSocketPath() {
   return NewUnixSocketPath(set != nullptr && set[0] == '/' ? set : "/tmp");
 }
 
-bool ListensAt(const std::string& path) {
-  struct stat found = {};
-  return ::lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode) && found.st_uid == ::geteuid() &&
-         Connect(path) == 0;
+bool ListensAt(const std::string& path) { return IsOwnSocket(path) && Connect(path) == 0; }
+
+absl::StatusOr<int> ConnectTo(const std::string& path, int type) {
+  if (!FitsAddress(path) || !IsOwnSocket(path)) {
+    return absl::UnavailableError(absl::StrCat("no socket of this user at ", path));
+  }
+  const int fd = ::socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::UnavailableError(absl::StrCat("socket: ", std::strerror(errno)));
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kConnectDeadline, sizeof(kConnectDeadline));
+  const sockaddr_un address = AddressOf(path);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  const std::string why = std::strerror(errno);
+  ::close(fd);
+  return absl::UnavailableError(absl::StrCat("nobody answers at ", path, ": ", why));
+}
+
+absl::StatusOr<int> ListenOn(const std::string& path, int type) {
+  if (!FitsAddress(path)) return absl::FailedPreconditionError(absl::StrCat(path, " is too long for a socket"));
+  const int fd = ::socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::FailedPreconditionError(absl::StrCat("socket: ", std::strerror(errno)));
+  const sockaddr_un address = AddressOf(path);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::chmod(path.c_str(), 0600) == 0 && ::listen(fd, kBacklog) == 0) {
+    return fd;
+  }
+  const std::string why = std::strerror(errno);
+  ::close(fd);
+  return absl::FailedPreconditionError(absl::StrCat("cannot listen at ", path, ": ", why));
 }
 
 }  // namespace weir

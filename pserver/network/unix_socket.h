@@ -23,6 +23,12 @@ absl::StatusOr<std::string> NewUnixSocketPath(const std::string& directory);
 // Returns true if a process listens at `path`, a socket of this user.
 bool ListensAt(const std::string& path);
 
+// Sockets of `type`, SOCK_STREAM or SOCK_SEQPACKET, that block; the caller closes the descriptor.
+// Connects, within two seconds. Unavailable: nobody answers at `path`, or it is not a socket of this user.
+absl::StatusOr<int> ConnectTo(const std::string& path, int type);
+// Listens at a new `path`. FailedPrecondition: it cannot.
+absl::StatusOr<int> ListenOn(const std::string& path, int type);
+
 }  // namespace weir
 
 #endif  // WEIR_PSERVER_NETWORK_UNIX_SOCKET_H_

@@ -86,6 +86,7 @@ ABSL_FLAG(std::string, peer, "",
           "command of the same job elsewhere (tests/bench/deepfm_torch.py); runs in the directory of the call");
 ABSL_FLAG(int, turns, 3, "async, ahead, all_reduce and peer: runs of each");
 ABSL_FLAG(double, network_ms, 0, "longest delay of a message of the cluster");
+ABSL_FLAG(bool, shared_memory, true, "cluster.shared_memory");
 ABSL_FLAG(int, steps, 60, "timed steps");
 ABSL_FLAG(int, warmup, 10, "steps before the timer");
 ABSL_FLAG(bool, new_rows, false, "leave it to the timed steps to make the rows they meet first");
@@ -204,6 +205,7 @@ std::vector<std::string> SettingsOf(const std::string& mode, int servers, int tr
   }
   if (mode == "sync_ahead" || mode == "sync_early" || mode == "async_ahead")
     settings.push_back("distribute.prefetch_rows=true");
+  settings.push_back(absl::StrCat("cluster.shared_memory=", absl::GetFlag(FLAGS_shared_memory)));
   settings.push_back(absl::StrCat("train.precision=", absl::GetFlag(FLAGS_precision)));
   settings.push_back(absl::StrCat("train.arithmetic=", absl::GetFlag(FLAGS_arithmetic)));
   return settings;
@@ -242,6 +244,7 @@ absl::StatusOr<Dense> MakeDense(const Job& job, const Programs& programs, int tr
                                                     .trainer_id = trainer,
                                                     .trainers = programs.main.plan().trainers(),
                                                     .host = "127.0.0.1",
+                                                    .shared_memory = absl::GetFlag(FLAGS_shared_memory),
                                                     .settings = job.config.comm(),
                                                     .deadlines = job.config.deadlines()}));
   ASSIGN_OR_RETURN(dense.replica, DenseReplica::Create({.main = &programs.main,
@@ -391,8 +394,10 @@ absl::Status RunTrainerThatServes(const std::vector<std::string>& endpoints) {
                    ServerCore::Create(MakeServerOptions(job, std::move(server_programs), id, &server_pool)));
   ASSIGN_OR_RETURN(const std::unique_ptr<GrpcServer> server,
                    GrpcServer::Start({.endpoint = endpoints[static_cast<size_t>(id)], .core = core.get()}));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Transport> network,
-                   MakeGrpcTransport({.endpoints = endpoints, .servers_in_trainers = true}));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Transport> network,
+      MakeGrpcTransport(
+          {.endpoints = endpoints, .shared_memory = absl::GetFlag(FLAGS_shared_memory), .servers_in_trainers = true}));
   const std::unique_ptr<Transport> transport =
       MakeOwnServerTransport({.own = id, .core = core.get(), .others = network.get(), .pool = &server_pool});
   ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("trainer ", id)));
@@ -421,7 +426,8 @@ absl::Status RunClusterTrainer() {
   ASSIGN_OR_RETURN(const Job job, MakeJob(absl::GetFlag(FLAGS_mode), static_cast<int>(endpoints.size()), 2));
   ThreadPool pool("weir-compute", std::max(1, Threads() / 2) - 1);
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
-  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeGrpcTransport({.endpoints = endpoints}));
+  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                   MakeGrpcTransport({.endpoints = endpoints, .shared_memory = absl::GetFlag(FLAGS_shared_memory)}));
   const int id = absl::GetFlag(FLAGS_trainer_id);
   ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("trainer ", id)));
   std::unique_ptr<Transport> network;
@@ -519,6 +525,7 @@ class ClusterRun {
                                        absl::StrCat("--steps=", absl::GetFlag(FLAGS_steps)),
                                        absl::StrCat("--warmup=", absl::GetFlag(FLAGS_warmup)),
                                        absl::StrCat("--new_rows=", absl::GetFlag(FLAGS_new_rows)),
+                                       absl::StrCat("--shared_memory=", absl::GetFlag(FLAGS_shared_memory)),
                                        absl::StrCat("--mode=", mode_),
                                        absl::StrCat("--precision=", absl::GetFlag(FLAGS_precision)),
                                        absl::StrCat("--arithmetic=", absl::GetFlag(FLAGS_arithmetic)),

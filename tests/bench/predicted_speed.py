@@ -3,7 +3,7 @@
 processes on this machine.
 
 Two jobs are calibrated: a tower of 5 million dense parameters, and Wide & Deep with distributed tables on libsvm text.
-All predictions are written before the first run. Some clusters use Unix-domain sockets, so the machine's cores hold
+All predictions are written before the first run. Some clusters share memory, so the machine's cores hold
 them up; in the others each process is in a network namespace of its own whose link is limited both ways with tc's tbf.
 Runs take turns; the figure of a set-up is the median of its turns. Exits with 1 if a prediction is wrong by more than
 15 % where links hold the step up, or by more than 25 % elsewhere; says "skipped" and exits with 0 where namespaces or
@@ -44,7 +44,7 @@ distribute { sync: true servers: 1 trainers: 1 }
 train { epochs: 1000000 seed: 1 lanes: 8 }
 """ % ", ".join(["704"] * 11)
 
-# Job, servers, trainers, Gbit/s of each process's link (None: Unix-domain sockets), further settings.
+# Job, servers, trainers, Gbit/s of each process's link (None: shared memory), further settings.
 SETUPS = [
     ("tower", 1, 1, None, ()),
     ("tower", 2, 2, None, ()),

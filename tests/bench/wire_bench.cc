@@ -60,6 +60,7 @@
 ABSL_FLAG(std::string, only, "", "rows or step; empty: both");
 ABSL_FLAG(int, repetitions, 60, "timed calls of each kind");
 ABSL_FLAG(bool, unix_sockets, false, "through the server's Unix-domain socket, not TCP");
+ABSL_FLAG(bool, shared_memory, false, "through memory that the two processes share");
 ABSL_FLAG(
     bool, no_wire, false,
     "with --only=step: the server in this process, by direct calls: what no transport between processes can beat");
@@ -329,8 +330,10 @@ struct Bench {
       servers.push_back(BenchServer(&pool));
       transport = *InProcessServers::Create(std::move(servers), /*tick_thread=*/true, /*check_payloads=*/true);
     } else {
-      transport = *MakeGrpcTransport(
-          {.endpoints = {absl::StrCat("127.0.0.1:", port)}, .unix_sockets = absl::GetFlag(FLAGS_unix_sockets)});
+      transport =
+          *MakeGrpcTransport({.endpoints = {absl::StrCat("127.0.0.1:", port)},
+                              .unix_sockets = absl::GetFlag(FLAGS_unix_sockets) || absl::GetFlag(FLAGS_shared_memory),
+                              .shared_memory = absl::GetFlag(FLAGS_shared_memory)});
     }
     auto made = Client::Create({.plan = BenchPlan(),
                                 .job_name = "bench",

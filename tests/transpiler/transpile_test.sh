@@ -43,7 +43,7 @@ grep -q "^predicted step .* examples/s: each process on a machine with .*, links
 $explain_speed > "$TEST_TMPDIR/b" 2> "$TEST_TMPDIR/err" || fail "--calibrate again: $(cat "$TEST_TMPDIR/err")"
 [ -s "$TEST_TMPDIR/err" ] && fail "--calibrate again: $(cat "$TEST_TMPDIR/err")"
 cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR/b" || fail "--calibrate again: other bytes"
-$explain_speed --one_machine | grep -q "^predicted step .*: all processes on one machine .*, Unix-domain sockets$" ||
+$explain_speed --one_machine | grep -q "^predicted step .*: all processes on one machine .*, shared memory$" ||
   fail "--one_machine"
 $explain_speed --link_gbit=0.001 | grep -q "held up most by links of " || fail "--calibrate --link_gbit"
 $explain_speed | grep -q "^  .*: .*a step of .* instead of " || fail "--calibrate: other choices have no step time"

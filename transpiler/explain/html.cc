@@ -360,7 +360,7 @@ std::string Speed(const v1::SpeedPrediction& speed) {
       speed.one_machine() ? "All processes on one machine" : "Each process on a machine", " with ", speed.cores(),
       speed.cores() == 1 ? " core of " : " cores of ", speed.processor(),
       speed.has_link_gbit() ? absl::StrFormat(", links of %g Gbit/s and %g us", speed.link_gbit(), speed.link_us())
-                            : ", Unix-domain sockets",
+                            : ", shared memory",
       ".</p>\n<table>\n",
       Cells({"phase", "together", "trainer", "server", "trainer's link", "server's link", "machine", "waits"}, "th"));
   const auto cell = [](double seconds) { return seconds > 0 ? HumanSeconds(seconds) : std::string(); };

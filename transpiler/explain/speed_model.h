@@ -26,7 +26,7 @@ struct Machines {
   // True: all processes share the cores of one machine. False: each has a machine; a server inside a trainer shares
   // that of the trainer.
   bool one_machine = false;
-  // Link of each process to all others. nullopt: Unix-domain sockets, which have no rate of their own.
+  // Link of each process to all others. nullopt: shared memory, which has no rate of their own.
   std::optional<Link> link;
 };
 

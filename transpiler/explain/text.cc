@@ -225,7 +225,7 @@ std::string SpeedText(const v1::SpeedPrediction& speed) {
       speed.one_machine() ? "all processes on one machine" : "each process on a machine", " with ", speed.cores(),
       speed.cores() == 1 ? " core of " : " cores of ", speed.processor(),
       speed.has_link_gbit() ? absl::StrFormat(", links of %g Gbit/s and %g us", speed.link_gbit(), speed.link_us())
-                            : ", Unix-domain sockets");
+                            : ", shared memory");
   if (speed.has_refusal()) return absl::StrCat("no step time is predicted: ", speed.refusal(), "\n\n");
   std::string text = absl::StrCat("predicted step ", HumanSeconds(speed.step_seconds()), ", ",
                                   HumanCount(speed.examples_per_second()), " examples/s: ", where, "\n");

@@ -29,6 +29,7 @@
 #include "pserver/network/grpc_timers.h"
 #include "pserver/network/grpc_transport.h"
 #include "pserver/network/peer_address.h"
+#include "pserver/network/shared_server.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -100,13 +101,22 @@ class ScriptedCore : public ServerCore {
   bool let_go_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-class GrpcTest : public testing::Test {
+// How tensors travel; other calls go over TCP.
+enum class Network { kTcp, kUnixSocket, kSharedMemory };
+void PrintTo(Network network, std::ostream* out) {
+  *out << (network == Network::kTcp ? "Tcp" : network == Network::kUnixSocket ? "UnixSocket" : "SharedMemory");
+}
+
+class NetworkTest : public testing::Test {
  protected:
-  void SetUp() override {
-    auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_});
+  void Connect(Network network) {
+    const bool shared = network == Network::kSharedMemory;
+    auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .shared_memory = shared});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
+    transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .shared_memory = shared});
+    if (network == Network::kTcp) return;
+    EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   }
 
   std::future<absl::StatusOr<std::string>> Start(Method method, Slices request,
@@ -130,7 +140,15 @@ class GrpcTest : public testing::Test {
   std::unique_ptr<ClosableTransport> transport_;
 };
 
-TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
+class GrpcTest : public NetworkTest, public testing::WithParamInterface<Network> {
+ protected:
+  void SetUp() override { Connect(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Networks, GrpcTest,
+                         testing::Values(Network::kTcp, Network::kUnixSocket, Network::kSharedMemory),
+                         testing::PrintToStringParamName());
+
+TEST_P(GrpcTest, EveryMethodReachesItsHandler) {
   for (const Method method : {Method::kJoin, Method::kHeartbeat, Method::kPush, Method::kPull, Method::kExchange,
                               Method::kControl, Method::kNorms}) {
     const auto reply = Ask("echo", method);
@@ -139,18 +157,21 @@ TEST_F(GrpcTest, EveryMethodReachesItsHandler) {
   }
 }
 
-TEST_F(GrpcTest, CallsEndWhenTheTransportIsClosed) {
+TEST_P(GrpcTest, CallsEndWhenTheTransportIsClosed) {
   auto under_way = Start(Method::kControl, {Slice::Own("hold")}, absl::Minutes(10));
-  const std::vector<ReplyCallback> held = core_.WaitForHeld(1);
+  auto pull = Start(Method::kPull, {Slice::Own("hold")}, absl::Minutes(10));
+  const std::vector<ReplyCallback> held = core_.WaitForHeld(2);
   transport_->Close();
   EXPECT_FALSE(under_way.get().ok());
+  EXPECT_TRUE(absl::IsUnavailable(pull.get().status()));
+  EXPECT_FALSE(Ask("echo", Method::kPush).ok());
   EXPECT_THAT(std::string(Ask("echo").status().message()), HasSubstr("the connections are closed"));
   // The server lives on, for others.
   transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
   EXPECT_TRUE(Ask("echo").ok());
 }
 
-TEST_F(GrpcTest, ARecordedCallIsKnownToItsHandler) {
+TEST_P(GrpcTest, ARecordedCallIsKnownToItsHandler) {
   const ProfiledCallScope scope({.id = 0xfedcba9876543210, .step = 21});
   EXPECT_EQ(*Ask("profiled"), "0--1") << "the server records nothing";
   Profiler::Process().Start(20, 40);
@@ -165,7 +186,7 @@ TEST_F(GrpcTest, ARecordedCallIsKnownToItsHandler) {
   }
 }
 
-TEST_F(GrpcTest, AMessageOfTheLargestSizeGoesBothWays) {
+TEST_P(GrpcTest, AMessageOfTheLargestSizeGoesBothWays) {
   std::string bytes(kMaxMessageBytes, '\0');
   for (size_t i = 0; i < bytes.size(); i += 997) bytes[i] = static_cast<char>(i / 997);
   const auto reply = Ask(bytes, Method::kPush);
@@ -173,7 +194,7 @@ TEST_F(GrpcTest, AMessageOfTheLargestSizeGoesBothWays) {
   EXPECT_TRUE(*reply == bytes);
 }
 
-TEST_F(GrpcTest, PiecesArriveInOrderAndTheirOwnersAreLetGo) {
+TEST_P(GrpcTest, PiecesArriveInOrderAndTheirOwnersAreLetGo) {
   auto owner = std::make_shared<const std::string>(5000, 'a');
   std::string borrowed(300, 'b');
   const auto reply =
@@ -187,7 +208,7 @@ TEST_F(GrpcTest, PiecesArriveInOrderAndTheirOwnersAreLetGo) {
   EXPECT_EQ(owner.use_count(), 1);
 }
 
-TEST_F(GrpcTest, CodesAndTextsOfTheServerArriveAsTheyAre) {
+TEST_P(GrpcTest, CodesAndTextsOfTheServerArriveAsTheyAre) {
   for (const absl::StatusCode code :
        {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition, absl::StatusCode::kAborted,
         absl::StatusCode::kDataLoss, absl::StatusCode::kAlreadyExists, absl::StatusCode::kNotFound}) {
@@ -196,14 +217,14 @@ TEST_F(GrpcTest, CodesAndTextsOfTheServerArriveAsTheyAre) {
   }
 }
 
-TEST_F(GrpcTest, ALongTextIsCutAndStillArrives) {
+TEST_P(GrpcTest, ALongTextIsCutAndStillArrives) {
   const auto reply = Ask("long");
   EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();
   EXPECT_LT(reply.status().message().size(), 2048u);
   EXPECT_THAT(std::string(reply.status().message()), EndsWith("xxx ..."));
 }
 
-TEST_F(GrpcTest, AnAnswerThatDoesNotComeIsDeadlineExceededAndALateOneIsDropped) {
+TEST_P(GrpcTest, AnAnswerThatDoesNotComeIsDeadlineExceededAndALateOneIsDropped) {
   const auto before = std::chrono::steady_clock::now();
   const auto reply = Start(Method::kPull, {Slice::Own("hold")}, absl::Milliseconds(200)).get();
   EXPECT_TRUE(absl::IsDeadlineExceeded(reply.status())) << reply.status();
@@ -236,7 +257,7 @@ absl::StatusOr<std::string> AskByOneself(const std::string& endpoint, Method met
 }
 
 // An update, a checkpoint or a disk that takes longer than a lease must not keep the server from reading heart-beats.
-TEST_F(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreadsOfGrpc) {
+TEST_P(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreadsOfGrpc) {
   EXPECT_TRUE(Ask("echo").ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
   // gRPC has half as many threads as cores for handlers, from 2 to 16.
@@ -256,7 +277,7 @@ TEST_F(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreadsOfGrpc)
   for (auto& call : long_calls) EXPECT_EQ(*call.get(), "let go");
 }
 
-TEST_F(GrpcTest, ShutdownEndsCallsThatTheCoreStillHolds) {
+TEST_P(GrpcTest, ShutdownEndsCallsThatTheCoreStillHolds) {
   auto held = Start(Method::kPull, {Slice::Own("hold")});
   const std::vector<ReplyCallback> replies = core_.WaitForHeld(1);
   server_->Shutdown(absl::Milliseconds(50));
@@ -265,7 +286,7 @@ TEST_F(GrpcTest, ShutdownEndsCallsThatTheCoreStillHolds) {
   replies[0](Slices{Slice::Own("nobody listens")});
 }
 
-TEST_F(GrpcTest, AHeldCallThatIsAnsweredWithinTheGraceIsNotCut) {
+TEST_P(GrpcTest, AHeldCallThatIsAnsweredWithinTheGraceIsNotCut) {
   auto held = Start(Method::kPull, {Slice::Own("hold")});
   const std::vector<ReplyCallback> replies = core_.WaitForHeld(1);
   auto shutdown = std::async(std::launch::async, [this] { server_->Shutdown(absl::Seconds(30)); });
@@ -274,14 +295,14 @@ TEST_F(GrpcTest, AHeldCallThatIsAnsweredWithinTheGraceIsNotCut) {
   shutdown.get();
 }
 
-TEST_F(GrpcTest, TheTransportsEndEndsItsCalls) {
+TEST_P(GrpcTest, TheTransportsEndEndsItsCalls) {
   auto held = Start(Method::kPull, {Slice::Own("hold")});
   core_.WaitForHeld(1);
   transport_ = nullptr;
   EXPECT_TRUE(absl::IsUnavailable(held.get().status()));
 }
 
-TEST_F(GrpcTest, NobodyListeningIsUnavailableSoonAndAServerThatComesBackIsFound) {
+TEST_P(GrpcTest, NobodyListeningIsUnavailableSoonAndAServerThatComesBackIsFound) {
   const std::string endpoint = server_->endpoint();
   EXPECT_TRUE(Ask("echo").ok());
   server_ = nullptr;
@@ -302,13 +323,13 @@ TEST_F(GrpcTest, NobodyListeningIsUnavailableSoonAndAServerThatComesBackIsFound)
   EXPECT_TRUE(reply.ok()) << reply.status();
 }
 
-TEST_F(GrpcTest, APortInUseIsRefusedWithItsReason) {
+TEST_P(GrpcTest, APortInUseIsRefusedWithItsReason) {
   const auto second = GrpcServer::Start({.endpoint = server_->endpoint(), .core = &core_});
   EXPECT_EQ(second.status(),
             absl::FailedPreconditionError("cannot listen on " + server_->endpoint() + ": Address already in use"));
 }
 
-TEST_F(GrpcTest, AnAddressOfAnotherMachineIsRefusedWithItsReason) {
+TEST_P(GrpcTest, AnAddressOfAnotherMachineIsRefusedWithItsReason) {
   const auto server = GrpcServer::Start({.endpoint = "192.0.2.1:0", .core = &core_});
   EXPECT_TRUE(absl::IsFailedPrecondition(server.status())) << server.status();
   EXPECT_THAT(std::string(server.status().message()),
@@ -327,11 +348,19 @@ int AcceptedOn(const std::string& path) {
   return accepted;
 }
 
-class UnixSocketTest : public GrpcTest {
+// Expects `connections` of them. Others, that ask whether somebody listens, end at once.
+void ExpectAccepted(const std::string& path, int connections) {
+  const absl::Time patience = absl::Now() + absl::Seconds(10);
+  while (AcceptedOn(path) != connections && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(AcceptedOn(path), connections) << path;
+}
+
+class UnixSocketTest : public NetworkTest {
  protected:
   void SetUp() override {
     ::unsetenv("TMPDIR");
-    GrpcTest::SetUp();
+    // Without shared memory, and before a Join has told of the socket.
+    Connect(Network::kTcp);
   }
 };
 
@@ -342,10 +371,10 @@ TEST_F(UnixSocketTest, TensorsGoThroughTheSocketOnceAJoinHasToldOfIt) {
   ASSERT_EQ(::stat(path.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0600u);
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
-  EXPECT_EQ(AcceptedOn(path), 0);
+  ExpectAccepted(path, 0);
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
-  EXPECT_EQ(AcceptedOn(path), 1);
+  ExpectAccepted(path, 1);
   server_ = nullptr;
   EXPECT_FALSE(std::filesystem::exists(path));
 }
@@ -410,7 +439,80 @@ TEST_F(UnixSocketTest, WhoWantsTcpGetsTcp) {
   transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .unix_sockets = false});
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
-  EXPECT_EQ(AcceptedOn(server_->unix_socket()), 0);
+  ExpectAccepted(server_->unix_socket(), 0);
+}
+
+class SharedMemoryTest : public NetworkTest {
+ protected:
+  void SetUp() override {
+    ::unsetenv("TMPDIR");
+    Connect(Network::kSharedMemory);
+  }
+};
+
+TEST_F(SharedMemoryTest, TensorsGoThroughMemoryAndNotThroughTheSocket) {
+  const std::string path = server_->unix_socket();
+  EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+  EXPECT_EQ(*Ask("echo", Method::kPull), "Pull echo");
+  ExpectAccepted(path, 0);
+  ExpectAccepted(SharedPathOf(path), 1);
+  // A second Join does not make a second connection.
+  EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
+  EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+  ExpectAccepted(SharedPathOf(path), 1);
+  transport_ = nullptr;
+  server_ = nullptr;
+  EXPECT_FALSE(std::filesystem::exists(SharedPathOf(path)));
+}
+
+// A message of the largest size fills the memory, so that a second one goes through the socket, and so do answers.
+TEST_F(SharedMemoryTest, WhatFindsNoRoomGoesThroughTheSocket) {
+  auto whole = std::make_shared<const std::string>(kMaxMessageBytes, 'w');
+  const auto start = [&] { return Start(Method::kPush, {{whole->data(), whole->size(), whole}}); };
+  std::vector<std::future<absl::StatusOr<std::string>>> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(start());
+  for (auto& call : calls) {
+    const auto reply = call.get();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(*reply == *whole);
+  }
+  ExpectAccepted(server_->unix_socket(), 1);
+}
+
+TEST_F(SharedMemoryTest, EitherSideCanSwitchItOff) {
+  transport_ = nullptr;
+  server_ = *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_});
+  const std::string path = SharedPathOf(server_->unix_socket());
+  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .shared_memory = false});
+  EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
+  EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+  ExpectAccepted(path, 0);
+  ExpectAccepted(server_->unix_socket(), 1);
+  server_ = *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .shared_memory = false});
+  EXPECT_FALSE(std::filesystem::exists(SharedPathOf(server_->unix_socket())));
+  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
+  EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
+  EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+}
+
+TEST_F(SharedMemoryTest, AServerThatComesBackIsMetAgainAtTheNextJoin) {
+  const std::string endpoint = server_->endpoint();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+    server_ = nullptr;
+    EXPECT_TRUE(absl::IsUnavailable(Ask("echo", Method::kPush).status()));
+    auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_});
+    ASSERT_TRUE(again.ok()) << again.status();
+    server_ = *std::move(again);
+    absl::StatusOr<std::string> reply;
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    do {
+      reply = Ask("echo", Method::kJoin);
+    } while (!reply.ok() && std::chrono::steady_clock::now() < patience);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+    ExpectAccepted(SharedPathOf(server_->unix_socket()), 1);
+  }
 }
 
 // Binds a socket that may be left behind.

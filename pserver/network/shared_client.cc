@@ -1,0 +1,190 @@
+#include "pserver/network/shared_client.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
+#include "framework/base/status_macros.h"
+#include "framework/profile/profiler.h"
+#include "glog/logging.h"
+#include "pserver/network/shared_server.h"
+#include "pserver/network/unix_socket.h"
+
+namespace weir {
+namespace {
+
+// Threads that read answers: rows of several answers are stored at once.
+constexpr int kReceivers = 2;
+// Watch looks for late calls as rarely as this while there are calls: so most calls need not wake it.
+constexpr absl::Duration kLook = absl::Milliseconds(250);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SharedClient>> SharedClient::Connect(const std::string& path) {
+  ASSIGN_OR_RETURN(const int socket, ConnectTo(path, SOCK_SEQPACKET));
+  const auto offered = [&]() -> absl::StatusOr<std::shared_ptr<SharedChannel>> {
+    ASSIGN_OR_RETURN(std::shared_ptr<SharedChannel> channel, SharedChannel::Create());
+    RETURN_IF_ERROR(OfferChannel(socket, *channel));
+    channel->CloseDescriptor();
+    return channel;
+  }();
+  if (!offered.ok()) {
+    ::close(socket);
+    return offered.status();
+  }
+  return std::shared_ptr<SharedClient>(new SharedClient(*offered, socket));
+}
+
+SharedClient::SharedClient(std::shared_ptr<SharedChannel> channel, int socket)
+    : channel_(std::move(channel)), socket_(socket), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  PCHECK(wake_ >= 0) << "eventfd";
+  receiving_ = kReceivers;
+  for (int i = 0; i < kReceivers; ++i) threads_.push_back(StartThread("weir-answers", [this] { Receive(); }));
+  threads_.push_back(StartThread("weir-near", [this] { Watch(); }));
+}
+
+SharedClient::~SharedClient() {
+  Close();
+  Join();
+  ::close(socket_);
+  ::close(wake_);
+}
+
+void SharedClient::Join() {
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+bool SharedClient::Call(Method method, const Slices& request, absl::Duration timeout, Done done) {
+  const absl::Time deadline = Clock::Real()->Now() + timeout;
+  SharedHead head{.kind = static_cast<uint32_t>(method)};
+  const ProfiledCall profiled = ProfiledCallScope::current();
+  head.profiled_id = profiled.id;
+  head.profiled_step = profiled.step;
+  bool wake = false;
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return false;
+    head.call = ++last_call_;
+    calls_[head.call] = {std::move(done), deadline};
+    if (deadline < looks_at_) {
+      wake = true;
+      looks_at_ = std::min(deadline, Clock::Real()->Now() + kLook);
+    }
+  }
+  if (wake) Ring();
+  if (channel_->Send(head, request)) return true;
+  MutexLock lock(&mu_);
+  // Without the entry somebody has ended the call.
+  return calls_.erase(head.call) == 0;
+}
+
+void SharedClient::Receive() {
+  while (true) {
+    absl::StatusOr<std::optional<SharedChannel::Message>> received = channel_->Receive();
+    if (!received.ok()) {
+      LOG(WARNING) << "shared memory of a server: " << received.status().message();
+      Close();
+      return;
+    }
+    if (!received->has_value()) {
+      // After the last answer of a server that is gone.
+      if (--receiving_ == 0) Close();
+      return;
+    }
+    SharedChannel::Message& message = **received;
+    Done done;
+    {
+      MutexLock lock(&mu_);
+      const auto call = calls_.find(message.head.call);
+      // An answer to a call that was given up.
+      if (call == calls_.end()) continue;
+      done = std::move(call->second.done);
+      calls_.erase(call);
+    }
+    if (message.head.kind == kNoRoom) {
+      done(std::nullopt);
+    } else if (message.head.kind == 0) {
+      done(absl::StatusOr<Slices>(std::move(message.bytes)));
+    } else {
+      const Slices& text = message.bytes;
+      done(absl::StatusOr<Slices>(absl::Status(static_cast<absl::StatusCode>(message.head.kind),
+                                               text.empty() ? "" : std::string(text[0].data, text[0].size))));
+    }
+  }
+}
+
+std::vector<SharedClient::Done> SharedClient::TakeLate() {
+  const absl::Time now = Clock::Real()->Now();
+  std::vector<Done> late;
+  MutexLock lock(&mu_);
+  for (auto call = calls_.begin(); call != calls_.end();) {
+    if (call->second.deadline > now) {
+      ++call;
+      continue;
+    }
+    late.push_back(std::move(call->second.done));
+    call = calls_.erase(call);
+  }
+  looks_at_ = absl::InfiniteFuture();
+  for (const auto& [number, call] : calls_) looks_at_ = std::min({looks_at_, call.deadline, now + kLook});
+  return late;
+}
+
+void SharedClient::End(std::vector<Done> calls, const absl::Status& why) {
+  for (const Done& done : calls) done(absl::StatusOr<Slices>(why));
+}
+
+void SharedClient::Watch() {
+  while (true) {
+    absl::Time until;
+    {
+      MutexLock lock(&mu_);
+      if (closed_) return;
+      until = looks_at_;
+    }
+    const absl::Duration wait = std::max(until - Clock::Real()->Now(), absl::ZeroDuration());
+    const int timeout = until == absl::InfiniteFuture() ? -1 : static_cast<int>(absl::ToInt64Milliseconds(wait)) + 1;
+    pollfd watched[] = {{socket_, POLLIN, 0}, {wake_, POLLIN, 0}};
+    const int ready = ::poll(watched, 2, timeout);
+    // A server says nothing more after its consent: what can be read is its end. It may have answered before.
+    if (ready > 0 && watched[0].revents != 0) return channel_->Finish();
+    if (ready > 0 && watched[1].revents != 0) {
+      uint64_t rings = 0;
+      if (::read(wake_, &rings, sizeof(rings)) < 0) continue;
+    }
+    End(TakeLate(), absl::DeadlineExceededError("no answer in time"));
+  }
+}
+
+void SharedClient::Ring() {
+  const uint64_t one = 1;
+  // Full only if Watch has not woken yet.
+  if (::write(wake_, &one, sizeof(one)) < 0) return;
+}
+
+void SharedClient::Close() {
+  std::vector<Done> calls;
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
+    for (auto& [number, call] : calls_) calls.push_back(std::move(call.done));
+    calls_.clear();
+  }
+  channel_->Close();
+  ::shutdown(socket_, SHUT_RDWR);
+  Ring();
+  End(std::move(calls), absl::UnavailableError("the connection through shared memory has ended"));
+}
+
+}  // namespace weir

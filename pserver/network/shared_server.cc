@@ -1,0 +1,240 @@
+#include "pserver/network/shared_server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "framework/profile/profiler.h"
+#include "glog/logging.h"
+#include "pserver/network/shared_channel.h"
+#include "pserver/network/unix_socket.h"
+
+namespace weir {
+namespace {
+
+// Threads that handle a client's requests: as many as gRPC has for all on a machine of few cores.
+constexpr int kReceivers = 2;
+// A process that connects and offers nothing for so long is not one of ours.
+constexpr absl::Duration kOfferDeadline = absl::Seconds(10);
+
+// Calls that have not been answered, over all clients.
+class Open {
+ public:
+  void Add() {
+    MutexLock lock(&mu_);
+    ++calls_;
+  }
+  void Remove() {
+    MutexLock lock(&mu_);
+    if (--calls_ == 0) none_.SignalAll();
+  }
+  // Returns when there are none, at the latest after `grace`.
+  void WaitForNone(absl::Duration grace) {
+    const absl::Time until = Clock::Real()->Now() + grace;
+    MutexLock lock(&mu_);
+    while (calls_ > 0) {
+      const absl::Duration left = until - Clock::Real()->Now();
+      if (left <= absl::ZeroDuration()) return;
+      none_.WaitWithTimeout(&mu_, left);
+    }
+  }
+
+ private:
+  Mutex mu_;
+  CondVar none_;
+  int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+void Answer(SharedChannel* channel, uint64_t call, const absl::StatusOr<Slices>& reply) {
+  SharedHead head{.call = call, .kind = static_cast<uint32_t>(reply.status().code())};
+  const Slices text =
+      reply.ok() ? Slices() : Slices{Slice::Borrow(reply.status().message().data(), reply.status().message().size())};
+  if (channel->Send(head, reply.ok() ? *reply : text)) return;
+  head.kind = kNoRoom;
+  // Fails only in a channel that is closed, or whose client reads no answers: it gives the call up at its deadline.
+  channel->Send(head, {});
+}
+
+// A client: its socket, its channel once it has offered one, and the threads that handle its requests.
+class Link {
+ public:
+  explicit Link(int socket) : socket_(socket), since_(Clock::Real()->Now()) {}
+  ~Link() {
+    if (channel_ != nullptr) channel_->Close();
+    for (std::thread& thread : threads_) thread.join();
+    ::close(socket_);
+  }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  int socket() const { return socket_; }
+  absl::Time since() const { return since_; }
+  bool offered() const { return channel_ != nullptr; }
+  // True when destruction does not have to wait for a handler.
+  bool ended() const { return running_ == 0; }
+
+  absl::Status Begin(const SharedServer::Handler& handler, const std::shared_ptr<Open>& open) {
+    ASSIGN_OR_RETURN(channel_, AcceptChannel(socket_));
+    running_ = kReceivers;
+    for (int i = 0; i < kReceivers; ++i) {
+      threads_.push_back(StartThread("weir-requests", [this, &handler, open] {
+        Serve(handler, open);
+        --running_;
+      }));
+    }
+    return absl::OkStatus();
+  }
+  void Close() {
+    ::shutdown(socket_, SHUT_RDWR);
+    if (channel_ != nullptr) channel_->Close();
+  }
+
+ private:
+  void Serve(const SharedServer::Handler& handler, const std::shared_ptr<Open>& open) {
+    while (true) {
+      const absl::StatusOr<std::optional<SharedChannel::Message>> received = channel_->Receive();
+      if (!received.ok()) {
+        LOG(WARNING) << "shared memory of a client: " << received.status().message();
+        return Close();
+      }
+      if (!received->has_value()) return;
+      const SharedHead head = (*received)->head;
+      const Method method = static_cast<Method>(head.kind);
+      if (method != Method::kPush && method != Method::kPull && method != Method::kDeliver) {
+        Answer(channel_.get(), head.call,
+               absl::UnimplementedError(absl::StrCat("method ", head.kind, " is not served through shared memory")));
+        continue;
+      }
+      open->Add();
+      const ProfiledCallScope scope({.id = head.profiled_id, .step = head.profiled_step});
+      handler(method, (*received)->bytes, [channel = channel_, call = head.call, open](absl::StatusOr<Slices> reply) {
+        Answer(channel.get(), call, reply);
+        open->Remove();
+      });
+    }
+  }
+
+  const int socket_;
+  const absl::Time since_;
+  std::shared_ptr<SharedChannel> channel_;
+  std::atomic<int> running_{0};
+  std::vector<std::thread> threads_;
+};
+
+class Server : public SharedServer {
+ public:
+  Server(int listener, std::string path, Handler handler)
+      : listener_(listener),
+        path_(std::move(path)),
+        handler_(std::move(handler)),
+        open_(std::make_shared<Open>()),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    PCHECK(wake_ >= 0) << "eventfd";
+    thread_ = StartThread("weir-near", [this] { Watch(); });
+  }
+  ~Server() override { Shutdown(absl::ZeroDuration()); }
+
+  void Shutdown(absl::Duration grace) override {
+    if (!thread_.joinable()) return;
+    ::unlink(path_.c_str());
+    open_->WaitForNone(grace);
+    stopping_ = true;
+    const uint64_t one = 1;
+    PCHECK(::write(wake_, &one, sizeof(one)) == sizeof(one));
+    thread_.join();
+    ::close(listener_);
+    ::close(wake_);
+  }
+
+ private:
+  // Accepts clients, and lets those go that have ended.
+  void Watch() {
+    while (!stopping_) {
+      std::vector<pollfd> watched = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
+      bool pending = false;
+      for (const std::unique_ptr<Link>& link : links_) {
+        watched.push_back({link->socket(), POLLIN, 0});
+        pending = pending || !link->offered();
+      }
+      const int timeout = pending || !closed_.empty() ? 1000 : -1;
+      if (::poll(watched.data(), watched.size(), timeout) < 0) continue;
+      std::vector<std::unique_ptr<Link>> links;
+      const absl::Time now = Clock::Real()->Now();
+      for (size_t i = 0; i < links_.size(); ++i) {
+        std::unique_ptr<Link>& link = links_[i];
+        if (Stays(link.get(), watched[i + 2].revents != 0, now)) {
+          links.push_back(std::move(link));
+        } else {
+          link->Close();
+          closed_.push_back(std::move(link));
+        }
+      }
+      links_ = std::move(links);
+      closed_.erase(std::remove_if(closed_.begin(), closed_.end(), [](const auto& link) { return link->ended(); }),
+                    closed_.end());
+      if (watched[0].revents != 0) Accept();
+    }
+    for (const std::unique_ptr<Link>& link : links_) link->Close();
+    links_.clear();
+    closed_.clear();
+  }
+
+  bool Stays(Link* link, bool readable, absl::Time now) {
+    if (!readable) return link->offered() || now - link->since() < kOfferDeadline;
+    // A client says nothing more after its offer: what can be read is its end.
+    if (link->offered()) return false;
+    const absl::Status begun = link->Begin(handler_, open_);
+    if (!begun.ok()) LOG(INFO) << "a process on this machine cannot share memory with this one: " << begun.message();
+    return begun.ok();
+  }
+
+  void Accept() {
+    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (socket < 0) return;
+    ucred peer = {};
+    socklen_t size = sizeof(peer);
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
+      ::close(socket);
+      return;
+    }
+    links_.push_back(std::make_unique<Link>(socket));
+  }
+
+  const int listener_;
+  const std::string path_;
+  const Handler handler_;
+  const std::shared_ptr<Open> open_;
+  const int wake_;
+  std::atomic<bool> stopping_{false};
+  // Used by thread_.
+  std::vector<std::unique_ptr<Link>> links_, closed_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::string SharedPathOf(const std::string& unix_socket) {
+  return absl::StrCat(absl::StripSuffix(unix_socket, ".sock"), "-m.sock");
+}
+
+absl::StatusOr<std::unique_ptr<SharedServer>> SharedServer::Start(const std::string& path, Handler handler) {
+  ASSIGN_OR_RETURN(const int listener, ListenOn(path, SOCK_SEQPACKET));
+  return std::make_unique<Server>(listener, path, std::move(handler));
+}
+
+}  // namespace weir
