@@ -244,7 +244,13 @@ const Slice* OnlyPiece(const Slices& slices, size_t size) {
 Slice Contiguous(const Slices& slices, BufferPool* pool) {
   const size_t size = TotalSize(slices);
   if (size == 0) return {};
-  if (const Slice* only = OnlyPiece(slices, size)) return *only;
+  const Slice* const only = OnlyPiece(slices, size);
+  return only != nullptr ? *only : CopyOf(slices, pool);
+}
+
+Slice CopyOf(const Slices& slices, BufferPool* pool) {
+  const size_t size = TotalSize(slices);
+  if (size == 0) return {};
   const WireBuffer buffer = pool->Get(size);
   size_t at = 0;
   for (const Slice& slice : slices) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -63,7 +64,7 @@ absl::Status OrderIds(const v1::PushItem& item, ServerParams& params, Gradient* 
 const float* FloatsOf(const v1::PushItem& item, const char* data, size_t n, size_t group, Gradient* gradient) {
   if (item.format() == v1::WIRE_FLOAT32) return reinterpret_cast<const float*>(data);
   struct Decoded {
-    std::shared_ptr<const void> payload;  // has the ids
+    std::shared_ptr<const void> payload;
     std::unique_ptr<float[]> floats;
   };
   auto decoded = std::make_shared<Decoded>(Decoded{gradient->keep, std::unique_ptr<float[]>(new float[n])});
@@ -72,6 +73,20 @@ const float* FloatsOf(const v1::PushItem& item, const char* data, size_t n, size
   const float* const floats = decoded->floats.get();
   gradient->keep = std::move(decoded);
   return floats;
+}
+
+// Copies ids, which are checked, ordered and then used: the sender of bytes in shared memory can change them. Values
+// may be any.
+const int64_t* CopyIds(const char* from, size_t n, Gradient* gradient) {
+  struct Copied {
+    std::shared_ptr<const void> payload;  // has the values
+    std::unique_ptr<int64_t[]> ids;
+  };
+  auto copied = std::make_shared<Copied>(Copied{gradient->keep, std::unique_ptr<int64_t[]>(new int64_t[n])});
+  if (n > 0) std::memcpy(copied->ids.get(), from, n * sizeof(int64_t));
+  const int64_t* const ids = copied->ids.get();
+  gradient->keep = std::move(copied);
+  return ids;
 }
 
 absl::Status CheckFormat(const v1::PushItem& item, const v1::Wire& wire) {
@@ -127,7 +142,7 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
       return Wrong(item, "shows or clicks are not finite");
     }
   }
-  gradient->ids = reinterpret_cast<const int64_t*>(at);
+  gradient->ids = CopyIds(at, count, gradient);
   gradient->values = FloatsOf(item, at + AlignUp(ids_bytes), count * group, group, gradient);
   return OrderIds(item, params, gradient);
 }

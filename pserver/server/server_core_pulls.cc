@@ -77,7 +77,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply,
   if (absl::Status opened = OpenRequest(bytes, "Pull", &request, &ids); !opened.ok()) return reply(opened);
   HandledCall::Describe(handled, request.caller().trainer(), options_.sync ? request.version() : -1,
                         AsksForRows(request) ? kRowsPull : kBlocksPull);
-  const Slice payload = Contiguous(ids, &buffers_);
+  const Slice payload = CopyOf(ids, &buffers_);
   if (absl::Status valid = answers_->Check(request, payload); !valid.ok()) return reply(valid);
 
   Actions actions;
