@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "proto/trainer.pb.h"
@@ -71,9 +72,13 @@ absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& 
   own.set_group(RandomNumber());
   ASSIGN_OR_RETURN(const std::vector<v1::CollectivePeer> peers, ExchangePeers(o.client, own));
   GrpcTransportOptions transport{.shared_memory = o.shared_memory};
+  RETURN_IF_ERROR(WantDescriptors(4 * static_cast<int64_t>(peers.size()) + 64,
+                                  absl::StrCat("4 connections with each of ", peers.size(), " trainers and 64 more")));
   for (const v1::CollectivePeer& peer : peers) {
+    // Nothing goes to this rank itself.
+    const bool is_own = static_cast<int>(transport.endpoints.size()) == o.trainer_id;
     transport.endpoints.push_back(peer.endpoint());
-    transport.sockets.push_back(peer.unix_socket());
+    transport.sockets.push_back(is_own ? "" : peer.unix_socket());
   }
   ASSIGN_OR_RETURN(std::unique_ptr<ClosableTransport> made, MakeGrpcTransport(transport));
   ClosableTransport* const closable = made.get();

@@ -266,12 +266,12 @@ absl::StatusOr<std::unique_ptr<Transport>> EmbeddedServer(const Job& job, Thread
 // Connects to the servers of the cluster.
 absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster, const v1::Cluster& network,
                                                    int lanes) {
-  // Each server has two TCP connections and two on this machine. Each lane has a file open; 32 more are for other
-  // uses.
+  // Each server has two TCP connections and, on this machine, a Unix-domain socket and the two descriptors of shared
+  // memory. Each lane has a file open; 32 more are for other uses.
   const int servers = static_cast<int>(cluster.pservers.size());
   const int files = lanes + 32;
   RETURN_IF_ERROR(WantDescriptors(
-      4 * servers + files, absl::StrCat("4 connections to each of ", servers, " servers and ", files, " files")));
+      5 * servers + files, absl::StrCat("5 connections to each of ", servers, " servers and ", files, " files")));
   return MakeGrpcTransport({.endpoints = cluster.pservers,
                             .shared_memory = network.shared_memory(),
                             .servers_in_trainers = cluster.servers_in_trainers});

@@ -58,9 +58,10 @@ absl::StatusOr<Frame> DecodeFrame(const Slices& bytes);
 // Returns the bytes in one piece whose address is a multiple of 8 (so that ids and floats can be read in place): the
 // slice itself if there is one slice, aligned and with an owner; else a copy from `pool`.
 Slice Contiguous(const Slices& slices, BufferPool* pool);
-// Likewise, always a copy: the sender of bytes in shared memory can change them after they have been checked.
+// Does as Contiguous, and always copies: the sender of bytes in shared memory can change them after they have been
+// checked.
 Slice CopyOf(const Slices& slices, BufferPool* pool);
-// As Contiguous. Also computes the checksum of the bytes in the same pass.
+// Does as Contiguous and computes the checksum of the bytes in the same pass.
 Slice Contiguous(const Slices& slices, BufferPool* pool, uint64_t* checksum);
 
 // Returns a copy that owns its memory.

@@ -18,6 +18,8 @@ namespace {
 
 // Percent-encoding makes a header at most three times as long as the text; gRPC's limit is 8 KiB.
 constexpr size_t kMaxStatusText = 1900;
+// Details of a status that a server made. gRPC makes its own without details.
+constexpr char kSaidByServer[] = "weir";
 
 }  // namespace
 
@@ -83,8 +85,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.pop_back();
     text += " ...";
   }
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text, kSaidByServer);
 }
+
+bool SaidByServer(const grpc::Status& status) { return status.error_details() == kSaidByServer; }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   const absl::StatusCode code = static_cast<absl::StatusCode>(status.error_code());

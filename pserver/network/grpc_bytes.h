@@ -42,6 +42,8 @@ void KeepFreedMemory();
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // Converts a gRPC status. Codes that gRPC gives to broken connections and cancelled calls become Unavailable.
 absl::Status FromGrpcStatus(const grpc::Status& status);
+// Returns whether the error was made by ToGrpcStatus at the other side, not by the network.
+bool SaidByServer(const grpc::Status& status);
 
 }  // namespace weir
 

@@ -338,10 +338,12 @@ class Server : public GrpcServer {
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr) return;
     const absl::Time deadline = Clock::Real()->Now() + grace;
-    if (shared_ != nullptr) shared_->Shutdown(grace);
-    shared_ = nullptr;
+    // Calls through shared memory end during the same grace.
+    if (shared_ != nullptr) shared_->Refuse();
     // Cancels calls left after the grace; OnCancel ends a cancelled call, so this returns soon after.
-    server_->Shutdown(GrpcDeadline(std::max(deadline - Clock::Real()->Now(), absl::ZeroDuration())));
+    server_->Shutdown(GrpcDeadline(grace));
+    if (shared_ != nullptr) shared_->Shutdown(std::max(deadline - Clock::Real()->Now(), absl::ZeroDuration()));
+    shared_ = nullptr;
     calls_->FinishAll();
     server_->Wait();
     guard_ = nullptr;

@@ -89,6 +89,7 @@ class GrpcTransport : public ClosableTransport {
     CHECK(server >= 0 && server < servers()) << "no server " << server;
     if (const auto shared = IsBulk(method) ? SharedOf(server) : nullptr; shared != nullptr) {
       if (CallShared(shared, server, method, request, timeout, done)) return;
+      if (shared->closed()) LeaveShared(server, shared.get());
     }
     CallGrpc(server, method, request, timeout, std::move(done));
   }
@@ -164,12 +165,13 @@ class GrpcTransport : public ClosableTransport {
     const absl::Time deadline = Clock::Real()->Now() + timeout;
     return shared->Call(
         method, request, timeout,
-        [this, shared = shared.get(), server, method, deadline, done,
+        [this, shared = shared.get(), server, method, deadline, done, profiled = ProfiledCallScope::current(),
          kept = owned ? request : Slices()](std::optional<absl::StatusOr<Slices>> reply) {
           if (reply.has_value()) {
-            if (absl::IsUnavailable(reply->status())) LeaveShared(server, shared);
+            if (shared->closed()) LeaveShared(server, shared);
             done(reply->ok() ? *std::move(reply) : absl::StatusOr<Slices>(Named(server, reply->status())));
           } else if (!kept.empty()) {
+            const ProfiledCallScope scope(profiled);
             CallGrpc(server, method, kept, deadline - Clock::Real()->Now(), done);
           } else {
             done(absl::UnavailableError(absl::StrCat(Describe(server), ": no room in the memory shared with it")));
@@ -308,7 +310,7 @@ class GrpcTransport : public ClosableTransport {
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);
-      if (call->over_unix && absl::IsUnavailable(error)) GoApart(server, call->stub, error);
+      if (call->over_unix && absl::IsUnavailable(error) && !SaidByServer(status)) GoApart(server, call->stub, error);
       if (!call->over_unix && absl::IsUnavailable(error) && WallClockHasGoneBack()) Renew(server, call->stub);
       call->done(Named(server, error));
     }

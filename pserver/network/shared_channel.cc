@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,7 +22,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "glog/logging.h"
 
 namespace weir {
 namespace {
@@ -53,8 +53,10 @@ constexpr timeval kConsentDeadline = {.tv_sec = 2, .tv_usec = 0};
 
 std::string SystemError(const char* what) { return absl::StrCat(what, ": ", std::strerror(errno)); }
 
+// Returns after a second even if nobody wakes it: the other side can write the word, and move its sleepers elsewhere.
 void FutexWait(std::atomic<uint32_t>* word, uint32_t seen) {
-  ::syscall(SYS_futex, word, FUTEX_WAIT, seen, nullptr, nullptr, 0);
+  constexpr timespec kLongest = {.tv_sec = 1, .tv_nsec = 0};
+  ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &kLongest, nullptr, 0);
 }
 void FutexWake(std::atomic<uint32_t>* word, int most) {
   ::syscall(SYS_futex, word, FUTEX_WAKE, most, nullptr, nullptr, 0);
@@ -75,6 +77,23 @@ void ForWords(uint32_t first, uint32_t count, const Body& body) {
     count -= here;
   }
 }
+
+// A message of a socket with room for one descriptor.
+struct Envelope {
+  Envelope(char* text, size_t size) : bytes{.iov_base = text, .iov_len = size} {
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    // Without the padding, in which the system would put a second descriptor. It closes others.
+    message.msg_controllen = CMSG_LEN(sizeof(int));
+  }
+  Envelope(const Envelope&) = delete;
+  Envelope& operator=(const Envelope&) = delete;
+
+  iovec bytes;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+};
 
 uint32_t GranulesOf(size_t bytes) {
   return static_cast<uint32_t>((bytes + SharedChannel::kGranule - 1) / SharedChannel::kGranule);
@@ -139,6 +158,12 @@ absl::StatusOr<std::shared_ptr<SharedChannel>> SharedChannel::Map(int descriptor
 }
 
 absl::StatusOr<std::shared_ptr<SharedChannel>> SharedChannel::Create() {
+  // A file beyond the limit is answered with a signal.
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < Mapping::kBytes) {
+    return absl::UnavailableError(
+        absl::StrCat("ulimit -f allows files of ", limit.rlim_cur, " bytes, ", Mapping::kBytes, " are needed"));
+  }
   const int descriptor = ::memfd_create("weir-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return absl::UnavailableError(SystemError("memfd_create"));
   if (::ftruncate(descriptor, static_cast<off_t>(Mapping::kBytes)) != 0 ||
@@ -272,8 +297,9 @@ absl::StatusOr<std::optional<SharedChannel::Message>> SharedChannel::Receive() {
     // Read before the ring: what the other side sent before its end is there then.
     const bool finished = finished_;
     ASSIGN_OR_RETURN(std::optional<Message> message, Take());
+    // The ring has at most kSlots messages that were sent before the end.
+    if (finished && (!message.has_value() || last_messages_.fetch_sub(1) <= 0)) return std::nullopt;
     if (message.has_value()) return message;
-    if (finished) return std::nullopt;
     in_->sleepers.fetch_add(1);
     const uint32_t bell = in_->bell.load();
     if (Empty() && !closed_ && !finished_) FutexWait(&in_->bell, bell);
@@ -306,14 +332,8 @@ void SharedChannel::WakeReceivers() {
 absl::Status OfferChannel(int socket, const SharedChannel& channel) {
   char text[sizeof(kOffer)];
   std::memcpy(text, kOffer, sizeof(text));
-  iovec bytes = {.iov_base = text, .iov_len = sizeof(text)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  Envelope offer(text, sizeof(text));
+  cmsghdr* const rights = CMSG_FIRSTHDR(&offer.message);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int));
@@ -321,7 +341,7 @@ absl::Status OfferChannel(int socket, const SharedChannel& channel) {
   std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(descriptor));
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kConsentDeadline, sizeof(kConsentDeadline));
   ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &kConsentDeadline, sizeof(kConsentDeadline));
-  if (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0) return absl::UnavailableError(SystemError("sendmsg"));
+  if (::sendmsg(socket, &offer.message, MSG_NOSIGNAL) < 0) return absl::UnavailableError(SystemError("sendmsg"));
   char answer[sizeof(kConsent)] = {};
   const ssize_t received = ::recv(socket, answer, sizeof(answer), 0);
   if (received < 0) return absl::UnavailableError(SystemError("no consent"));
@@ -333,18 +353,11 @@ absl::Status OfferChannel(int socket, const SharedChannel& channel) {
 
 absl::StatusOr<std::shared_ptr<SharedChannel>> AcceptChannel(int socket) {
   char text[sizeof(kOffer)] = {};
-  iovec bytes = {.iov_base = text, .iov_len = sizeof(text)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  // Room for one descriptor, without the padding, in which the system would put a second. It closes others.
-  message.msg_controllen = CMSG_LEN(sizeof(int));
-  const ssize_t received = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  Envelope offer(text, sizeof(text));
+  const ssize_t received = ::recvmsg(socket, &offer.message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (received < 0) return absl::UnavailableError(SystemError("recvmsg"));
   int descriptor = -1;
-  if (const cmsghdr* const c = CMSG_FIRSTHDR(&message);
+  if (const cmsghdr* const c = CMSG_FIRSTHDR(&offer.message);
       c != nullptr && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
     std::memcpy(&descriptor, CMSG_DATA(c), sizeof(descriptor));
   }

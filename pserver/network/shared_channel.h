@@ -28,18 +28,21 @@
 
 namespace weir {
 
-// What a message is about. The channel does not read it.
+// Head of a message. The channel carries it and does not read it.
 struct SharedHead {
+  // `kind` of an answer that found no room: beside absl's codes.
+  static constexpr uint32_t kNoRoom = 1000;
+
   // Number of the call, which its answer repeats.
   uint64_t call = 0;
   // A request: the Method. An answer: an absl::StatusCode, or kNoRoom.
   uint32_t kind = 0;
-  // Of a request that is recorded (ProfiledCall).
+  // The ProfiledCall of a request that is recorded.
   uint64_t profiled_id = 0;
   int64_t profiled_step = -1;
 };
 
-// One end. Thread-safe.
+// An end of the channel. Thread-safe.
 class SharedChannel {
  public:
   static constexpr uint32_t kSlots = 256;
@@ -96,6 +99,7 @@ class SharedChannel {
   absl::StatusOr<std::optional<Message>> Take();
   bool Empty();
   static void Free(Ring* ring, Place place);
+  void WakeReceivers();
 
   const std::shared_ptr<Mapping> mapping_;
   int descriptor_;
@@ -103,9 +107,9 @@ class SharedChannel {
   Ring* const in_;
   char* const out_data_;
   char* const in_data_;
-  void WakeReceivers();
-
   std::atomic<bool> closed_{false}, finished_{false};
+  // Messages that may be received yet once the channel is finished.
+  std::atomic<int64_t> last_messages_{kSlots};
   Mutex send_mu_, receive_mu_;
   // Copies of what this end alone writes.
   uint32_t head_ ABSL_GUARDED_BY(send_mu_) = 0;

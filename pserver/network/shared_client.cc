@@ -10,13 +10,11 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
-#include "pserver/network/shared_server.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -31,7 +29,9 @@ constexpr absl::Duration kLook = absl::Milliseconds(250);
 
 absl::StatusOr<std::shared_ptr<SharedClient>> SharedClient::Connect(const std::string& path) {
   ASSIGN_OR_RETURN(const int socket, ConnectTo(path, SOCK_SEQPACKET));
+  const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const auto offered = [&]() -> absl::StatusOr<std::shared_ptr<SharedChannel>> {
+    if (wake < 0) return absl::UnavailableError(std::string("eventfd: ") + std::strerror(errno));
     ASSIGN_OR_RETURN(std::shared_ptr<SharedChannel> channel, SharedChannel::Create());
     RETURN_IF_ERROR(OfferChannel(socket, *channel));
     channel->CloseDescriptor();
@@ -39,14 +39,14 @@ absl::StatusOr<std::shared_ptr<SharedClient>> SharedClient::Connect(const std::s
   }();
   if (!offered.ok()) {
     ::close(socket);
+    if (wake >= 0) ::close(wake);
     return offered.status();
   }
-  return std::shared_ptr<SharedClient>(new SharedClient(*offered, socket));
+  return std::shared_ptr<SharedClient>(new SharedClient(*offered, socket, wake));
 }
 
-SharedClient::SharedClient(std::shared_ptr<SharedChannel> channel, int socket)
-    : channel_(std::move(channel)), socket_(socket), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  PCHECK(wake_ >= 0) << "eventfd";
+SharedClient::SharedClient(std::shared_ptr<SharedChannel> channel, int socket, int wake)
+    : channel_(std::move(channel)), socket_(socket), wake_(wake) {
   receiving_ = kReceivers;
   for (int i = 0; i < kReceivers; ++i) threads_.push_back(StartThread("weir-answers", [this] { Receive(); }));
   threads_.push_back(StartThread("weir-near", [this] { Watch(); }));
@@ -74,7 +74,8 @@ bool SharedClient::Call(Method method, const Slices& request, absl::Duration tim
   bool wake = false;
   {
     MutexLock lock(&mu_);
-    if (closed_) return false;
+    // Each answer has a slot in the ring. Calls that were given up count: they may still be answered.
+    if (closed_ || calls_.size() >= SharedChannel::kSlots) return false;
     head.call = ++last_call_;
     calls_[head.call] = {std::move(done), deadline};
     if (deadline < looks_at_) {
@@ -82,7 +83,7 @@ bool SharedClient::Call(Method method, const Slices& request, absl::Duration tim
       looks_at_ = std::min(deadline, Clock::Real()->Now() + kLook);
     }
   }
-  if (wake) Ring();
+  if (wake) WakeWatch();
   if (channel_->Send(head, request)) return true;
   MutexLock lock(&mu_);
   // Without the entry somebody has ended the call.
@@ -107,12 +108,12 @@ void SharedClient::Receive() {
     {
       MutexLock lock(&mu_);
       const auto call = calls_.find(message.head.call);
-      // An answer to a call that was given up.
       if (call == calls_.end()) continue;
       done = std::move(call->second.done);
       calls_.erase(call);
     }
-    if (message.head.kind == kNoRoom) {
+    if (done == nullptr) continue;
+    if (message.head.kind == SharedHead::kNoRoom) {
       done(std::nullopt);
     } else if (message.head.kind == 0) {
       done(absl::StatusOr<Slices>(std::move(message.bytes)));
@@ -128,16 +129,15 @@ std::vector<SharedClient::Done> SharedClient::TakeLate() {
   const absl::Time now = Clock::Real()->Now();
   std::vector<Done> late;
   MutexLock lock(&mu_);
-  for (auto call = calls_.begin(); call != calls_.end();) {
-    if (call->second.deadline > now) {
-      ++call;
-      continue;
-    }
-    late.push_back(std::move(call->second.done));
-    call = calls_.erase(call);
-  }
   looks_at_ = absl::InfiniteFuture();
-  for (const auto& [number, call] : calls_) looks_at_ = std::min({looks_at_, call.deadline, now + kLook});
+  for (auto& [number, call] : calls_) {
+    if (call.done == nullptr) continue;
+    if (call.deadline <= now) {
+      late.push_back(std::exchange(call.done, nullptr));
+    } else {
+      looks_at_ = std::min({looks_at_, call.deadline, now + kLook});
+    }
+  }
   return late;
 }
 
@@ -167,7 +167,7 @@ void SharedClient::Watch() {
   }
 }
 
-void SharedClient::Ring() {
+void SharedClient::WakeWatch() {
   const uint64_t one = 1;
   // Full only if Watch has not woken yet.
   if (::write(wake_, &one, sizeof(one)) < 0) return;
@@ -178,12 +178,15 @@ void SharedClient::Close() {
   {
     MutexLock lock(&mu_);
     closed_ = true;
-    for (auto& [number, call] : calls_) calls.push_back(std::move(call.done));
+    ended_ = true;
+    for (auto& [number, call] : calls_) {
+      if (call.done != nullptr) calls.push_back(std::move(call.done));
+    }
     calls_.clear();
   }
   channel_->Close();
   ::shutdown(socket_, SHUT_RDWR);
-  Ring();
+  WakeWatch();
   End(std::move(calls), absl::UnavailableError("the connection through shared memory has ended"));
 }
 

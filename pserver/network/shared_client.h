@@ -28,17 +28,20 @@ class SharedClient {
   // The answer, or nothing: the answer found no room in the channel, and the call has to be made another way.
   using Done = std::function<void(std::optional<absl::StatusOr<Slices>>)>;
 
-  // Connects to a server that listens at `path` (SharedServer). Waits at most two seconds. Unavailable: nobody listens,
-  // or one of the two cannot share memory.
+  // Connects to a server that listens at `path` (SharedServer). Waits at most two seconds for each of the connection,
+  // the offer and the consent. Unavailable: nobody listens, or one of the two cannot share memory.
   static absl::StatusOr<std::shared_ptr<SharedClient>> Connect(const std::string& path);
   ~SharedClient();
   SharedClient(const SharedClient&) = delete;
   SharedClient& operator=(const SharedClient&) = delete;
 
   // Starts a call; copies the request before it returns. False: the request finds no room, or the channel is closed;
-  // `done` is not called. Else `done` runs once on a thread of this client: with Unavailable when the other process
-  // ends, with DeadlineExceeded after `timeout`.
+  // `done` is not called. Else `done` runs once, on a thread of this client or in Close: with Unavailable when the
+  // other process ends, with DeadlineExceeded after `timeout`.
   bool Call(Method method, const Slices& request, absl::Duration timeout, Done done);
+
+  // True before any call is ended because the connection has: the next call has to go another way.
+  bool closed() const { return ended_; }
 
   // Ends all calls with Unavailable; their `done` may run before Close returns.
   void Close();
@@ -47,29 +50,28 @@ class SharedClient {
 
  private:
   struct Pending {
-    Done done;
+    Done done;  // null: the call was given up, and may still be answered
     absl::Time deadline;
   };
 
-  SharedClient(std::shared_ptr<SharedChannel> channel, int socket);
+  SharedClient(std::shared_ptr<SharedChannel> channel, int socket, int wake);
   void Receive();
   void Watch();
-  // Wakes Watch.
-  void Ring();
-  // Ends calls: those of `calls`.
+  void WakeWatch();
   static void End(std::vector<Done> calls, const absl::Status& why);
-  // Returns calls whose deadline has passed, and sets the time of the next look.
+  // Gives up calls whose deadline has passed, and sets the time of the next look.
   std::vector<Done> TakeLate();
 
   const std::shared_ptr<SharedChannel> channel_;
   const int socket_;
-  int wake_ = -1;  // eventfd
+  const int wake_;  // eventfd
   Mutex mu_;
   std::map<uint64_t, Pending> calls_ ABSL_GUARDED_BY(mu_);
   uint64_t last_call_ ABSL_GUARDED_BY(mu_) = 0;
   // When Watch wakes by itself.
   absl::Time looks_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<bool> ended_{false};  // closed_, for those without the lock
   std::atomic<int> receiving_{0};
   std::vector<std::thread> threads_;
 };

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "framework/base/clock.h"
@@ -29,25 +31,46 @@ namespace {
 
 // Threads that handle a client's requests: as many as gRPC has for all on a machine of few cores.
 constexpr int kReceivers = 2;
+// Clients at a time. A machine has fewer trainers of one job.
+constexpr size_t kMostClients = 256;
 // A process that connects and offers nothing for so long is not one of ours.
 constexpr absl::Duration kOfferDeadline = absl::Seconds(10);
+// How often Watch looks while a client has not offered, a handler of a client that is gone still runs, or no client can
+// be accepted.
+constexpr absl::Duration kLook = absl::Seconds(1);
 
-// Calls that have not been answered, over all clients.
+// Calls that have not been answered, of all clients.
 class Open {
  public:
-  void Add() {
+  // Counts a call of a client. False: new calls are refused.
+  bool Add(const SharedChannel* client) {
     MutexLock lock(&mu_);
-    ++calls_;
+    if (refused_) return false;
+    ++calls_[client];
+    return true;
   }
-  void Remove() {
+  void Remove(const SharedChannel* client) {
     MutexLock lock(&mu_);
-    if (--calls_ == 0) none_.SignalAll();
+    const auto calls = calls_.find(client);
+    if (calls == calls_.end()) return;
+    if (--calls->second == 0) calls_.erase(calls);
+    if (calls_.empty()) none_.SignalAll();
+  }
+  // Nobody waits for answers to a client that is gone.
+  void Forget(const SharedChannel* client) {
+    MutexLock lock(&mu_);
+    calls_.erase(client);
+    if (calls_.empty()) none_.SignalAll();
+  }
+  void Refuse() {
+    MutexLock lock(&mu_);
+    refused_ = true;
   }
   // Returns when there are none, at the latest after `grace`.
   void WaitForNone(absl::Duration grace) {
     const absl::Time until = Clock::Real()->Now() + grace;
     MutexLock lock(&mu_);
-    while (calls_ > 0) {
+    while (!calls_.empty()) {
       const absl::Duration left = until - Clock::Real()->Now();
       if (left <= absl::ZeroDuration()) return;
       none_.WaitWithTimeout(&mu_, left);
@@ -57,7 +80,8 @@ class Open {
  private:
   Mutex mu_;
   CondVar none_;
-  int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<const SharedChannel*, int64_t> calls_ ABSL_GUARDED_BY(mu_);
+  bool refused_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 void Answer(SharedChannel* channel, uint64_t call, const absl::StatusOr<Slices>& reply) {
@@ -65,7 +89,7 @@ void Answer(SharedChannel* channel, uint64_t call, const absl::StatusOr<Slices>&
   const Slices text =
       reply.ok() ? Slices() : Slices{Slice::Borrow(reply.status().message().data(), reply.status().message().size())};
   if (channel->Send(head, reply.ok() ? *reply : text)) return;
-  head.kind = kNoRoom;
+  head.kind = SharedHead::kNoRoom;
   // Fails only in a channel that is closed, or whose client reads no answers: it gives the call up at its deadline.
   channel->Send(head, {});
 }
@@ -73,7 +97,8 @@ void Answer(SharedChannel* channel, uint64_t call, const absl::StatusOr<Slices>&
 // A client: its socket, its channel once it has offered one, and the threads that handle its requests.
 class Link {
  public:
-  explicit Link(int socket) : socket_(socket), since_(Clock::Real()->Now()) {}
+  Link(int socket, std::shared_ptr<Open> open)
+      : socket_(socket), open_(std::move(open)), since_(Clock::Real()->Now()) {}
   ~Link() {
     if (channel_ != nullptr) channel_->Close();
     for (std::thread& thread : threads_) thread.join();
@@ -88,12 +113,12 @@ class Link {
   // True when destruction does not have to wait for a handler.
   bool ended() const { return running_ == 0; }
 
-  absl::Status Begin(const SharedServer::Handler& handler, const std::shared_ptr<Open>& open) {
+  absl::Status Begin(const SharedServer::Handler& handler) {
     ASSIGN_OR_RETURN(channel_, AcceptChannel(socket_));
     running_ = kReceivers;
     for (int i = 0; i < kReceivers; ++i) {
-      threads_.push_back(StartThread("weir-requests", [this, &handler, open] {
-        Serve(handler, open);
+      threads_.push_back(StartThread("weir-requests", [this, &handler] {
+        Serve(handler);
         --running_;
       }));
     }
@@ -101,11 +126,13 @@ class Link {
   }
   void Close() {
     ::shutdown(socket_, SHUT_RDWR);
-    if (channel_ != nullptr) channel_->Close();
+    if (channel_ == nullptr) return;
+    channel_->Close();
+    open_->Forget(channel_.get());
   }
 
  private:
-  void Serve(const SharedServer::Handler& handler, const std::shared_ptr<Open>& open) {
+  void Serve(const SharedServer::Handler& handler) {
     while (true) {
       const absl::StatusOr<std::optional<SharedChannel::Message>> received = channel_->Receive();
       if (!received.ok()) {
@@ -120,16 +147,21 @@ class Link {
                absl::UnimplementedError(absl::StrCat("method ", head.kind, " is not served through shared memory")));
         continue;
       }
-      open->Add();
+      if (!open_->Add(channel_.get())) {
+        Answer(channel_.get(), head.call, absl::UnavailableError("the server is shutting down"));
+        continue;
+      }
       const ProfiledCallScope scope({.id = head.profiled_id, .step = head.profiled_step});
-      handler(method, (*received)->bytes, [channel = channel_, call = head.call, open](absl::StatusOr<Slices> reply) {
-        Answer(channel.get(), call, reply);
-        open->Remove();
-      });
+      handler(method, (*received)->bytes,
+              [channel = channel_, call = head.call, open = open_](absl::StatusOr<Slices> reply) {
+                Answer(channel.get(), call, reply);
+                open->Remove(channel.get());
+              });
     }
   }
 
   const int socket_;
+  const std::shared_ptr<Open> open_;
   const absl::Time since_;
   std::shared_ptr<SharedChannel> channel_;
   std::atomic<int> running_{0};
@@ -138,20 +170,25 @@ class Link {
 
 class Server : public SharedServer {
  public:
-  Server(int listener, std::string path, Handler handler)
+  Server(int listener, int wake, std::string path, Handler handler)
       : listener_(listener),
         path_(std::move(path)),
         handler_(std::move(handler)),
         open_(std::make_shared<Open>()),
-        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    PCHECK(wake_ >= 0) << "eventfd";
+        wake_(wake) {
     thread_ = StartThread("weir-near", [this] { Watch(); });
   }
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
+  void Refuse() override {
+    ::unlink(path_.c_str());
+    refuses_ = true;
+    open_->Refuse();
+  }
+
   void Shutdown(absl::Duration grace) override {
     if (!thread_.joinable()) return;
-    ::unlink(path_.c_str());
+    Refuse();
     open_->WaitForNone(grace);
     stopping_ = true;
     const uint64_t one = 1;
@@ -165,13 +202,15 @@ class Server : public SharedServer {
   // Accepts clients, and lets those go that have ended.
   void Watch() {
     while (!stopping_) {
-      std::vector<pollfd> watched = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
-      bool pending = false;
+      // A process without free descriptors would be told again and again that a client waits.
+      const bool accepts = Clock::Real()->Now() >= accepts_from_;
+      std::vector<pollfd> watched = {{accepts ? listener_ : -1, POLLIN, 0}, {wake_, POLLIN, 0}};
+      bool pending = !accepts;
       for (const std::unique_ptr<Link>& link : links_) {
         watched.push_back({link->socket(), POLLIN, 0});
         pending = pending || !link->offered();
       }
-      const int timeout = pending || !closed_.empty() ? 1000 : -1;
+      const int timeout = pending || !closed_.empty() ? static_cast<int>(absl::ToInt64Milliseconds(kLook)) : -1;
       if (::poll(watched.data(), watched.size(), timeout) < 0) continue;
       std::vector<std::unique_ptr<Link>> links;
       const absl::Time now = Clock::Real()->Now();
@@ -198,21 +237,25 @@ class Server : public SharedServer {
     if (!readable) return link->offered() || now - link->since() < kOfferDeadline;
     // A client says nothing more after its offer: what can be read is its end.
     if (link->offered()) return false;
-    const absl::Status begun = link->Begin(handler_, open_);
+    const absl::Status begun = link->Begin(handler_);
     if (!begun.ok()) LOG(INFO) << "a process on this machine cannot share memory with this one: " << begun.message();
     return begun.ok();
   }
 
   void Accept() {
     const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) return;
+    if (socket < 0) {
+      accepts_from_ = Clock::Real()->Now() + kLook;
+      return;
+    }
     ucred peer = {};
     socklen_t size = sizeof(peer);
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
+    if (refuses_ || links_.size() + closed_.size() >= kMostClients ||
+        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
       ::close(socket);
       return;
     }
-    links_.push_back(std::make_unique<Link>(socket));
+    links_.push_back(std::make_unique<Link>(socket, open_));
   }
 
   const int listener_;
@@ -220,9 +263,10 @@ class Server : public SharedServer {
   const Handler handler_;
   const std::shared_ptr<Open> open_;
   const int wake_;
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> refuses_{false}, stopping_{false};
   // Used by thread_.
   std::vector<std::unique_ptr<Link>> links_, closed_;
+  absl::Time accepts_from_ = absl::InfinitePast();
   std::thread thread_;
 };
 
@@ -234,7 +278,14 @@ std::string SharedPathOf(const std::string& unix_socket) {
 
 absl::StatusOr<std::unique_ptr<SharedServer>> SharedServer::Start(const std::string& path, Handler handler) {
   ASSIGN_OR_RETURN(const int listener, ListenOn(path, SOCK_SEQPACKET));
-  return std::make_unique<Server>(listener, path, std::move(handler));
+  const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake < 0) {
+    const std::string why = std::strerror(errno);
+    ::close(listener);
+    ::unlink(path.c_str());
+    return absl::FailedPreconditionError(absl::StrCat("eventfd: ", why));
+  }
+  return std::make_unique<Server>(listener, wake, path, std::move(handler));
 }
 
 }  // namespace weir

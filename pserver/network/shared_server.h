@@ -2,7 +2,6 @@
 #ifndef WEIR_PSERVER_NETWORK_SHARED_SERVER_H_
 #define WEIR_PSERVER_NETWORK_SHARED_SERVER_H_
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,12 +13,10 @@
 
 namespace weir {
 
-// SharedHead.kind of an answer that found no room: beside absl's codes.
-inline constexpr uint32_t kNoRoom = 1000;
-
 // Returns the path at which a server with the Unix-domain socket `unix_socket` accepts channels.
 std::string SharedPathOf(const std::string& unix_socket);
 
+// Accepts clients of the same user and answers their calls. Shutdown and the destructor: from one thread.
 class SharedServer {
  public:
   // Called on threads of the server, two for each client; for Push, Pull and Deliver.
@@ -31,8 +28,10 @@ class SharedServer {
   // Calls Shutdown(0).
   virtual ~SharedServer() = default;
 
-  // Accepts no more clients, gives calls under way `grace` to end, and closes the channels: clients get Unavailable.
-  // Returns when no handler runs any more.
+  // Accepts no more clients, and answers new calls with Unavailable.
+  virtual void Refuse() = 0;
+  // Likewise, gives calls under way `grace` to end, and closes the channels: clients get Unavailable. Returns when no
+  // handler runs any more.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 

@@ -26,7 +26,7 @@ struct Gradient {
   const float* counts = nullptr;
   // Positions by ascending MixId; empty if the ids are already in that order.
   std::vector<uint32_t> order;
-  std::shared_ptr<const void> keep;  // owner of the memory of values and ids
+  std::shared_ptr<const void> keep;  // owner of the memory of values, ids and counts
   size_t decoded_bytes = 0;          // memory of values that were decoded out of the payload
   int64_t arrival = 0;               // order of arrival among all gradients of this server
 };

@@ -60,33 +60,33 @@ absl::Status OrderIds(const v1::PushItem& item, ServerParams& params, Gradient* 
   return absl::OkStatus();
 }
 
-// Floats of a gradient that lie in the payload at `data`; others are decoded.
-const float* FloatsOf(const v1::PushItem& item, const char* data, size_t n, size_t group, Gradient* gradient) {
-  if (item.format() == v1::WIRE_FLOAT32) return reinterpret_cast<const float*>(data);
-  struct Decoded {
-    std::shared_ptr<const void> payload;
-    std::unique_ptr<float[]> floats;
-  };
-  auto decoded = std::make_shared<Decoded>(Decoded{gradient->keep, std::unique_ptr<float[]>(new float[n])});
-  gradient->decoded_bytes = n * sizeof(float);
-  Decode(item.format(), data, n, group, decoded->floats.get());
-  const float* const floats = decoded->floats.get();
-  gradient->keep = std::move(decoded);
-  return floats;
+// Owner of a gradient's memory. Ids and counts, which are checked and then used, are copies: the sender of bytes in
+// shared memory can change them. Values may be any; the payload is kept only for those that lie in it.
+struct Kept {
+  std::shared_ptr<const void> payload;
+  std::unique_ptr<int64_t[]> ids;
+  std::unique_ptr<float[]> counts, values;
+};
+
+template <typename T>
+std::unique_ptr<T[]> Copy(const char* from, size_t n) {
+  std::unique_ptr<T[]> copy(new T[n]);
+  if (n > 0) std::memcpy(copy.get(), from, n * sizeof(T));
+  return copy;
 }
 
-// Copies ids, which are checked, ordered and then used: the sender of bytes in shared memory can change them. Values
-// may be any.
-const int64_t* CopyIds(const char* from, size_t n, Gradient* gradient) {
-  struct Copied {
-    std::shared_ptr<const void> payload;  // has the values
-    std::unique_ptr<int64_t[]> ids;
-  };
-  auto copied = std::make_shared<Copied>(Copied{gradient->keep, std::unique_ptr<int64_t[]>(new int64_t[n])});
-  if (n > 0) std::memcpy(copied->ids.get(), from, n * sizeof(int64_t));
-  const int64_t* const ids = copied->ids.get();
-  gradient->keep = std::move(copied);
-  return ids;
+// Sets the gradient's values to n floats of the payload at `data`, or decodes them.
+void SetValues(const v1::PushItem& item, const char* data, size_t n, size_t group, const Slice& payload, Kept* kept,
+               Gradient* gradient) {
+  if (item.format() == v1::WIRE_FLOAT32) {
+    kept->payload = payload.owner;
+    gradient->values = reinterpret_cast<const float*>(data);
+    return;
+  }
+  kept->values.reset(new float[n]);
+  Decode(item.format(), data, n, group, kept->values.get());
+  gradient->decoded_bytes = n * sizeof(float);
+  gradient->values = kept->values.get();
 }
 
 absl::Status CheckFormat(const v1::PushItem& item, const v1::Wire& wire) {
@@ -136,14 +136,18 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
                                     " bytes of payload behind offset ", item.offset()));
   }
   const char* const at = payload.data + item.offset();
+  auto kept = std::make_shared<Kept>();
   if (counts) {
-    gradient->counts = reinterpret_cast<const float*>(at + values_end);
+    kept->counts = Copy<float>(at + values_end, 2 * count);
+    gradient->counts = kept->counts.get();
     if (!std::all_of(gradient->counts, gradient->counts + 2 * count, [](float n) { return std::isfinite(n); })) {
       return Wrong(item, "shows or clicks are not finite");
     }
   }
-  gradient->ids = CopyIds(at, count, gradient);
-  gradient->values = FloatsOf(item, at + AlignUp(ids_bytes), count * group, group, gradient);
+  kept->ids = Copy<int64_t>(at, count);
+  gradient->ids = kept->ids.get();
+  SetValues(item, at + AlignUp(ids_bytes), count * group, group, payload, kept.get(), gradient);
+  gradient->keep = std::move(kept);
   return OrderIds(item, params, gradient);
 }
 
@@ -165,7 +169,9 @@ absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerPa
                                     " bytes of payload behind offset ", item.offset()));
   }
   *end = static_cast<uint64_t>(item.offset()) + EncodedBytes(item.format(), count, kDenseGroup);
-  gradient->values = FloatsOf(item, payload.data + item.offset(), count, kDenseGroup, gradient);
+  auto kept = std::make_shared<Kept>();
+  SetValues(item, payload.data + item.offset(), count, kDenseGroup, payload, kept.get(), gradient);
+  gradient->keep = std::move(kept);
   return absl::OkStatus();
 }
 
@@ -198,7 +204,6 @@ absl::Status ParseGradients(const v1::PushRequest& request, const Slice& payload
     }
     gradient.begin = item.begin();
     gradient.count = item.count();
-    gradient.keep = payload.owner;
     if (item.width() > 0) {
       RETURN_IF_ERROR(ParseRows(item, payload, params, &gradient, &end));
     } else {

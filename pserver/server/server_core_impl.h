@@ -201,9 +201,14 @@ template <typename Request>
 absl::Status ServerCoreImpl::OpenRequest(const Slices& bytes, std::string_view what, Request* request,
                                          Slices* payload) {
   ASSIGN_OR_RETURN(RawFrame frame, OpenFrame(bytes));
-  RETURN_IF_ERROR(Admit(frame.header, absl::StrCat(absl::string_view(what.data(), what.size()), "Request")));
-  if (!request->ParseFromString(Flatten(frame.header))) {
-    const absl::string_view name(what.data(), what.size());
+  const absl::string_view name(what.data(), what.size());
+  const std::string type = absl::StrCat(name, "Request");
+  // Nothing of a stranger's header is copied. The copy is admitted again: the sender of bytes in shared memory can
+  // change them.
+  RETURN_IF_ERROR(Admit(frame.header, type));
+  const std::string header = Flatten(frame.header);
+  RETURN_IF_ERROR(Admit({Slice::Borrow(header.data(), header.size())}, type));
+  if (!request->ParseFromString(header)) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": the header is no ", name, "Request"));
   }
   *payload = std::move(frame.payload);

@@ -100,8 +100,8 @@ TEST_P(ExactPrefetchBitsTest, AreThoseWithout) {
                                 .trainers = cluster.trainers,
                                 .threads = 2});
     ExpectEqual(with, without, what);
-    // How many depends on time: a pull that starts late finds its version there, and a batch more in a step is begun
-    // later. Without the overlap there are none.
+    // How many depends on time: a pull that starts when its version is there already (AheadRows::PullRows) is not
+    // ahead. Without the overlap there are none.
     EXPECT_GT(with.ahead, 100) << what;
     // One trainer changes only the rows that it leaves out, and those that a border removes.
     if (cluster.trainers > 1) {

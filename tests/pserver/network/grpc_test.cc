@@ -479,6 +479,12 @@ TEST_F(SharedMemoryTest, WhatFindsNoRoomGoesThroughTheSocket) {
   ExpectAccepted(server_->unix_socket(), 1);
 }
 
+TEST_F(SharedMemoryTest, AnErrorOfTheServerIsNoReasonToLeave) {
+  EXPECT_TRUE(absl::IsUnavailable(Ask("fail:14:not yet", Method::kPush).status()));
+  EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
+  ExpectAccepted(server_->unix_socket(), 0);
+}
+
 TEST_F(SharedMemoryTest, EitherSideCanSwitchItOff) {
   transport_ = nullptr;
   server_ = *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_});

@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -229,6 +231,42 @@ TEST(SharedChannelTest, AFinishedEndStillGivesWhatHasArrived) {
   EXPECT_TRUE(end.ok() && !end->has_value());
 }
 
+// A process that shares the memory can move those who sleep on the bell to another word, where no bell wakes them.
+TEST(SharedChannelTest, ClosingEndsWaitsThatTheOtherSideHasMovedAway) {
+  const Ends ends = MakeEnds();
+  std::thread receiver([&] {
+    const auto received = ends.b->Receive();
+    EXPECT_TRUE(received.ok() && !received->has_value());
+  });
+  const size_t size = std::filesystem::file_size(absl::StrCat("/proc/self/fd/", ends.a->descriptor()));
+  void* const mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, ends.a->descriptor(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* const words = static_cast<uint32_t*>(mapped);
+  // The receiver sleeps on a word at the beginning of the rings.
+  int64_t moved = 0;
+  for (const absl::Time patience = absl::Now() + absl::Seconds(10); moved == 0 && absl::Now() < patience;) {
+    for (size_t w = 0; w < 4096 && moved == 0; ++w) {
+      moved = ::syscall(SYS_futex, words + w, FUTEX_REQUEUE, 0, 1, words + 5000, 0);
+    }
+  }
+  EXPECT_EQ(moved, 1);
+  ends.b->Close();
+  receiver.join();
+  ::munmap(mapped, size);
+}
+
+TEST(SharedChannelTest, AFinishedEndLeavesASenderThatGoesOn) {
+  const Ends ends = MakeEnds();
+  uint32_t received = 0;
+  for (ends.b->Finish(); received < 10 * SharedChannel::kSlots; ++received) {
+    ASSERT_TRUE(ends.a->Send({}, {}));
+    const auto message = ends.b->Receive();
+    ASSERT_TRUE(message.ok());
+    if (!message->has_value()) break;
+  }
+  EXPECT_EQ(received, SharedChannel::kSlots);
+}
+
 TEST(SharedChannelTest, TheMemoryCannotBeMadeSmaller) {
   const Ends ends = MakeEnds();
   EXPECT_NE(::ftruncate(ends.a->descriptor(), 4096), 0);
@@ -441,6 +479,42 @@ TEST_F(SharedServerTest, ARequestWithoutRoomIsRefusedAndItsAnswerNeverComes) {
   WaitForHeld(1)[0].second(Slices());
   EXPECT_TRUE(call.get()->ok());
   EXPECT_FALSE(called);
+}
+
+TEST_F(SharedServerTest, EachAnswerHasASlotAlsoOfCallsThatWereGivenUp) {
+  const auto client = Connect();
+  std::vector<std::future<Reply>> calls;
+  for (uint32_t i = 0; i < SharedChannel::kSlots; ++i) {
+    calls.push_back(Call(client.get(), "hold", Method::kPull, absl::Milliseconds(i == 0 ? 1 : 60'000)));
+  }
+  EXPECT_TRUE(absl::IsDeadlineExceeded(calls[0].get()->status()));
+  EXPECT_FALSE(client->Call(Method::kPull, {Slice::Own("x")}, absl::Seconds(60), [](const Reply&) {}));
+  const auto held = WaitForHeld(SharedChannel::kSlots);
+  // The last first: all others are still open when the answer to the one that was given up is there.
+  for (auto each = held.rbegin(); each != held.rend(); ++each) each->second(Slices{Slice::Own("kept")});
+  for (size_t i = 1; i < calls.size(); ++i) EXPECT_EQ(Flatten(**calls[i].get()), "kept");
+  EXPECT_EQ(*Ask(client.get(), "x"), "Push x");
+}
+
+TEST_F(SharedServerTest, AServerThatRefusesAnswersCallsUnderWay) {
+  const auto client = Connect();
+  auto held = Call(client.get(), "hold");
+  const auto kept = WaitForHeld(1);
+  server_->Refuse();
+  EXPECT_TRUE(absl::IsUnavailable(Ask(client.get(), "x").status()));
+  EXPECT_TRUE(absl::IsUnavailable(SharedClient::Connect(path_).status()));
+  kept[0].second(Slices{Slice::Own("in time")});
+  EXPECT_EQ(Flatten(**held.get()), "in time");
+}
+
+TEST_F(SharedServerTest, NobodyWaitsForAnswersToAClientThatHasGone) {
+  auto client = Connect();
+  auto held = Call(client.get(), "hold");
+  WaitForHeld(1);
+  const int threads = ThreadsOfThisProcess();
+  client = nullptr;
+  EXPECT_EQ(Settles(ThreadsOfThisProcess, threads - 5), threads - 5) << "three of the client, two of its link";
+  server_->Shutdown(absl::InfiniteDuration());
 }
 
 TEST_F(SharedServerTest, TheEndOfAServerEndsCallsAndALaterOneIsFoundAgain) {

@@ -238,6 +238,19 @@ TEST_F(PushParserTest, ShowsAndClicksFollowTheRowsOfATableThatCountsThem) {
   EXPECT_THAT(std::vector<float>(gradients_[0].counts, gradients_[0].counts + 2), ElementsAre(7, 2));
 }
 
+// A payload in shared memory can change after it has been checked.
+TEST_F(PushParserTest, WhatIsCheckedIsACopy) {
+  MakeServer({.shows = true});
+  AddRows("t", 4, {5}, {1, 2, 3, 4})->set_shows_and_clicks(true);
+  payload_.resize(AlignUp(payload_.size()));
+  const float shows[] = {7, 2};
+  Append(shows, sizeof(shows));
+  ASSERT_TRUE(Parse().ok());
+  std::memset(aligned_.data(), 0xff, payload_.size());
+  EXPECT_EQ(gradients_[0].ids[0], 5);
+  EXPECT_THAT(std::vector<float>(gradients_[0].counts, gradients_[0].counts + 2), ElementsAre(7, 2));
+}
+
 TEST_F(PushParserTest, ShowsThatAreNotFiniteAreRefused) {
   MakeServer({.shows = true});
   AddRows("t", 4, {5}, {1, 2, 3, 4})->set_shows_and_clicks(true);
