@@ -25,6 +25,7 @@
 #include "ops/arithmetic.h"
 #include "trainer/job_steps.h"
 #include "trainer/split_run.h"
+#include "trainer/two_costs.h"
 #include "transpiler/explain/explain.h"
 #include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
@@ -296,25 +297,6 @@ absl::StatusOr<Measured> Run(const Job& job, const Batches& batches, int threads
   return result;
 }
 
-// Two runs of the same work in one and in two pieces take a x once + b x often1 and a x once + b x often2.
-struct TwoCosts {
-  double once = 0, often = 0;
-};
-TwoCosts Solve(double t1, double t2, double once, double often1, double often2) {
-  TwoCosts costs;
-  if (once + often1 <= 0) return costs;
-  if (once <= 0) return {.once = 0, .often = t1 / often1};
-  if (often1 <= 0) return {.once = t1 / once, .often = 0};
-  if (often2 < 1.05 * often1) {
-    // They cannot be told apart: both cost the same.
-    costs.often = costs.once = t1 / (once + often1);
-    return costs;
-  }
-  costs.often = std::clamp((t2 - t1) / (often2 - often1), 0.0, t1 / often1);
-  costs.once = (t1 - costs.often * often1) / once;
-  return costs;
-}
-
 // Counts of explain for a whole small cluster.
 struct Counts {
   double rows_pulled = 0, rows_pushed = 0, rows_updated = 0;
@@ -458,11 +440,12 @@ absl::StatusOr<v1::Calibration> Calibrate(const Job& job, const CalibrateOptions
                              ? std::clamp((lane - half_lane) / (lane_batch - half_batch), 0.0, lane / lane_batch)
                              : lane / lane_batch;
   trainer->set_example_ns(example);
-  trainer->set_lane_ns(lane - example * lane_batch);
+  // lane / lane_batch * lane_batch can round to more than lane.
+  trainer->set_lane_ns(std::max(0.0, lane - example * lane_batch));
   trainer->set_row_ns(Per(alone.times[kTrainerRows], counts.rows_pulled));
   // Two trainers add gradients up at the same time, each on a core.
-  const TwoCosts push = Solve(alone.times[kTrainerPush], pair.times[kTrainerPush] / c.crowding(), lanes,
-                              counts.bytes_pushed, of_pair.bytes_pushed);
+  const TwoCosts push = SolveTwoCosts(alone.times[kTrainerPush], pair.times[kTrainerPush] / c.crowding(), lanes,
+                                      counts.bytes_pushed, of_pair.bytes_pushed);
   trainer->set_push_lane_ns(push.once);
   trainer->set_push_byte_ns(push.often);
   trainer->set_block_byte_ns(Per(alone.times[kTrainerBlocks], counts.block_bytes_pulled));
@@ -472,12 +455,12 @@ absl::StatusOr<v1::Calibration> Calibrate(const Job& job, const CalibrateOptions
   server->set_row_ns(Per(alone.times[kServerRows], counts.rows_pulled));
   server->set_block_byte_ns(Per(alone.times[kServerBlocks], counts.block_bytes_pulled));
   server->set_push_byte_ns(Per(alone.times[kServerPush], counts.bytes_pushed));
-  const TwoCosts rows = Solve(alone.times[kUpdateRows], pair.times[kUpdateRows], counts.rows_updated,
-                              counts.rows_pushed, of_pair.rows_pushed);
+  const TwoCosts rows = SolveTwoCosts(alone.times[kUpdateRows], pair.times[kUpdateRows], counts.rows_updated,
+                                      counts.rows_pushed, of_pair.rows_pushed);
   server->set_update_row_ns(rows.once);
   server->set_merge_row_ns(rows.often);
-  const TwoCosts dense = Solve(alone.times[kUpdateBlocks], pair.times[kUpdateBlocks], counts.dense_bytes,
-                               counts.dense_bytes * counts.nodes, of_pair.dense_bytes * of_pair.nodes);
+  const TwoCosts dense = SolveTwoCosts(alone.times[kUpdateBlocks], pair.times[kUpdateBlocks], counts.dense_bytes,
+                                       counts.dense_bytes * counts.nodes, of_pair.dense_bytes * of_pair.nodes);
   server->set_update_byte_ns(dense.once);
   server->set_merge_byte_ns(dense.often);
 
