@@ -80,6 +80,9 @@ std::string Describe(const v1::CheckpointManifest& manifest) {
                    " values=", DigestHex(manifest.values_digest()), " state=", DigestHex(manifest.state_digest()));
   if (manifest.has_eval_auc()) absl::StrAppend(&text, " eval_auc=", manifest.eval_auc());
   if (manifest.has_eval_loss()) absl::StrAppend(&text, " eval_loss=", manifest.eval_loss());
+  for (const v1::EvalFigure& figure : manifest.eval_figure()) {
+    absl::StrAppend(&text, " ", figure.name(), "=", figure.value());
+  }
   return text;
 }
 

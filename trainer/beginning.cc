@@ -67,6 +67,7 @@ std::string Beginning::Serialize() const {
   message.mutable_trainer_steps()->Add(point.trainer_steps.begin(), point.trainer_steps.end());
   message.set_statistics(point.statistics);
   if (point.loss_scale.has_value()) *message.mutable_loss_scale() = *point.loss_scale;
+  if (point.early_stop.has_value()) *message.mutable_early_stop() = *point.early_stop;
   message.set_first_step_examples(point.first_step_examples);
   if (resumed) {
     message.set_checkpoint(point.name);
@@ -85,6 +86,7 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
   beginning.point.trainer_steps.assign(message.trainer_steps().begin(), message.trainer_steps().end());
   beginning.point.statistics = message.statistics();
   if (message.has_loss_scale()) beginning.point.loss_scale = message.loss_scale();
+  if (message.has_early_stop()) beginning.point.early_stop = message.early_stop();
   beginning.point.first_step_examples = message.first_step_examples();
   beginning.point.name = message.checkpoint();
   beginning.point.manifest = message.manifest();

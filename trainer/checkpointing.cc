@@ -51,9 +51,19 @@ absl::Status WriteExtra(const std::string& directory, const char* name, const st
 }
 
 // Leaves out figures that are not numbers, since they cannot rank checkpoints.
-void SetFigures(const MetricResult& eval, v1::CheckpointManifest* manifest) {
+void SetFigures(const MetricResult& eval, const std::string& best_by, v1::CheckpointManifest* manifest) {
   if (std::isfinite(eval.loss)) manifest->set_eval_loss(eval.loss);
   if (eval.kind == v1::LossDesc::BINARY && !std::isnan(eval.auc)) manifest->set_eval_auc(eval.auc);
+  manifest->clear_eval_figure();
+  for (const Figure& figure : eval.figures) {
+    if (!std::isfinite(figure.value)) continue;
+    v1::EvalFigure* const out = manifest->add_eval_figure();
+    out->set_name(figure.name);
+    out->set_value(figure.value);
+  }
+  const std::optional<double> rank = best_by.empty() ? std::nullopt : eval.RankBy(best_by);
+  if (rank.has_value()) manifest->set_eval_rank(*rank);
+  if (eval.early_stop.has_value()) *manifest->mutable_early_stop() = *eval.early_stop;
 }
 
 // Writes the residuals of all trainers to a file of any size; returns when the last trainer has sent its own.
@@ -222,6 +232,7 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
     if (file.name() == kResidualsFile) point.residuals = absl::StrCat(path, "/", kResidualsFile);
   }
   if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
+  if (manifest.has_early_stop()) point.early_stop = manifest.early_stop();
   point.first_step_examples = manifest.first_step_examples();
   LOG(INFO) << "resumed from " << path;
   return point;
@@ -389,10 +400,11 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
   manifest->set_scheme_version(plan_.scheme_version());
   manifest->set_train_data(train_data_);
   if (trainers.loss_scale.has_value()) *manifest->mutable_loss_scale() = *trainers.loss_scale;
+  if (trainers.early_stop.has_value()) *manifest->mutable_early_stop() = *trainers.early_stop;
   if (trainers.first_step_examples > 0) manifest->set_first_step_examples(trainers.first_step_examples);
   manifest->set_stream_scheme(kStreamScheme);
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());
-  if (eval.has_value()) SetFigures(*eval, &*manifest);
+  if (eval.has_value()) SetFigures(*eval, config_.checkpoint().best_by(), &*manifest);
   if (per_host_) manifest->set_per_host(true);
   SealManifest(&*manifest);
   if (per_host_) {
@@ -410,7 +422,7 @@ absl::Status Checkpointing::RecordEvaluation(const MetricResult& eval) {
   // The evaluation may have taken long enough for another trainer to take over.
   RETURN_IF_ERROR(owner_->Check());
   v1::CheckpointManifest& manifest = published_->manifest;
-  SetFigures(eval, &manifest);
+  SetFigures(eval, config_.checkpoint().best_by(), &manifest);
   if (per_host_) {
     RETURN_IF_ERROR(PublishOnAllHosts(published_->temporary, manifest));
   } else {

@@ -41,6 +41,7 @@ struct ResumePoint {
   // File with the residuals of the trainers that wrote it, or "".
   std::string residuals;
   std::optional<v1::LossScale> loss_scale;
+  std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0 if unknown.
   int64_t first_step_examples = 0;
   // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
@@ -54,6 +55,7 @@ struct TrainerState {
   // Passes the residuals of all trainers to its Take, piece by piece (Client::GatherResiduals); null: there are none.
   std::function<absl::Status(const Client::Take&)> residuals;
   std::optional<v1::LossScale> loss_scale;
+  std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0: no step was made.
   int64_t first_step_examples = 0;
 };

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
+#include "proto/evaluation.pb.h"
 
 namespace weir {
 namespace {
@@ -19,30 +20,44 @@ const ProfileName kEvaluation("evaluation");
 
 std::string KeyOf(int64_t step) { return absl::StrCat("eval.", step); }
 
-// Merges contributions by trainer. Trainers that have contributed nothing are appended to `without`.
-absl::StatusOr<MetricResult> Merge(v1::LossDesc::Kind kind, const std::vector<std::string>& all,
-                                   std::vector<size_t>* without) {
-  Metrics metrics(kind);
-  for (size_t t = 0; t < all.size(); ++t) {
-    if (all[t].empty()) {
-      without->push_back(t);
-    } else {
-      RETURN_IF_ERROR(metrics.MergeSerialized(all[t]));
-    }
-  }
-  return metrics.Result();
-}
-
 }  // namespace
 
-Evaluations::Evaluations(Options options) : o_(std::move(options)), kind_(o_.session->loss().kind()) {}
+Evaluations::Evaluations(Options options)
+    : o_(std::move(options)),
+      metrics_(o_.metrics != nullptr ? o_.metrics : std::make_shared<const MetricPlan>()),
+      kind_(o_.session->loss().kind()) {}
 
 absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, o_.data->EvalReader());
-  Metrics metrics(kind_);
-  RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.KeepWaiting(), &metrics));
+  Metrics measures(kind_);
+  JobMetrics metrics(metrics_);
+  RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.KeepWaiting(), &measures, &metrics));
   WarnOfSkippedLines(*reader, "data.eval");
-  return metrics.Serialize();
+  v1::EvaluationPart part;
+  part.set_measures(measures.Serialize());
+  metrics.Serialize(&part);
+  return part.SerializeAsString();
+}
+
+absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& all,
+                                                std::vector<size_t>* without) const {
+  Metrics measures(kind_);
+  JobMetrics metrics(metrics_);
+  for (size_t t = 0; t < all.size(); ++t) {
+    if (all[t].empty()) {
+      without->push_back(t);
+      continue;
+    }
+    v1::EvaluationPart part;
+    if (!part.ParseFromString(all[t])) {
+      return absl::DataLossError(absl::StrCat("the evaluation of trainer ", t, " cannot be read"));
+    }
+    RETURN_IF_ERROR(measures.MergeSerialized(part.measures()));
+    RETURN_IF_ERROR(metrics.Merge(part));
+  }
+  MetricResult result = measures.Result();
+  if (result.samples > 0) result.figures = metrics.Figures();
+  return result;
 }
 
 absl::StatusOr<std::string> Evaluations::EvaluateStreams(int64_t version) {
@@ -62,8 +77,12 @@ absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t versio
   const auto is_empty = [](const std::string& contribution) { return contribution.empty(); };
   if (o_.trainer.sync && std::any_of(all.begin(), all.end(), is_empty)) return absl::OkStatus();
   std::vector<size_t> without;
-  ASSIGN_OR_RETURN(result_, Merge(kind_, all, &without));
+  ASSIGN_OR_RETURN(result_, Merge(all, &without));
   result_step_ = step;
+  if (o_.early_stop != nullptr && o_.early_stop->on()) {
+    o_.early_stop->Judge(step, *result_);
+    result_->early_stop = o_.early_stop->State();
+  }
   if (o_.trainer.IsChief()) {
     o_.progress->Say(absl::StrCat(
         "eval step=", step, " examples=", result_->samples, " ", result_->ToString(),
@@ -98,7 +117,7 @@ absl::Status Evaluations::ReportComplete() {
     if (all.empty()) continue;  // reported by the chief before this one
     // Trainers that have died, or ended before this step.
     std::vector<size_t> without;
-    ASSIGN_OR_RETURN(const MetricResult result, Merge(kind_, all, &without));
+    ASSIGN_OR_RETURN(const MetricResult result, Merge(all, &without));
     ReportLive(step, result, without);
   }
   open_ = std::move(still_open);

@@ -8,6 +8,7 @@
 #define WEIR_TRAINER_EVALUATIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,9 +17,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "trainer/deferred_error.h"
+#include "trainer/early_stop.h"
 #include "trainer/job_checkpoints.h"
 #include "trainer/job_data.h"
 #include "trainer/metrics.h"
+#include "trainer/metrics/job_metrics.h"
 #include "trainer/progress.h"
 #include "trainer/session.h"
 #include "trainer/this_trainer.h"
@@ -36,6 +39,9 @@ class Evaluations {
     JobCheckpoints* checkpoints = nullptr;
     Progress* progress = nullptr;
     DeferredError* deferred = nullptr;
+    // Null: the job has none.
+    EarlyStop* early_stop = nullptr;
+    std::shared_ptr<const MetricPlan> metrics;
   };
   explicit Evaluations(Options options);
 
@@ -58,12 +64,15 @@ class Evaluations {
   const std::optional<MetricResult>& result() const { return result_; }
 
  private:
-  // Evaluates this trainer's streams; returns Metrics::Serialize(), or "" after an error that was deferred.
+  // Evaluates this trainer's streams; returns a v1::EvaluationPart, or "" after an error that was deferred.
   absl::StatusOr<std::string> EvaluateStreams(int64_t version);
   absl::StatusOr<std::string> ReadAndEvaluate(int64_t version);
+  // Merges contributions by trainer. Trainers that have contributed nothing are appended to `without`.
+  absl::StatusOr<MetricResult> Merge(const std::vector<std::string>& all, std::vector<size_t>* without) const;
   void ReportLive(int64_t step, const MetricResult& result, const std::vector<size_t>& without);
 
   const Options o_;
+  const std::shared_ptr<const MetricPlan> metrics_;
   const v1::LossDesc::Kind kind_;
   std::vector<int64_t> open_;
   std::optional<MetricResult> result_;

@@ -75,6 +75,7 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
   }
   if (at.statistics != nullptr) state.statistics = at.statistics->Serialize();
   state.loss_scale = at.loss_scale;
+  state.early_stop = at.early_stop;
   state.first_step_examples = at.first_step_examples;
   ASSIGN_OR_RETURN(const std::string path, o_.checkpointing->Save(number, at.version, state, at.eval));
   o_.progress->Say(absl::StrCat("checkpoint step=", number, " path=", path));

@@ -28,6 +28,7 @@ struct BorderState {
   // Borrowed; null: the job needs none.
   const DataStatistics* statistics = nullptr;
   std::optional<v1::LossScale> loss_scale;
+  std::optional<v1::EarlyStopState> early_stop;
   // TrainerState.first_step_examples.
   int64_t first_step_examples = 0;
   // Evaluation of this very step, if there was one.

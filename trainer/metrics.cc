@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/lane_tree.h"
 
@@ -51,20 +53,60 @@ class Cursor {
 
 }  // namespace
 
+std::vector<Figure> MetricResult::All() const {
+  std::vector<Figure> all;
+  const auto add = [&](Figure figure) {
+    if (!HasFigure(figure.name)) all.push_back(std::move(figure));
+  };
+  add({.name = "loss", .value = loss, .lower_is_better = true});
+  switch (kind) {
+    case v1::LossDesc::BINARY:
+      add({.name = "auc",
+           .value = auc,
+           .undefined = positives == 0 ? "no example has label 1" : "every example has label 1"});
+      break;
+    case v1::LossDesc::MULTI_CLASS:
+      add({.name = "accuracy", .value = accuracy});
+      break;
+    case v1::LossDesc::REGRESSION:
+      // A prediction of several numbers has no distance.
+      if (std::isnan(rmse)) break;
+      add({.name = "rmse", .value = rmse, .lower_is_better = true});
+      add({.name = "mae", .value = mae, .lower_is_better = true});
+      break;
+  }
+  all.insert(all.end(), figures.begin(), figures.end());
+  return all;
+}
+
 std::string MetricResult::ToString() const {
   if (samples == 0) return "(loss is undefined: there are no examples)";
-  std::string text = absl::StrFormat("loss=%.6f", loss);
-  if (kind == v1::LossDesc::BINARY && !std::isnan(auc)) {
-    absl::StrAppendFormat(&text, " auc=%.6f auc_error=%.1e", auc, auc_error);
+  std::vector<std::string> figures, notes;
+  for (const Figure& figure : All()) {
+    if (std::isnan(figure.value) && figure.name != "loss") {
+      notes.push_back(absl::StrCat(" (", figure.name, " is undefined: ", figure.undefined, ")"));
+      continue;
+    }
+    figures.push_back(FigureText(figure));
+    // That of the job is exact.
+    const bool in_buckets = figure.name == "auc" && kind == v1::LossDesc::BINARY && !HasFigure("auc");
+    if (in_buckets) figures.push_back(absl::StrFormat("auc_error=%.1e", auc_error));
   }
-  if (kind == v1::LossDesc::BINARY && std::isnan(auc)) {
-    absl::StrAppend(&text,
-                    " (auc is undefined: ", positives == 0 ? "no example has label 1)" : "every example has label 1)");
+  return absl::StrCat(absl::StrJoin(figures, " "), absl::StrJoin(notes, ""));
+}
+
+std::optional<double> MetricResult::RankBy(std::string_view name) const {
+  const std::string_view wanted = !name.empty() ? name : kind == v1::LossDesc::BINARY ? "auc" : "loss";
+  for (const Figure& figure : All()) {
+    if (figure.name != wanted) continue;
+    if (!std::isfinite(figure.value)) return std::nullopt;
+    return figure.lower_is_better ? -figure.value : figure.value;
   }
-  if (kind == v1::LossDesc::MULTI_CLASS) absl::StrAppendFormat(&text, " accuracy=%.6f", accuracy);
-  if (kind == v1::LossDesc::REGRESSION && !std::isnan(rmse))
-    absl::StrAppendFormat(&text, " rmse=%.6f mae=%.6f", rmse, mae);
-  return text;
+  return std::nullopt;
+}
+
+bool MetricResult::HasFigure(std::string_view name) const {
+  return std::any_of(figures.begin(), figures.end(), [&](const Figure& figure) { return figure.name == name; });
 }
 
 Metrics::LaneSums* Metrics::Lane(int lane) {

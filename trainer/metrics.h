@@ -8,14 +8,18 @@
 #define WEIR_TRAINER_METRICS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/tensor/tensor.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/program.pb.h"
+#include "trainer/metrics/figure.h"
 
 namespace weir {
 
@@ -35,9 +39,21 @@ struct MetricResult {
   // do not count. NaN when predictions are not one number per example.
   double rmse = 0, mae = 0;
   v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
+  // Of the job's metrics.
+  std::vector<Figure> figures = {};
+  // train.early_stop: what is known with this evaluation.
+  std::optional<v1::EarlyStopState> early_stop = {};
 
-  // Returns "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with the measures that the kind has. An undefined measure has
-  // no figure but a note at the end: "loss=0.4613 (auc is undefined: no example has label 1)".
+  // Returns all figures by name: the loss, the measures that the kind has, and `figures`, of which one takes the place
+  // of a measure of the same name.
+  std::vector<Figure> All() const;
+  // Returns a number that is larger for a better result: the figure of this name, negated where less is better. "" is
+  // auc, or loss for a kind without auc. nullopt: there is no such figure, or it is not finite.
+  std::optional<double> RankBy(std::string_view name) const;
+  // Whether `figures` has one of this name.
+  bool HasFigure(std::string_view name) const;
+  // Returns "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with all figures. An undefined one has no number but a note at
+  // the end: "loss=0.4613 (auc is undefined: no example has label 1)".
   std::string ToString() const;
 };
 

@@ -140,8 +140,12 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
     session->device_scope_ = std::make_unique<DeviceScope>(&session->scope_);
   }
   const std::vector<std::string> fetch = {session->loss_.var(), session->loss_.prediction(), session->loss_.label()};
+  std::vector<std::string> judged = fetch;
+  for (const std::string& name : o.judged) {
+    if (std::find(judged.begin(), judged.end(), name) == judged.end()) judged.push_back(name);
+  }
   ASSIGN_OR_RETURN(session->train_, session->MakeExecutor(o.main, fetch));
-  ASSIGN_OR_RETURN(session->forward_, session->MakeExecutor(EvaluationProgram(o.main), fetch));
+  ASSIGN_OR_RETURN(session->forward_, session->MakeExecutor(EvaluationProgram(o.main), judged));
   if (o.ahead != nullptr) RETURN_IF_ERROR(session->PrepareAhead());
   RETURN_IF_ERROR(CheckFed(o, session->train_.get(), session->lanes_.count));
   for (Executor* executor : {session->train_.get(), session->forward_.get()}) {
@@ -373,6 +377,24 @@ absl::Status Session::AddMetrics(Executor& executor, Metrics* metrics) {
   return absl::OkStatus();
 }
 
+absl::Status Session::AddJobMetrics(Executor& executor, JobMetrics* metrics) {
+  const std::vector<v1::LossDesc>& losses = metrics->plan().losses();
+  for (int lane = 0; lane < lanes_.count; ++lane) {
+    if (batch_sizes_[lane] == 0) continue;
+    for (size_t loss = 0; loss < losses.size(); ++loss) {
+      const Variable* const prediction = executor.Find(lane, losses[loss].prediction());
+      const Variable* const label = executor.Find(lane, losses[loss].label());
+      if (prediction == nullptr || label == nullptr || !std::holds_alternative<Tensor>(*prediction) ||
+          !std::holds_alternative<Tensor>(*label)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("metrics of loss '", losses[loss].name(), "' need its prediction and label, each a tensor"));
+      }
+      RETURN_IF_ERROR(metrics->Add(lane, loss, std::get<Tensor>(*prediction), std::get<Tensor>(*label)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Session::AddTrainMetrics(Metrics* metrics) {
   return health_.non_finite().empty() ? AddMetrics(*train_, metrics) : absl::OkStatus();
 }
@@ -399,12 +421,13 @@ absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* ba
 }
 
 absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
-                              const Use& use) {
+                              const Use& use, const Before& before) {
   std::vector<LaneBatch> batches;
   while (true) {
     RETURN_IF_ERROR(NextBatches(reader, &batches, keep_waiting));
     if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; }))
       return absl::OkStatus();
+    if (before != nullptr) RETURN_IF_ERROR(before(batches));
     RETURN_IF_ERROR(Feed(forward_.get(), &batches));
     health_.Reset();
     RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
@@ -414,9 +437,13 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
 }
 
 absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
-                               Metrics* metrics) {
-  return Forward(step, reader, keep_waiting,
-                 [&](Executor& executor, const std::vector<LaneBatch>&) { return AddMetrics(executor, metrics); });
+                               Metrics* metrics, JobMetrics* job_metrics) {
+  const auto add = [&](Executor& executor, const std::vector<LaneBatch>&) -> absl::Status {
+    RETURN_IF_ERROR(AddMetrics(executor, metrics));
+    return AddJobMetrics(executor, job_metrics);
+  };
+  return Forward(step, reader, keep_waiting, add,
+                 [&](const std::vector<LaneBatch>& batches) { return job_metrics->TakeKeys(batches); });
 }
 
 }  // namespace weir

@@ -30,6 +30,7 @@
 #include "trainer/accumulate.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/metrics.h"
+#include "trainer/metrics/job_metrics.h"
 
 namespace weir {
 
@@ -46,6 +47,8 @@ struct SessionOptions {
   ProductPrecision precision = ProductPrecision::kFp32;
   // Columns that the readers give.
   std::vector<Column> columns;
+  // Variables that evaluations read for the job's metrics.
+  std::vector<std::string> judged = {};
   // Layer names from the job, for messages.
   std::vector<std::string> layers = {};
   // Duration after which a wait for data is reported ...
@@ -106,12 +109,15 @@ class Session {
   // Runs forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader`
   // has ended. Calls `use` after each batch, with the executor to read predictions from.
   using Use = std::function<absl::Status(Executor&, const std::vector<LaneBatch>&)>;
+  // Sees the batches before they are fed to the program, which may take their memory.
+  using Before = std::function<absl::Status(const std::vector<LaneBatch>&)>;
   absl::Status Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
-                       const Use& use);
+                       const Use& use, const Before& before = nullptr);
 
-  // Runs forward over everything `reader` gives, and adds the results for the first loss to metrics.
+  // Runs forward over everything `reader` gives, and adds the results for the first loss to metrics, and those for the
+  // job's metrics, of which `judged` names the variables, to `job_metrics`.
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
-                        Metrics* metrics);
+                        Metrics* metrics, JobMetrics* job_metrics);
 
   // Returns a lane's variable after Train; nullptr if the program has no such variable. Gradients and activations have
   // their value only if they keep memory of their own. Received parameters are one variable for all lanes.
@@ -137,6 +143,7 @@ class Session {
   // Swaps the batches' variables with the executor's.
   absl::Status Feed(Executor* executor, std::vector<LaneBatch>* batches);
   absl::Status AddMetrics(Executor& executor, Metrics* metrics);
+  absl::Status AddJobMetrics(Executor& executor, JobMetrics* metrics);
 
   SessionOptions options_;
   const v1::TrainingMode mode_;

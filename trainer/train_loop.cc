@@ -18,11 +18,13 @@
 #include "trainer/checkpointing.h"
 #include "trainer/deferred_error.h"
 #include "trainer/digests.h"
+#include "trainer/early_stop.h"
 #include "trainer/ending.h"
 #include "trainer/evaluations.h"
 #include "trainer/job_checkpoints.h"
 #include "trainer/job_data.h"
 #include "trainer/loss_scaler.h"
+#include "trainer/metrics/job_metrics.h"
 #include "trainer/progress.h"
 #include "trainer/rounds.h"
 #include "trainer/same_inputs.h"
@@ -45,7 +47,7 @@ class TrainLoop {
   // Opens and compares the inputs, agrees with the others on where to begin, and creates the parts below.
   absl::Status Begin();
   absl::Status CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun);
-  // Trains until the data, train.max_steps or a stop ends it.
+  // Trains until the data, train.max_steps, train.early_stop or a stop ends it.
   absl::Status Steps();
   // Makes one step. Returns false if there are no examples for it: in sync anywhere, in async in this trainer's
   // streams.
@@ -71,6 +73,7 @@ class TrainLoop {
   const v1::TrainingMode mode_;
   Counter* const skipped_steps_;
   LossScaler loss_scaler_;
+  EarlyStop early_stop_;
   DeferredError deferred_;
   // The following are set by Begin.
   std::unique_ptr<JobData> data_;
@@ -98,6 +101,7 @@ TrainLoop::TrainLoop(const TrainOptions& options)
       mode_(ModeOf(options.programs->main)),
       skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
       loss_scaler_(options.job->config.train()),
+      early_stop_(options.job->config),
       deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()),
       train_metrics_(options.programs->main.losses(0).kind()) {}
 
@@ -134,6 +138,7 @@ absl::Status TrainLoop::Begin() {
       weir::Begin({.trainer = self_, .job = o_.job, .checkpoints = checkpointing.get(), .resume = o_.resume}));
   step_ = version_ = begun.step;
   if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
+  if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
   RETURN_IF_ERROR(data_->LearnStatistics(begun.beginning.point.statistics));
   return CreateParts(std::move(checkpointing), begun);
 }
@@ -144,13 +149,18 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
   if (step_ > 0) reader->SkipTo(step_ * batches);
   self_.client->SetFirstStep(step_);
+  ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
+                   MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns()));
+  std::vector<std::string> judged;
+  for (const v1::LossDesc& loss : metrics->losses()) judged.insert(judged.end(), {loss.prediction(), loss.label()});
   ASSIGN_OR_RETURN(workers_, Workers::Create({.trainer = self_,
                                               .pool = o_.pool,
                                               .device = o_.device,
                                               .job = o_.job,
                                               .programs = o_.programs,
                                               .columns = reader->columns(),
-                                              .first_step = step_}));
+                                              .first_step = step_,
+                                              .judged = judged}));
   rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = self_,
                                                      .mode = mode_,
                                                      .max_steps = train().max_steps(),
@@ -175,7 +185,9 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                                                     .session = &workers_->session(0),
                                                                     .checkpoints = checkpoints_.get(),
                                                                     .progress = progress_.get(),
-                                                                    .deferred = &deferred_});
+                                                                    .deferred = &deferred_,
+                                                                    .early_stop = &early_stop_,
+                                                                    .metrics = metrics});
   digests_ = std::make_unique<Digests>(Digests::Options{.trainer = self_,
                                                         .log = o_.digest_log,
                                                         .plan = &o_.programs->main.plan(),
@@ -186,7 +198,11 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
 
 absl::Status TrainLoop::Steps() {
   bool more = true;
-  while (!ending_.stopped && !LastStepDone()) {
+  // The run before may have ended between the checkpoint and the evaluation of this step.
+  if (early_stop_.Awaits(step_) && step_ > 0) {
+    RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
+  }
+  while (!ending_.stopped && !LastStepDone() && !early_stop_.Ends()) {
     ASSIGN_OR_RETURN(more, OneStep());
     if (o_.after_step) o_.after_step(step_);
     if (!more) break;
@@ -207,6 +223,10 @@ absl::Status TrainLoop::Steps() {
   summary_.steps = step_;
   if (loss_scaler_.on()) summary_.loss_scale = loss_scaler_.scale();
   summary_.stopped = ending_.stopped;
+  summary_.early_stopped = early_stop_.Ends();
+  if (summary_.early_stopped && self_.IsChief()) {
+    LOG(INFO) << "training ends after step " << step_ << ": " << early_stop_.Why();
+  }
   summary_.examples = progress_->examples();
   summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
   summary_.train_loss = progress_->mean_loss();
@@ -320,6 +340,7 @@ BorderState TrainLoop::StateAtBorder() const {
                        .statistics = data_->statistics(),
                        .first_step_examples = rounds_->first_step_examples()};
   if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
+  if (early_stop_.on()) state.early_stop = early_stop_.State();
   if (evaluations_->Has(step_)) state.eval = evaluations_->result();
   return state;
 }
@@ -364,18 +385,15 @@ std::string TrainSummary::DoneLine() const {
   std::string line = absl::StrFormat("done steps=%d examples=%d seconds=%.2f examples_per_s=%.0f loss=%.6f", steps,
                                      examples, seconds, seconds > 0 ? static_cast<double>(examples) / seconds : 0,
                                      eval.has_value() ? eval->loss : train_loss);
-  if (eval.has_value() && eval->kind == v1::LossDesc::BINARY && !std::isnan(eval->auc)) {
-    absl::StrAppendFormat(&line, " auc=%.6f", eval->auc);
-  }
-  if (eval.has_value() && eval->kind == v1::LossDesc::MULTI_CLASS) {
-    absl::StrAppendFormat(&line, " accuracy=%.6f", eval->accuracy);
-  }
-  if (eval.has_value() && eval->kind == v1::LossDesc::REGRESSION && !std::isnan(eval->rmse)) {
-    absl::StrAppendFormat(&line, " rmse=%.6f mae=%.6f", eval->rmse, eval->mae);
+  if (eval.has_value()) {
+    for (const Figure& figure : eval->All()) {
+      if (figure.name != "loss" && !std::isnan(figure.value)) absl::StrAppend(&line, " ", FigureText(figure));
+    }
   }
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
   if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);
   if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
+  if (early_stopped) line += " early_stop=1";
   if (stopped) line += " stopped=1";
   return line;
 }

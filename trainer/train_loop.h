@@ -70,6 +70,8 @@ struct TrainSummary {
   // Result of the evaluation at the end, if the job has eval data and was not stopped.
   std::optional<MetricResult> eval;
   bool stopped = false;
+  // By train.early_stop.
+  bool early_stopped = false;
 
   // Returns "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", then " skipped_steps=…" and
   // " left_out=…" if there are any, and " loss_scale=…" with train.loss_scaling.

@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<Workers>> Workers::Create(const Options& o) {
                                       .cpu_ops = cpu_ops,
                                       .precision = PrecisionOf(config.train()),
                                       .columns = o.columns,
+                                      .judged = o.judged,
                                       .layers = layers,
                                       .slow_warning = absl::Seconds(config.deadlines().slow_warning_s()),
                                       .progress_deadline = absl::Seconds(config.deadlines().progress_deadline_s()),

@@ -35,6 +35,8 @@ class Workers {
     std::vector<Column> columns;
     // Step that this trainer begins with.
     int64_t first_step = 0;
+    // SessionOptions.judged.
+    std::vector<std::string> judged = {};
   };
   // Creates the sessions; each receives the parameters as they are before first_step. Errors as Session::Create,
   // Session::Start and ChannelStack::Create.

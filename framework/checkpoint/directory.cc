@@ -356,10 +356,13 @@ std::string ManifestText(const v1::CheckpointManifest& manifest) {
 }
 
 uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest) {
-  if (!manifest.has_eval_auc() && !manifest.has_eval_loss()) return StableHash(ManifestText(manifest));
+  // What an evaluation adds when the checkpoint is there.
   v1::CheckpointManifest bare = manifest;
   bare.clear_eval_auc();
   bare.clear_eval_loss();
+  bare.clear_eval_figure();
+  bare.clear_eval_rank();
+  bare.clear_early_stop();
   return StableHash(ManifestText(bare));
 }
 
@@ -443,6 +446,9 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
   std::sort(judged.begin(), judged.end(), [](const Kept* a, const Kept* b) {
     const v1::CheckpointManifest& x = a->manifest;
     const v1::CheckpointManifest& y = b->manifest;
+    // checkpoint.best_by. One that was judged by it is before others.
+    if (x.has_eval_rank() != y.has_eval_rank()) return x.has_eval_rank();
+    if (x.has_eval_rank() && x.eval_rank() != y.eval_rank()) return x.eval_rank() > y.eval_rank();
     if (x.has_eval_auc() != y.has_eval_auc()) return x.has_eval_auc();
     if (x.has_eval_auc() && x.eval_auc() != y.eval_auc()) return x.eval_auc() > y.eval_auc();
     if (!x.has_eval_auc() && x.eval_loss() != y.eval_loss()) return x.eval_loss() < y.eval_loss();

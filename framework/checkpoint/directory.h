@@ -93,9 +93,10 @@ absl::Status RemoveHalfWritten(const std::string& dir);
 // Removes a temporary directory that will not be published.
 void AbandonCheckpoint(const std::string& dir, const std::string& temporary);
 
-// Keeps the newest `keep_last` (at least 1) and, besides, the `keep_best` with the best evaluation (highest AUC, else
-// lowest loss) and that of step `published`; removes the others. Incomplete checkpoints (MANIFEST not readable, a file
-// missing or of another size) are left alone. Tries to remove all of them before it returns the first error.
+// Keeps the newest `keep_last` (at least 1) and, besides, the `keep_best` with the best evaluation (by
+// checkpoint.best_by, else highest AUC, else lowest loss) and that of step `published`; removes the others. Incomplete
+// checkpoints (MANIFEST not readable, a file missing or of another size) are left alone. Tries to remove all of them
+// before it returns the first error.
 absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best,
                               MissingFiles missing = MissingFiles::kRefuse,
                               std::optional<int64_t> published = std::nullopt);

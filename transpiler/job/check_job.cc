@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/base/setting.h"
+#include "transpiler/job/check_metrics.h"
 #include "transpiler/job/check_modes.h"
 #include "transpiler/job/check_table.h"
 #include "transpiler/job/check_values.h"
@@ -380,6 +381,7 @@ absl::Status CheckJob(const Job& job) {
     return root.Place("", "the job has no optimizer");
   }
   RETURN_IF_ERROR(CheckTrain(job));
+  RETURN_IF_ERROR(CheckMetrics(job, schema));
   RETURN_IF_ERROR(CheckDeadlines(job));
   return CheckCluster(job);
 }

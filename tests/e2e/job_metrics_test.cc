@@ -1,0 +1,231 @@
+// Metrics of a job, train.early_stop and checkpoint.best_by on real runs: the same figures, the same last step and the
+// same best checkpoint on every cluster, and after a resume.
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "framework/checkpoint/directory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/checkpoint.pb.h"
+#include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
+#include "tests/testing/train_in_process.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kMetrics[] = R"(
+metric { gauc { key: "b" } }
+metric { gauc { key: "b" weight: EQUAL } by: "a" most_values: 2 name: "gauc_by_a" }
+metric { ndcg { key: "a" k: 5 } }
+metric { hit_rate { key: "b" k: 1 } }
+metric { mrr { key: "b" } }
+metric { auc {} by: "b" most_values: 3 }
+metric { calibration {} }
+metric { normalized_entropy {} }
+metric { confusion {} }
+metric { rmse {} by: "a" most_values: 1 }
+)";
+
+class JobMetricsTest : public SlotJobTest {
+ protected:
+  static std::string Job(const std::string& more) {
+    const std::string job = absl::StrReplaceAll(
+        kSlotJob,
+        {{" output: \"cat\"", ""}, {"shared: \"cat\"", "shared: \"b\""}, {"ids: \"cat\"", "ids: \"a\" ids: \"b\""}});
+    return job + more;
+  }
+  static std::vector<std::string> EvalLines(const InProcessResult& result) {
+    std::vector<std::string> lines;
+    for (const absl::string_view line : absl::StrSplit(result.output, '\n')) {
+      if (absl::StartsWith(line, "eval ")) lines.emplace_back(line);
+    }
+    return lines;
+  }
+  static std::map<std::string, double> Figures(const std::string& line) {
+    std::map<std::string, double> figures;
+    for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+      const size_t equal = word.rfind('=');
+      double value = 0;
+      if (equal != absl::string_view::npos && absl::SimpleAtod(word.substr(equal + 1), &value)) {
+        figures[std::string(word.substr(0, equal))] = value;
+      }
+    }
+    return figures;
+  }
+};
+
+TEST_F(JobMetricsTest, FiguresAreTheSameOnEveryCluster) {
+  const InProcessRun one = {.job_text = Job(kMetrics), .overrides = {"train.epochs=2", "train.eval_every_steps=50"}};
+  const InProcessResult result = Run(one);
+  const std::vector<std::string> lines = EvalLines(result);
+  ASSERT_EQ(lines.size(), 3u) << result.output;
+  std::map<std::string, double> figures = Figures(lines.back());
+  for (const char* const name : {"gauc", "ndcg@5", "hit_rate@1", "mrr@10", "calibration", "calibration.error",
+                                 "normalized_entropy", "confusion.precision", "confusion.tp", "auc", "loss"}) {
+    EXPECT_EQ(figures.count(name), 1u) << name << " in " << lines.back();
+  }
+  EXPECT_GT(figures["gauc"], 0.6);
+  EXPECT_LT(figures["normalized_entropy"], 1);
+  EXPECT_NEAR(figures["calibration"], 1, 0.15);
+  EXPECT_EQ(figures["confusion.tp"] + figures["confusion.fp"] + figures["confusion.tn"] + figures["confusion.fn"],
+            1000);
+  int of_b = 0, of_a = 0, gauc_of_a = 0;
+  for (const auto& [name, value] : figures) {
+    of_b += absl::StartsWith(name, "auc[b=1");
+    of_a += absl::StartsWith(name, "rmse[a=");
+    gauc_of_a += absl::StartsWith(name, "gauc_by_a[a=");
+  }
+  EXPECT_EQ(of_b, 3) << lines.back();
+  EXPECT_EQ(of_a, 1) << lines.back();
+  EXPECT_EQ(gauc_of_a, 2) << lines.back();
+  for (const char* const in_done : {" gauc=", " ndcg@5=", " calibration.error="}) {
+    EXPECT_THAT(result.summary.DoneLine(), HasSubstr(in_done));
+  }
+
+  const auto expect_same = [&](const char* what, InProcessRun other) {
+    other.job_text = one.job_text;
+    other.overrides.insert(other.overrides.begin(), one.overrides.begin(), one.overrides.end());
+    EXPECT_EQ(EvalLines(Run(std::move(other))), lines) << what;
+  };
+  expect_same("1 server, 2 trainers", {.trainers = 2});
+  expect_same("2 servers, 8 trainers of 2 threads", {.servers = 2, .trainers = 8, .threads = 2});
+  expect_same("all-reduce of 4", {.overrides = {"distribute.mode=COLLECTIVE"}, .servers = 0, .trainers = 4});
+}
+
+TEST_F(JobMetricsTest, AnEvaluationInAsyncHasTheFiguresToo) {
+  const InProcessResult result =
+      Run({.job_text = Job(kMetrics),
+           .overrides = {"train.epochs=1", "train.eval_every_steps=50", "distribute.sync=false"},
+           .servers = 2,
+           .trainers = 2});
+  ASSERT_TRUE(result.summary.eval.has_value());
+  EXPECT_THAT(result.summary.DoneLine(), HasSubstr(" gauc=0."));
+}
+
+class EarlyStopRunTest : public JobMetricsTest {
+ protected:
+  static void SetUpTestSuite() {
+    JobMetricsTest::SetUpTestSuite();
+    WriteSlotLines(Path("few.txt"), 0, 300);
+  }
+  static InProcessRun OverFit(InProcessRun run = {}) {
+    run.job_text = Job("metric { gauc { key: \"b\" } } metric { normalized_entropy {} }");
+    run.overrides.insert(run.overrides.begin(),
+                         {"data.train.files=\"few.txt\"", "train.epochs=40", "train.digest_every_steps=0",
+                          "train.eval_every_steps=10", "train.early_stop.patience=2"});
+    return run;
+  }
+};
+
+TEST_F(EarlyStopRunTest, EndsAtTheSameStepOnEveryCluster) {
+  const InProcessResult one = Run(OverFit());
+  EXPECT_TRUE(one.summary.early_stopped);
+  EXPECT_THAT(one.summary.DoneLine(), HasSubstr(" early_stop=1"));
+  EXPECT_GE(one.summary.steps, 30);
+  EXPECT_LT(one.summary.steps, 300);
+  EXPECT_EQ(one.summary.steps % 10, 0);
+  const std::vector<std::string> lines = EvalLines(one);
+  // The last two are no better than the best before them.
+  double best = 0;
+  for (size_t i = 0; i + 2 < lines.size(); ++i) best = std::max(best, Figures(lines[i])["auc"]);
+  for (size_t i = lines.size() - 2; i < lines.size(); ++i) EXPECT_LE(Figures(lines[i])["auc"], best) << lines[i];
+
+  const auto expect_same = [&](const char* what, InProcessRun other) {
+    const InProcessResult result = Run(OverFit(std::move(other)));
+    EXPECT_EQ(EvalLines(result), lines) << what;
+    EXPECT_EQ(result.summary.steps, one.summary.steps) << what;
+    for (const TrainSummary& summary : result.summaries) EXPECT_TRUE(summary.early_stopped) << what;
+  };
+  expect_same("2 servers, 3 trainers", {.servers = 2, .trainers = 3, .threads = 2});
+  expect_same("all-reduce of 2", {.overrides = {"distribute.mode=COLLECTIVE"}, .servers = 0, .trainers = 2});
+}
+
+TEST_F(EarlyStopRunTest, AResumedRunEndsAtTheStepOfAnUninterruptedOne) {
+  const std::string checkpoints = CheckpointIn("interrupted");
+  const InProcessResult whole = Run(OverFit());
+  // Ends between the best evaluation and the end, at a step and with an evaluation that the whole run does not have.
+  const int64_t middle = whole.summary.steps - 7;
+  Run(OverFit({.overrides = {checkpoints, absl::StrCat("train.max_steps=", middle)}}));
+  const InProcessResult resumed =
+      Run(OverFit({.overrides = {checkpoints}, .servers = 2, .trainers = 2, .resume = true}));
+  EXPECT_EQ(resumed.summary.steps, whole.summary.steps);
+  EXPECT_TRUE(resumed.summary.early_stopped);
+  // Nothing is left to do for a run that has ended so.
+  const InProcessResult again = Run(OverFit({.overrides = {checkpoints}, .resume = true}));
+  EXPECT_EQ(again.summary.steps, whole.summary.steps);
+  EXPECT_TRUE(again.summary.early_stopped);
+  // With more patience it goes on, and ends where such a run from the beginning does.
+  const InProcessResult patient = Run(OverFit({.overrides = {"train.early_stop.patience=4"}}));
+  EXPECT_GT(patient.summary.steps, whole.summary.steps);
+  const InProcessResult went_on =
+      Run(OverFit({.overrides = {checkpoints, "train.early_stop.patience=4"}, .resume = true}));
+  EXPECT_EQ(went_on.summary.steps, patient.summary.steps);
+}
+
+TEST_F(EarlyStopRunTest, AnEvaluationThatAnInterruptionPreventedIsMadeAfterTheResume) {
+  const std::string checkpoints = CheckpointIn("prevented");
+  const InProcessResult whole = Run(OverFit({.overrides = {checkpoints, "checkpoint.every_steps=10"}}));
+  const int64_t last = whole.summary.steps;
+  // Checkpoints are saved before the evaluation of their step: the last one becomes such a one again.
+  const auto path_of = [](int64_t step) { return Path("prevented") + "/" + StepDirectoryName(step); };
+  const absl::StatusOr<v1::CheckpointManifest> before = ReadManifest(path_of(last - 10));
+  absl::StatusOr<v1::CheckpointManifest> newest = ReadManifest(path_of(last));
+  ASSERT_TRUE(before.ok() && newest.ok()) << before.status() << newest.status();
+  ASSERT_EQ(before->early_stop().evaluations(), 1);
+  ASSERT_EQ(newest->early_stop().evaluations(), 2);
+  *newest->mutable_early_stop() = before->early_stop();
+  newest->clear_eval_loss();
+  newest->clear_eval_auc();
+  newest->clear_eval_figure();
+  ASSERT_TRUE(ReplaceManifest(path_of(last), *newest).ok());
+
+  const InProcessResult resumed = Run(OverFit({.overrides = {checkpoints}, .trainers = 2, .resume = true}));
+  EXPECT_EQ(resumed.summary.steps, last);
+  EXPECT_TRUE(resumed.summary.early_stopped);
+  EXPECT_EQ(EvalLines(resumed), std::vector<std::string>({EvalLines(whole).back()}));
+  const absl::StatusOr<v1::CheckpointManifest> judged = ReadManifest(path_of(last));
+  ASSERT_TRUE(judged.ok()) << judged.status();
+  EXPECT_EQ(judged->early_stop().evaluations(), 2);
+}
+
+TEST_F(EarlyStopRunTest, TheBestCheckpointIsKeptByTheFigureOfTheJob) {
+  const InProcessResult result =
+      Run(OverFit({.overrides = {CheckpointIn("best"), "checkpoint.every_steps=10", "checkpoint.keep_last=1",
+                                 "checkpoint.keep_best=1", "checkpoint.best_by=\"normalized_entropy\"",
+                                 "train.early_stop.patience=3"}}));
+  std::map<double, std::string> by_figure;
+  for (const std::string& line : EvalLines(result)) by_figure[Figures(line)["normalized_entropy"]] = line;
+  const absl::StatusOr<std::vector<CheckpointPath>> listed = ListCheckpoints(Path("best"));
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  std::vector<std::string> kept;
+  for (const CheckpointPath& checkpoint : *listed) {
+    const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(checkpoint.path);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    kept.push_back(absl::StrCat("eval step=", manifest->step(), " "));
+    ASSERT_EQ(manifest->eval_figure_size(), 2);
+    EXPECT_EQ(manifest->eval_figure(0).name(), "gauc");
+    EXPECT_EQ(manifest->eval_figure(1).name(), "normalized_entropy");
+    EXPECT_EQ(manifest->eval_rank(), -manifest->eval_figure(1).value());
+    EXPECT_TRUE(manifest->has_early_stop());
+  }
+  ASSERT_EQ(kept.size(), 2u) << "the best and the last";
+  EXPECT_THAT(by_figure.begin()->second, HasSubstr(kept[0]));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,104 @@
+#include "trainer/early_stop.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+v1::JobConfig JobWith(const std::string& text) {
+  v1::JobConfig job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job));
+  return job;
+}
+
+MetricResult Auc(double auc) { return {.samples = 10, .loss = 1 - auc, .auc = auc, .positives = 5}; }
+
+// Judges the evaluation 10 steps after the last one.
+void Judge(EarlyStop* stop, const MetricResult& result) { stop->Judge(stop->State().step() + 10, result); }
+
+TEST(EarlyStopTest, EndsWhenAsManyEvaluationsInARowAreNoBetter) {
+  EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 2 } }"));
+  for (const double auc : {.6, .7, .65, .71}) {
+    Judge(&stop, Auc(auc));
+    EXPECT_FALSE(stop.Ends()) << auc;
+  }
+  Judge(&stop, Auc(.71));
+  EXPECT_FALSE(stop.Ends());
+  Judge(&stop, Auc(.7));
+  EXPECT_TRUE(stop.Ends());
+  EXPECT_EQ(stop.Why(), "the best figure of the evaluations, 0.710000, is 2 evaluations old (train.early_stop)");
+}
+
+TEST(EarlyStopTest, ABetterOneIsBetterByMoreThanTheDelta) {
+  EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { metric: \"loss\" patience: 2 min_delta: 0.05 } }"));
+  Judge(&stop, Auc(.6));   // loss .4
+  Judge(&stop, Auc(.64));  // .36
+  EXPECT_FALSE(stop.Ends());
+  Judge(&stop, Auc(.64));
+  EXPECT_TRUE(stop.Ends());
+  EXPECT_EQ(stop.Why(), "the best loss, 0.400000, is 2 evaluations old (train.early_stop)");
+}
+
+TEST(EarlyStopTest, AFigureThatIsMissingOrNoNumberIsNoBetter) {
+  EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { metric: \"gauc\" patience: 3 } }"));
+  MetricResult result = Auc(.7);
+  Judge(&stop, result);
+  result.figures = {{.name = "gauc", .value = std::numeric_limits<double>::quiet_NaN()}};
+  Judge(&stop, result);
+  EXPECT_FALSE(stop.Ends());
+  Judge(&stop, result);
+  EXPECT_TRUE(stop.Ends());
+  EXPECT_EQ(stop.Why(), "none of 3 evaluations had the gauc (train.early_stop)");
+}
+
+TEST(EarlyStopTest, TheFigureOfBestByIsTheDefault) {
+  EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 1 } } checkpoint { best_by: \"mae\" }"));
+  MetricResult result = Auc(.7);
+  result.figures = {{.name = "mae", .value = 2, .lower_is_better = true}};
+  Judge(&stop, result);
+  result.figures[0].value = 1;
+  Judge(&stop, result);
+  EXPECT_FALSE(stop.Ends());
+  Judge(&stop, result);
+  EXPECT_TRUE(stop.Ends());
+}
+
+TEST(EarlyStopTest, ARestoredOneGoesOn) {
+  const v1::JobConfig job = JobWith("train { eval_every_steps: 10 early_stop { patience: 2 } }");
+  EarlyStop first(job);
+  Judge(&first, Auc(.7));
+  Judge(&first, Auc(.6));
+  EarlyStop second(job);
+  second.Restore(first.State());
+  EXPECT_FALSE(second.Ends());
+  Judge(&second, Auc(.7));
+  EXPECT_TRUE(second.Ends());
+}
+
+TEST(EarlyStopTest, EvaluationsOfOtherStepsAndRepeatedOnesDoNotCount) {
+  EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 2 } }"));
+  stop.Judge(10, Auc(.7));
+  stop.Judge(10, Auc(.6));
+  stop.Judge(17, Auc(.6));
+  EXPECT_EQ(stop.State().evaluations(), 0);
+  EXPECT_EQ(stop.State().step(), 10);
+  EXPECT_FALSE(stop.Awaits(10));
+  EXPECT_FALSE(stop.Awaits(17));
+  EXPECT_TRUE(stop.Awaits(20));
+  stop.Judge(20, Auc(.6));
+  EXPECT_EQ(stop.State().evaluations(), 1);
+}
+
+TEST(EarlyStopTest, WithoutTheSettingItNeverEnds) {
+  EarlyStop stop(JobWith(""));
+  for (int i = 1; i < 100; ++i) stop.Judge(10 * i, Auc(.5));
+  EXPECT_FALSE(stop.on() || stop.Ends() || stop.Awaits(1000));
+}
+
+}  // namespace
+}  // namespace weir

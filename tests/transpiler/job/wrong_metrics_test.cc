@@ -1,0 +1,97 @@
+// Wrong metrics of a job, each with its whole message.
+#include <ostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+
+namespace weir {
+namespace {
+
+constexpr char kEval[] = "train { files: \"train.tsv\" }\n  eval { files: \"eval.tsv\" }";
+
+struct Wrong {
+  const char* name;
+  // Appended to a job whose data.eval names a file; its first line is line 22.
+  const char* more;
+  const char* message;
+};
+void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.name; }
+
+class WrongMetricTest : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongMetricTest, GetsThisMessage) {
+  const std::string text = Replaced(kDeepFm, "train { files: \"train.tsv\" }", kEval) + GetParam().more;
+  EXPECT_EQ(std::string(ParseJob(text, "job.textproto", {}).status().message()), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Metrics, WrongMetricTest,
+    ::testing::Values(
+        Wrong{"NoKind", "metric { name: \"x\" }",
+              "job.textproto:22:1: metric[0] needs one of auc, gauc, ndcg, hit_rate, recall, mrr, accuracy, confusion, "
+              "calibration, normalized_entropy, rmse, mae"},
+        Wrong{"NoKey", "metric { gauc {} }",
+              "job.textproto:22:10: metric[0].gauc needs a key: the variable of the data whose values make the groups, "
+              "such as a user"},
+        Wrong{"KeyIsNoVariable", "metric { ndcg { key: \"user\" } }",
+              "job.textproto:22:17: metric[0].ndcg.key 'user' is no variable of the data with one value an example; "
+              "there are: label"},
+        Wrong{"KeyHasManyValues", "metric { mrr { key: \"cat\" } }",
+              "job.textproto:22:16: metric[0].mrr.key 'cat' is no variable of the data with one value an example; "
+              "there are: label"},
+        Wrong{"KIsNegative", "metric { recall { key: \"label\" k: -1 } }",
+              "job.textproto:22:32: metric[0].recall.k must be at least 0, got -1"},
+        Wrong{"AccuracyOfNone", "metric { accuracy { k: 0 } }",
+              "job.textproto:22:21: metric[0].accuracy.k must be at least 1, got 0"},
+        Wrong{"NoBuckets", "metric { calibration { buckets: 0 } }",
+              "job.textproto:22:24: metric[0].calibration.buckets must be at least 1, got 0"},
+        Wrong{"UnknownLoss", "metric { auc {} loss: \"cvr\" }",
+              "job.textproto:22:17: metric[0].loss 'cvr' is the name of no loss of the model; give the loss a name, or "
+              "leave this out for the first"},
+        Wrong{"ByIsNoVariable", "metric { auc {} by: \"country\" }",
+              "job.textproto:22:17: metric[0].by 'country' is no variable of the data with one value an example; there "
+              "are: label"},
+        Wrong{"ValuesWithoutBy", "metric { auc {} value: \"DE\" }",
+              "job.textproto:22:17: metric[0].value names values of `by`, which is not set"},
+        Wrong{"SameName", "metric { auc {} }\nmetric { rmse {} name: \"auc\" }",
+              "job.textproto:23:18: metric[1].name is the second metric named auc; give it a name of its own"},
+        Wrong{"BestByIsNoFigure",
+              "checkpoint { dir: \"c\" keep_best: 1 best_by: \"ndcg@5\" }\n"
+              "metric { auc {} by: \"label\" }",
+              "job.textproto:22:36: checkpoint.best_by 'ndcg@5' is no figure of the evaluations; there are: loss, auc, "
+              "accuracy, rmse, mae, auc[label=...]. Add a metric to the job"},
+        Wrong{"BestOfNone", "checkpoint { dir: \"c\" best_by: \"auc\" }",
+              "job.textproto:22:23: checkpoint.best_by ranks checkpoints for keep_best, which is 0"},
+        Wrong{"EarlyStopWithoutEvaluations", "train { early_stop {} }",
+              "job.textproto:22:9: train.early_stop needs train.eval_every_steps: it judges evaluations"},
+        Wrong{"EarlyStopPatience", "train { eval_every_steps: 5 early_stop { patience: 0 } }",
+              "job.textproto:22:42: train.early_stop.patience must be at least 1, got 0"},
+        Wrong{"EarlyStopDelta", "train { eval_every_steps: 5 early_stop { min_delta: -1 } }",
+              "job.textproto:22:42: train.early_stop.min_delta must be a number, at least 0, got -1"},
+        Wrong{"EarlyStopFigure", "train { eval_every_steps: 5 early_stop { metric: \"gauc\" } }",
+              "job.textproto:22:42: train.early_stop.metric 'gauc' is no figure of the evaluations; there are: loss, "
+              "auc, accuracy, rmse, mae. Add a metric to the job"}),
+    [](const ::testing::TestParamInfo<Wrong>& info) { return std::string(info.param.name); });
+
+TEST(MetricTest, NeedsDataToEvaluate) {
+  EXPECT_EQ(std::string(ParseJob(absl::StrCat(kDeepFm, "metric { auc {} }"), "job.textproto", {}).status().message()),
+            "job.textproto:21:1: metric[0] is a figure of evaluations, but data.eval names no files");
+}
+
+TEST(MetricTest, IsRefusedWhereRareKeysAreMixed) {
+  const std::string text =
+      Replaced(Replaced(kDeepFm, "train { files: \"train.tsv\" }", kEval), "criteo { integers: 6 categoricals: 30 }",
+               "multi_slot { slot { name: \"label\" type: FLOAT } slot { name: \"dense\" type: FLOAT "
+               "dim: 6 } slot { name: \"cat\" } slot { name: \"user\" } }\n"
+               "  ids { min_count: 5 }");
+  EXPECT_EQ(
+      std::string(
+          ParseJob(absl::StrCat(text, "metric { gauc { key: \"user\" } }"), "job.textproto", {}).status().message()),
+      "job.textproto:23:17: metric[0].gauc.key 'user' is ids, of which data.ids.min_count makes one id where they "
+      "are rare: groups would be mixed. Take min_count out, or use another variable");
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,374 @@
+#include "trainer/metrics/job_metrics.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/feature_id.h"
+#include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
+#include "transpiler/job/check_metrics.h"
+
+namespace weir {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Calls body(begin, end) for each run of entries that `same` says are alike.
+template <typename Entries, typename Same, typename Body>
+void ForRuns(const Entries& entries, size_t begin, size_t end, const Same& same, const Body& body) {
+  while (begin < end) {
+    size_t next = begin + 1;
+    while (next < end && same(entries[begin], entries[next])) ++next;
+    body(begin, next);
+    begin = next;
+  }
+}
+
+absl::StatusOr<std::vector<float>> LabelsOf(const Tensor& label, size_t examples) {
+  if (static_cast<size_t>(label.size()) != examples) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("label ", ShapeString(label.dims()), " is not one number for each of ", examples, " examples"));
+  }
+  std::vector<float> labels(examples);
+  for (size_t i = 0; i < examples; ++i) {
+    labels[i] = label.dtype() == v1::INT64 ? static_cast<float>(label.data<int64_t>()[i]) : label.data<float>()[i];
+  }
+  return labels;
+}
+
+// Whether a slice has the sizes that the rule's figures read.
+bool IsSliceOf(const MetricRule& rule, const v1::EvaluationPart::Slice& slice) {
+  const auto counts = static_cast<size_t>(slice.counts_size());
+  if (slice.examples() < 1 || static_cast<size_t>(slice.sums_size()) != rule.sums) return false;
+  if (rule.counts > 0 || rule.sums > 0) return counts == rule.counts;
+  const auto side = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(counts))));
+  return counts >= 4 && side * side == counts;
+}
+
+// A blank or a bracket would end the name in a line of figures.
+std::string InFigureName(const std::string& text) {
+  std::string name = text;
+  for (char& c : name) {
+    if (static_cast<unsigned char>(c) <= ' ' || c == '[' || c == ']') c = '_';
+  }
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<int> MetricPlan::KeyOf(const std::string& variable, const v1::JobConfig& job,
+                                      const std::vector<Column>& columns) {
+  if (variable.empty()) return -1;
+  for (size_t k = 0; k < keys_.size(); ++k) {
+    if (keys_[k].name == variable) return static_cast<int>(k);
+  }
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const Column& column = columns[c];
+    if (column.name != variable || column.width != 1) continue;
+    Key key{.column = c, .name = variable, .ids = column.kind == v1::IDS};
+    const auto& shared = job.data().ids().shared();
+    key.shared = std::find(shared.begin(), shared.end(), variable) != shared.end();
+    if (key.ids) key.salt = SlotSalt(variable, key.shared ? "" : column.slot_names[0]);
+    keys_.push_back(std::move(key));
+    return static_cast<int>(keys_.size()) - 1;
+  }
+  return absl::NotFoundError(absl::StrCat("'", variable, "' is no variable of the data with one value an example"));
+}
+
+absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::JobConfig& job,
+                                                                     const v1::ProgramDesc& program,
+                                                                     const std::vector<Column>& columns) {
+  auto plan = std::make_shared<MetricPlan>();
+  for (int i = 0; i < job.metric_size(); ++i) {
+    const v1::Metric& config = job.metric(i);
+    Metric metric{.rule = RuleOf(config), .most_values = config.most_values()};
+    metric.name = NameOf(config);
+    const auto loss = std::find_if(program.losses().begin(), program.losses().end(), [&](const v1::LossDesc& l) {
+      return !config.has_loss() || l.name() == config.loss();
+    });
+    if (loss == program.losses().end()) {
+      return absl::NotFoundError(absl::StrCat("metric[", i, "].loss: the program has no loss '", config.loss(), "'"));
+    }
+    const auto known = std::find_if(plan->losses_.begin(), plan->losses_.end(),
+                                    [&](const v1::LossDesc& l) { return l.var() == loss->var(); });
+    metric.loss = static_cast<size_t>(known - plan->losses_.begin());
+    if (known == plan->losses_.end()) plan->losses_.push_back(*loss);
+    ASSIGN_OR_RETURN(metric.by, plan->KeyOf(config.by(), job, columns));
+    for (const std::string& value : config.value()) {
+      metric.value_names[static_cast<int64_t>(StableHash(value))] = value;
+      metric.always.insert(InFigureName(value));
+    }
+    if (metric.rule.of_group != nullptr) {
+      GroupSet set{.loss = metric.loss, .by = metric.by};
+      ASSIGN_OR_RETURN(set.key, plan->KeyOf(metric.rule.key, job, columns));
+      const auto same = std::find_if(plan->group_sets_.begin(), plan->group_sets_.end(), [&](const GroupSet& other) {
+        return other.loss == set.loss && other.key == set.key && other.by == set.by;
+      });
+      metric.place = static_cast<size_t>(same - plan->group_sets_.begin());
+      if (same == plan->group_sets_.end()) plan->group_sets_.push_back(set);
+    } else {
+      metric.place = plan->summed_++;
+    }
+    plan->metrics_.push_back(std::move(metric));
+  }
+  return plan;
+}
+
+std::string MetricPlan::SliceName(const Metric& metric, uint64_t value) const {
+  const Key& key = keys_[static_cast<size_t>(metric.by)];
+  if (!key.ids) return absl::StrCat(std::bit_cast<float>(static_cast<uint32_t>(value)));
+  if (value == static_cast<uint64_t>(MissingId(key.salt))) return "missing";
+  const auto raw = static_cast<int64_t>(key.shared ? value : UnmixId(UnmixId(value) ^ key.salt));
+  const auto named = metric.value_names.find(raw);
+  if (named != metric.value_names.end()) return InFigureName(named->second);
+  // Hashes of texts are nearly all beyond this.
+  constexpr int64_t kLargestNumber = int64_t{1} << 48;
+  return raw < kLargestNumber && raw > -kLargestNumber ? absl::StrCat(raw) : absl::StrCat("0x", absl::Hex(raw));
+}
+
+JobMetrics::JobMetrics(std::shared_ptr<const MetricPlan> plan)
+    : plan_(std::move(plan)), groups_(plan_->group_sets_.size()), slices_(plan_->summed_) {}
+
+absl::Status JobMetrics::TakeKeys(const std::vector<LaneBatch>& batches) {
+  keys_.resize(batches.size());
+  for (size_t lane = 0; lane < batches.size(); ++lane) {
+    const LaneBatch& batch = batches[lane];
+    keys_[lane].resize(plan_->keys_.size());
+    const auto examples = static_cast<size_t>(batch.examples);
+    for (size_t k = 0; k < plan_->keys_.size(); ++k) {
+      const MetricPlan::Key& key = plan_->keys_[k];
+      std::vector<uint64_t>& values = keys_[lane][k];
+      values.resize(examples);
+      if (!key.ids) {
+        const float* const floats = std::get<Tensor>(batch.vars[key.column]).data<float>();
+        // Adding 0 makes one zero of the two.
+        for (size_t i = 0; i < examples; ++i) values[i] = std::bit_cast<uint32_t>(floats[i] + 0.0f);
+        continue;
+      }
+      const IdBatch& ids = std::get<IdBatch>(batch.vars[key.column]);
+      for (size_t i = 0; i < examples; ++i) {
+        if (ids.offsets[i + 1] - ids.offsets[i] > 1) {
+          return absl::InvalidArgumentError(absl::StrCat("an example has ", ids.offsets[i + 1] - ids.offsets[i],
+                                                         " ids of '", key.name,
+                                                         "', by which a metric groups: it needs one"));
+        }
+        values[i] = ids.offsets[i + 1] == ids.offsets[i] ? static_cast<uint64_t>(MissingId(key.salt))
+                                                         : static_cast<uint64_t>(ids.values[ids.offsets[i]]);
+      }
+    }
+  }
+  for (size_t s = 0; s < plan_->group_sets_.size(); ++s) {
+    if (plan_->group_sets_[s].key < 0) continue;
+    const auto k = static_cast<size_t>(plan_->group_sets_[s].key);
+    const MetricPlan::Key& key = plan_->keys_[k];
+    if (!key.ids) continue;
+    const auto missing = static_cast<uint64_t>(MissingId(key.salt));
+    for (const std::vector<std::vector<uint64_t>>& lane : keys_) {
+      if (std::find(lane[k].begin(), lane[k].end(), missing) == lane[k].end()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "an example has no '", key.name,
+          "', by which a metric groups: give it a value of its own in the file, or take the metric out of the job"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+uint64_t JobMetrics::KeyAt(int lane, int key, int64_t example) const {
+  return key < 0 ? 0 : keys_[static_cast<size_t>(lane)][static_cast<size_t>(key)][static_cast<size_t>(example)];
+}
+
+absl::Status JobMetrics::Add(int lane, size_t loss, const Tensor& prediction, const Tensor& label) {
+  const size_t examples = keys_[static_cast<size_t>(lane)].empty() ? static_cast<size_t>(label.size())
+                                                                   : keys_[static_cast<size_t>(lane)][0].size();
+  if (examples == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<float> labels, LabelsOf(label, examples));
+  const auto classes = static_cast<int64_t>(static_cast<size_t>(prediction.size()) / examples);
+  if (classes < 1 || static_cast<size_t>(classes) * examples != static_cast<size_t>(prediction.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prediction ", ShapeString(prediction.dims()), " is not of ", examples, " examples"));
+  }
+  for (const MetricPlan::Metric& metric : plan_->metrics_) {
+    if (metric.loss != loss) continue;
+    if (metric.rule.one_number && classes != 1) {
+      return absl::InvalidArgumentError(absl::StrCat("metric ", metric.name, " needs a prediction of one number, not ",
+                                                     ShapeString(prediction.dims())));
+    }
+    if (metric.rule.add != nullptr) RETURN_IF_ERROR(AddSlices(metric, lane, prediction, labels));
+  }
+  const float* const p = prediction.data<float>();
+  sorted_ = false;
+  for (size_t s = 0; s < groups_.size(); ++s) {
+    const MetricPlan::GroupSet& set = plan_->group_sets_[s];
+    if (set.loss != loss) continue;
+    for (size_t i = 0; i < examples; ++i) {
+      const auto at = static_cast<int64_t>(i);
+      groups_[s].push_back({KeyAt(lane, set.by, at), KeyAt(lane, set.key, at), PlaceOf({p[i], labels[i]})});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobMetrics::AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
+                                   const std::vector<float>& labels) {
+  std::map<uint64_t, SliceSums>& slices = slices_[metric.place];
+  const auto classes = prediction.size() / static_cast<int64_t>(labels.size());
+  // Examples of one slice often follow each other.
+  uint64_t last = 0;
+  SliceSums* sums = nullptr;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const uint64_t slice = KeyAt(lane, metric.by, static_cast<int64_t>(i));
+    if (sums == nullptr || slice != last) {
+      sums = &slices[slice];
+      last = slice;
+    }
+    ++sums->examples;
+    metric.rule.add({prediction.data<float>() + static_cast<int64_t>(i) * classes, classes, labels[i]}, sums);
+  }
+  if (slices.size() <= kMostSlices) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("metric ", metric.name, ": '", plan_->keys_[static_cast<size_t>(metric.by)].name, "' has more than ",
+                   kMostSlices, " values, and each would have sums of its own; for many groups there is gauc"));
+}
+
+void JobMetrics::Sort() {
+  if (sorted_) return;
+  for (std::vector<Entry>& entries : groups_) std::sort(entries.begin(), entries.end());
+  sorted_ = true;
+}
+
+void JobMetrics::Serialize(v1::EvaluationPart* part) {
+  Sort();
+  const auto same = [](const Entry& x, const Entry& y) { return x.slice == y.slice && x.key == y.key; };
+  for (const std::vector<Entry>& entries : groups_) {
+    v1::EvaluationPart::Groups* const out = part->add_groups();
+    ForRuns(entries, 0, entries.size(), same, [&](size_t begin, size_t end) {
+      out->add_slice(entries[begin].slice);
+      out->add_key(entries[begin].key);
+      out->add_examples(static_cast<int64_t>(end - begin));
+    });
+    for (const Entry& entry : entries) {
+      const Scored scored = AtPlace(entry.place);
+      out->add_score(scored.score);
+      out->add_label(scored.label);
+    }
+  }
+  for (const std::map<uint64_t, SliceSums>& slices : slices_) {
+    v1::EvaluationPart::Slices* const out = part->add_slices();
+    for (const auto& [value, sums] : slices) {
+      v1::EvaluationPart::Slice* const slice = out->add_slice();
+      slice->set_value(value);
+      slice->set_examples(sums.examples);
+      slice->mutable_counts()->Add(sums.counts.begin(), sums.counts.end());
+      for (const DoubleSum& sum : sums.sums) slice->add_sums(sum.ToBytes());
+    }
+  }
+}
+
+absl::Status JobMetrics::Merge(const v1::EvaluationPart& part) {
+  const absl::Status bad = absl::DataLossError("metrics of a trainer cannot be read: they are of another job");
+  if (static_cast<size_t>(part.groups_size()) != groups_.size() ||
+      static_cast<size_t>(part.slices_size()) != slices_.size()) {
+    return bad;
+  }
+  Sort();
+  for (int s = 0; s < part.groups_size(); ++s) {
+    const v1::EvaluationPart::Groups& groups = part.groups(s);
+    if (groups.key_size() != groups.slice_size() || groups.key_size() != groups.examples_size() ||
+        groups.score_size() != groups.label_size()) {
+      return bad;
+    }
+    std::vector<Entry>& entries = groups_[static_cast<size_t>(s)];
+    const auto mine = static_cast<std::ptrdiff_t>(entries.size());
+    int at = 0;
+    for (int g = 0; g < groups.key_size(); ++g) {
+      if (groups.examples(g) < 1 || groups.examples(g) > groups.score_size() - at) return bad;
+      for (const int end = at + static_cast<int>(groups.examples(g)); at < end; ++at) {
+        entries.push_back({groups.slice(g), groups.key(g), PlaceOf({groups.score(at), groups.label(at)})});
+      }
+    }
+    const auto theirs = entries.begin() + mine;
+    if (at != groups.score_size() || !std::is_sorted(theirs, entries.end())) return bad;
+    std::inplace_merge(entries.begin(), theirs, entries.end());
+  }
+  std::vector<const MetricRule*> summed;
+  for (const MetricPlan::Metric& metric : plan_->metrics_) {
+    if (metric.rule.add != nullptr) summed.push_back(&metric.rule);
+  }
+  for (int m = 0; m < part.slices_size(); ++m) {
+    for (const v1::EvaluationPart::Slice& slice : part.slices(m).slice()) {
+      if (!IsSliceOf(*summed[static_cast<size_t>(m)], slice)) return bad;
+      SliceSums sums{.examples = slice.examples(), .counts = {slice.counts().begin(), slice.counts().end()}};
+      for (const std::string& bytes : slice.sums()) RETURN_IF_ERROR(sums.sums.emplace_back().FromBytes(bytes));
+      slices_[static_cast<size_t>(m)][slice.value()].Merge(sums);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const {
+  struct Slice {
+    uint64_t value = 0;
+    int64_t examples = 0;
+    std::vector<FigurePart> parts = {};
+  };
+  std::vector<Slice> slices;
+  if (metric.rule.of_group != nullptr) {
+    const std::vector<Entry>& entries = groups_[metric.place];
+    std::vector<Scored> group;
+    const auto same_slice = [](const Entry& x, const Entry& y) { return x.slice == y.slice; };
+    const auto same_key = [](const Entry& x, const Entry& y) { return x.key == y.key; };
+    ForRuns(entries, 0, entries.size(), same_slice, [&](size_t begin, size_t end) {
+      double sum = 0, weights = 0;
+      ForRuns(entries, begin, end, same_key, [&](size_t first, size_t last) {
+        group.clear();
+        for (size_t i = first; i < last; ++i) group.push_back(AtPlace(entries[i].place));
+        const double figure = metric.rule.of_group(group);
+        if (std::isnan(figure)) return;
+        const double weight = metric.rule.weight(group);
+        sum += weight * figure;
+        weights += weight;
+      });
+      slices.push_back(
+          {entries[begin].slice, static_cast<int64_t>(end - begin), {{"", weights > 0 ? sum / weights : kNan}}});
+    });
+  } else {
+    for (const auto& [value, sums] : slices_[metric.place]) {
+      slices.push_back({value, sums.examples, metric.rule.figures(sums)});
+    }
+  }
+  std::stable_sort(slices.begin(), slices.end(),
+                   [](const Slice& x, const Slice& y) { return x.examples > y.examples; });
+  if (metric.by >= 0 && slices.size() > static_cast<size_t>(metric.most_values)) {
+    const auto fewer = slices.begin() + metric.most_values;
+    const auto is_left_out = [&](const Slice& slice) {
+      return metric.always.count(plan_->SliceName(metric, slice.value)) == 0;
+    };
+    slices.erase(metric.always.empty() ? fewer : std::remove_if(fewer, slices.end(), is_left_out), slices.end());
+  }
+  for (const Slice& slice : slices) {
+    const std::string by = metric.by < 0 ? ""
+                                         : absl::StrCat("[", plan_->keys_[static_cast<size_t>(metric.by)].name, "=",
+                                                        plan_->SliceName(metric, slice.value), "]");
+    for (const FigurePart& part : slice.parts) {
+      figures->push_back({.name = absl::StrCat(metric.name, part.suffix, by),
+                          .value = part.value,
+                          .lower_is_better = part.lower_is_better,
+                          .is_count = part.is_count,
+                          .undefined = metric.rule.undefined});
+    }
+  }
+}
+
+std::vector<Figure> JobMetrics::Figures() {
+  Sort();
+  std::vector<Figure> figures;
+  for (const MetricPlan::Metric& metric : plan_->metrics_) AddFigures(metric, &figures);
+  return figures;
+}
+
+}  // namespace weir

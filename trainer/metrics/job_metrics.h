@@ -1,0 +1,125 @@
+// Metrics that a job names, over all trainers (proto/metric.proto).
+//
+// An evaluation adds batches to a JobMetrics in each trainer; its parts are merged in any order, and the figures have
+// the same bits. Metrics of groups keep 24 bytes of each example; a part has 8 bytes of each, and 16 to 26 of each
+// group.
+#ifndef WEIR_TRAINER_METRICS_JOB_METRICS_H_
+#define WEIR_TRAINER_METRICS_JOB_METRICS_H_
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/formats/example.h"
+#include "framework/tensor/tensor.h"
+#include "proto/evaluation.pb.h"
+#include "proto/job.pb.h"
+#include "proto/program.pb.h"
+#include "trainer/data/lane_reader.h"
+#include "trainer/metrics/figure.h"
+#include "trainer/metrics/rules.h"
+
+namespace weir {
+
+// Settings of the metrics of a job. Immutable; thread-safe.
+class MetricPlan {
+ public:
+  // `columns`: of the readers. NotFound: a metric names a loss that the program does not have.
+  static absl::StatusOr<std::shared_ptr<const MetricPlan>> Create(const v1::JobConfig& job,
+                                                                  const v1::ProgramDesc& program,
+                                                                  const std::vector<Column>& columns);
+
+  // Losses that some metric judges; a loss of a metric is an index into them.
+  const std::vector<v1::LossDesc>& losses() const { return losses_; }
+  bool empty() const { return metrics_.empty(); }
+
+ private:
+  friend class JobMetrics;
+  // Variable of the data whose values are keys or slices.
+  struct Key {
+    size_t column = 0;  // of the reader
+    std::string name;
+    bool ids = false;
+    bool shared = false;  // ids are not salted
+    uint64_t salt = 0;
+  };
+  struct Metric {
+    std::string name;
+    MetricRule rule;
+    size_t loss = 0;
+    int by = -1;  // index into keys_; -1: one slice
+    int most_values = 10;
+    std::map<int64_t, std::string> value_names;  // by raw id
+    std::set<std::string> always;                // names of slices that have figures however few examples they have
+    size_t place = 0;                            // of its groups or slices
+  };
+  // Examples by group that several metrics share.
+  struct GroupSet {
+    size_t loss = 0;
+    int key = -1, by = -1;
+  };
+
+  absl::StatusOr<int> KeyOf(const std::string& variable, const v1::JobConfig& job, const std::vector<Column>& columns);
+  std::string SliceName(const Metric& metric, uint64_t value) const;
+
+  std::vector<v1::LossDesc> losses_;
+  std::vector<Key> keys_;
+  std::vector<Metric> metrics_;
+  std::vector<GroupSet> group_sets_;
+  size_t summed_ = 0;  // metrics without groups
+};
+
+// Not thread-safe.
+class JobMetrics {
+ public:
+  // Most values of `by` of a metric without groups.
+  static constexpr size_t kMostSlices = 4096;
+
+  explicit JobMetrics(std::shared_ptr<const MetricPlan> plan);
+
+  const MetricPlan& plan() const { return *plan_; }
+
+  // Keeps the keys of the examples of a batch, by lane of this process; call it before the batch is fed to the program.
+  // InvalidArgument: an example has no key, or several.
+  absl::Status TakeKeys(const std::vector<LaneBatch>& batches);
+  // Adds the examples of a lane: prediction [B, 1] or [B, C], label [B, 1]. `loss`: index into plan().losses().
+  absl::Status Add(int lane, size_t loss, const Tensor& prediction, const Tensor& label);
+
+  void Serialize(v1::EvaluationPart* part);
+  // DataLoss: the part is not one of this plan; *this is then unusable.
+  absl::Status Merge(const v1::EvaluationPart& part);
+  // Returns the figures in the order of the job.
+  std::vector<Figure> Figures();
+
+ private:
+  // An example: sorted by these numbers, groups and their orders follow each other.
+  struct Entry {
+    uint64_t slice = 0, key = 0;
+    uint64_t place = 0;  // PlaceOf
+    auto operator<=>(const Entry&) const = default;
+  };
+  uint64_t KeyAt(int lane, int key, int64_t example) const;
+  absl::Status AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
+                         const std::vector<float>& labels);
+  // Sorts the entries of all group sets, unless they are sorted.
+  void Sort();
+  void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const;
+
+  const std::shared_ptr<const MetricPlan> plan_;
+  // Of the batch at hand: values by lane and key.
+  std::vector<std::vector<std::vector<uint64_t>>> keys_;
+  std::vector<std::vector<Entry>> groups_;             // by group set
+  std::vector<std::map<uint64_t, SliceSums>> slices_;  // by metric without groups
+  bool sorted_ = true;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_METRICS_JOB_METRICS_H_

@@ -1,0 +1,29 @@
+#include "trainer/metrics/sums.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/base/status_macros.h"
+
+namespace weir {
+
+void DoubleSum::Add(double x) {
+  const float high = static_cast<float>(x);
+  sum_.AddProduct(high, 1);
+  if (std::isfinite(high)) sum_.AddProduct(static_cast<float>(x - static_cast<double>(high)), 1);
+}
+
+absl::Status DoubleSum::FromBytes(std::string_view bytes) {
+  ASSIGN_OR_RETURN(sum_, ExactSum::FromBytes(bytes));
+  return absl::OkStatus();
+}
+
+void SliceSums::Merge(const SliceSums& other) {
+  examples += other.examples;
+  counts.resize(std::max(counts.size(), other.counts.size()));
+  for (size_t i = 0; i < other.counts.size(); ++i) counts[i] += other.counts[i];
+  sums.resize(std::max(sums.size(), other.sums.size()));
+  for (size_t i = 0; i < other.sums.size(); ++i) sums[i].Merge(other.sums[i]);
+}
+
+}  // namespace weir

@@ -1,0 +1,49 @@
+// Sums of an evaluation that need no order of the examples. Exact: the order of adding and of merging changes no bit.
+#ifndef WEIR_TRAINER_METRICS_SUMS_H_
+#define WEIR_TRAINER_METRICS_SUMS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "framework/base/exact_sum.h"
+
+namespace weir {
+
+// Sum of doubles. Terms are kept to 48 bits.
+class DoubleSum {
+ public:
+  void Add(double x);
+  void Merge(const DoubleSum& other) { sum_.Add(other.sum_); }
+  double value() const { return sum_.Rounded(); }
+
+  std::string ToBytes() const { return sum_.ToBytes(); }
+  absl::Status FromBytes(std::string_view bytes);
+
+ private:
+  ExactSum sum_;
+};
+
+// What a metric wants of each example. `row`: its prediction, `classes` numbers.
+struct Judged {
+  const float* row = nullptr;
+  int64_t classes = 1;
+  float label = 0;
+};
+
+// Sums over the examples of one slice, of which each metric uses its own.
+struct SliceSums {
+  int64_t examples = 0;
+  // Number of examples by what the metric counts: right and wrong, a matrix, buckets.
+  std::vector<int64_t> counts;
+  // Sums that the metric needs, by its own numbering.
+  std::vector<DoubleSum> sums;
+
+  void Merge(const SliceSums& other);
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_METRICS_SUMS_H_

@@ -1,0 +1,23 @@
+// Checks of a job's metrics, and of the settings that name them.
+#ifndef WEIR_TRANSPILER_JOB_CHECK_METRICS_H_
+#define WEIR_TRANSPILER_JOB_CHECK_METRICS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/metric.pb.h"
+#include "proto/program.pb.h"
+#include "transpiler/job/job.h"
+
+namespace weir {
+
+// Returns the name of a metric: its own, or made of its kind ("ndcg@10").
+std::string NameOf(const v1::Metric& metric);
+
+// Checks metric, train.early_stop and checkpoint.best_by. `schema`: variables of the data.
+absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema);
+
+}  // namespace weir
+
+#endif  // WEIR_TRANSPILER_JOB_CHECK_METRICS_H_
