@@ -40,7 +40,7 @@ class EarlyStop {
   const v1::EarlyStop settings_;
   const std::string name_;
   const int64_t every_steps_;
-  // Of the last evaluation that counted; 0: none.
+  // Step of the last evaluation that counted; 0: none.
   int64_t step_ = 0;
   // Larger is better (MetricResult::RankBy).
   std::optional<double> best_;

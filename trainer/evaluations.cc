@@ -36,6 +36,17 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   v1::EvaluationPart part;
   part.set_measures(measures.Serialize());
   metrics.Serialize(&part);
+  // Metrics of groups send every example.
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  if (part.ByteSizeLong() > kMostBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the evaluation of one trainer has ", part.ByteSizeLong() >> 20,
+                     " MiB of examples for auc, gauc and "
+                     "the metrics of groups; ",
+                     kMostBytes >> 20,
+                     " MiB are possible, of about 125 million examples: "
+                     "evaluate fewer examples, on more trainers, or without these metrics"));
+  }
   return part.SerializeAsString();
 }
 

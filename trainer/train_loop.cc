@@ -199,7 +199,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
 absl::Status TrainLoop::Steps() {
   bool more = true;
   // The run before may have ended between the checkpoint and the evaluation of this step.
-  if (early_stop_.Awaits(step_) && step_ > 0) {
+  if (early_stop_.Awaits(step_)) {
     RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
   }
   while (!ending_.stopped && !LastStepDone() && !early_stop_.Ends()) {

@@ -49,13 +49,6 @@ class JobMetricsTest : public SlotJobTest {
         {{" output: \"cat\"", ""}, {"shared: \"cat\"", "shared: \"b\""}, {"ids: \"cat\"", "ids: \"a\" ids: \"b\""}});
     return job + more;
   }
-  static std::vector<std::string> EvalLines(const InProcessResult& result) {
-    std::vector<std::string> lines;
-    for (const absl::string_view line : absl::StrSplit(result.output, '\n')) {
-      if (absl::StartsWith(line, "eval ")) lines.emplace_back(line);
-    }
-    return lines;
-  }
   static std::map<std::string, double> Figures(const std::string& line) {
     std::map<std::string, double> figures;
     for (const absl::string_view word : absl::StrSplit(line, ' ')) {
@@ -152,6 +145,12 @@ TEST_F(EarlyStopRunTest, EndsAtTheSameStepOnEveryCluster) {
     for (const TrainSummary& summary : result.summaries) EXPECT_TRUE(summary.early_stopped) << what;
   };
   expect_same("2 servers, 3 trainers", {.servers = 2, .trainers = 3, .threads = 2});
+  // A batch, and its rows, are on their way when the training ends.
+  expect_same("rows ahead", {.overrides = {"distribute.prefetch_rows=true"},
+                             .servers = 2,
+                             .trainers = 2,
+                             .threads = 2,
+                             .always_ahead = true});
   expect_same("all-reduce of 2", {.overrides = {"distribute.mode=COLLECTIVE"}, .servers = 0, .trainers = 2});
 }
 

@@ -3,6 +3,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tests/testing/slot_job.h"
 
 namespace weir {
@@ -36,6 +39,14 @@ int64_t SlotJobTest::Count(const InProcessResult& result, const std::string& nam
     if (found != counters.end()) sum += found->second;
   }
   return sum;
+}
+
+std::vector<std::string> SlotJobTest::EvalLines(const InProcessResult& result) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(result.output, '\n')) {
+    if (absl::StartsWith(line, "eval ")) lines.emplace_back(line);
+  }
+  return lines;
 }
 
 }  // namespace weir

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
@@ -30,6 +31,8 @@ class SlotJobTest : public ::testing::Test {
   static InProcessResult Run(InProcessRun run);
   // Returns the sum of the servers' counters of this name; each server must have it.
   static int64_t Count(const InProcessResult& result, const std::string& name);
+  // Returns the lines of the chief's evaluations.
+  static std::vector<std::string> EvalLines(const InProcessResult& result);
 
   static inline std::string dir_;
 };
