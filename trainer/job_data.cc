@@ -95,7 +95,7 @@ absl::Status JobData::NoExamples(int64_t skipped_lines) const {
   return absl::InvalidArgumentError(absl::StrCat(
       "data.train: there are no examples to train on in ", train_->files().size(),
       train_->files().size() == 1 ? " file" : " files", ": ", absl::StrJoin(names, ", "),
-      train_->files().size() > 3 ? ", ..." : "",
+      train_->files().size() > 3 ? ", ..." : "", train_->where().empty() ? "" : "; data.train.where may leave out all",
       skipped_lines > 0 ? absl::StrCat("; ", skipped_lines, " lines were skipped (data.bad_line: SKIP)") : "",
       o_.job->config.data().drop_last()
           ? absl::StrCat("; a stream gives whole batches only, of ", spec_.StreamBatch(0), " examples (data.drop_last)")

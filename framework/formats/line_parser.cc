@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/formats/derived.h"
+#include "framework/formats/example_input.h"
 #include "glog/logging.h"
 #include "google/protobuf/any.pb.h"
 
@@ -85,6 +87,12 @@ void RegisterLineParser(const std::string& type, LineParserFactory factory) {
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data) {
+  absl::StatusOr<std::unique_ptr<LineParser>> reader = MakeReaderParser(data);
+  if (!reader.ok() || data.derived_size() == 0) return reader;
+  return Derive(*std::move(reader), data.derived(), PlainSettingErrors("data"));
+}
+
+absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data) {
   if (data.has_custom()) return MakeCustom(data.custom());
   const google::protobuf::OneofDescriptor* const readers = v1::Data::descriptor()->FindOneofByName("reader");
   const google::protobuf::FieldDescriptor* const reader = data.GetReflection()->GetOneofFieldDescriptor(data, readers);

@@ -60,8 +60,11 @@ using LineParserFactory = std::function<absl::StatusOr<std::unique_ptr<LineParse
 // name. For static initializers.
 void RegisterLineParser(const std::string& type, LineParserFactory factory);
 
-// Returns the parser of the job's reader. InvalidArgument if there is none, naming the registered formats.
+// Returns the parser of the job's reader, with its derived variables. InvalidArgument if there is none, naming the
+// registered formats, and as Derive (framework/formats/derived.h).
 absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data);
+// Returns the same without derived variables.
+absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data);
 
 namespace internal {
 template <typename Config>

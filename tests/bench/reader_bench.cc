@@ -7,11 +7,13 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +87,11 @@ struct Format {
   std::string header;
 };
 
+constexpr char kDerived[] =
+    " derived { name: 'p' cross { of: 'C1' of: 'C2' } } derived { name: 'q' cross { of: 'C3' of: 'C4' of: 'C5' } }"
+    " derived { name: 'r' cross { of: 'C6' of: 'C7' buckets: 1000000 } } derived { name: 's' hash { of: 'C8' } }"
+    " derived { name: 't' bucketize { of: 'dense[0]' boundaries: 1 boundaries: 5 boundaries: 20 } }";
+
 std::string Times(int n, const std::function<std::string(int)>& text) {
   std::string all;
   for (int i = 0; i < n; ++i) all += text(i);
@@ -92,29 +99,42 @@ std::string Times(int n, const std::function<std::string(int)>& text) {
 }
 
 const std::vector<Format>& Formats() {
-  static const auto* const formats = new std::vector<Format>{
-      {"criteo", CriteoLine, "criteo {}", ""},
-      {"criteo_gaps", CriteoGapsLine, "criteo {}", ""},
-      {"multi_slot", MultiSlotLine,
-       absl::StrCat("multi_slot { slot { name: 'label' type: FLOAT } slot { name: 'dense' type: FLOAT dim: 13 }",
-                    Times(26, [](int i) { return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' }"); }), "}"),
-       ""},
-      {"lib_svm", LibSvmLine,
-       absl::StrCat("lib_svm { slot { name: 'dense' type: FLOAT first: 1 last: 13 }",
-                    Times(26,
-                          [](int i) {
-                            return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' first: ", i + 1,
-                                                "000000 last: ", i + 1, "999999 }");
-                          }),
-                    "}"),
-       ""},
-      {"csv", CsvLine,
-       absl::StrCat(
-           "csv { column { name: 'label' }",
-           Times(13, [](int i) { return absl::StrCat(" column { name: 'I", i, "' output: 'dense' }"); }),
-           Times(26, [](int i) { return absl::StrCat(" column { name: 'C", i, "' output: 'cat' type: TEXT }"); }), "}"),
-       absl::StrCat("label", Times(13, [](int i) { return absl::StrCat(",I", i); }),
-                    Times(26, [](int i) { return absl::StrCat(",C", i); }))}};
+  static const auto* const formats = [] {
+    auto* const all = new std::vector<Format>{
+        {"criteo", CriteoLine, "criteo {}", ""},
+        {"criteo_gaps", CriteoGapsLine, "criteo {}", ""},
+        {"multi_slot", MultiSlotLine,
+         absl::StrCat("multi_slot { slot { name: 'label' type: FLOAT } slot { name: 'dense' type: FLOAT dim: 13 }",
+                      Times(26, [](int i) { return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' }"); }), "}"),
+         ""},
+        {"lib_svm", LibSvmLine,
+         absl::StrCat("lib_svm { slot { name: 'dense' type: FLOAT first: 1 last: 13 }",
+                      Times(26,
+                            [](int i) {
+                              return absl::StrCat(" slot { name: 'C", i, "' output: 'cat' first: ", i + 1,
+                                                  "000000 last: ", i + 1, "999999 }");
+                            }),
+                      "}"),
+         ""},
+        {"csv", CsvLine,
+         absl::StrCat(
+             "csv { column { name: 'label' }",
+             Times(13, [](int i) { return absl::StrCat(" column { name: 'I", i, "' output: 'dense' }"); }),
+             Times(26, [](int i) { return absl::StrCat(" column { name: 'C", i, "' output: 'cat' type: TEXT }"); }),
+             "}"),
+         absl::StrCat("label", Times(13, [](int i) { return absl::StrCat(",I", i); }),
+                      Times(26, [](int i) { return absl::StrCat(",C", i); }))}};
+    // The same with derived variables.
+    for (const char* const name : {"criteo", "csv"}) {
+      const auto plain =
+          std::find_if(all->begin(), all->end(), [&](const Format& f) { return f.name == std::string(name); });
+      Format derived = *plain;
+      derived.name = plain->line == CriteoLine ? "criteo_derived" : "csv_derived";
+      derived.config += kDerived;
+      all->push_back(std::move(derived));
+    }
+    return all;
+  }();
   return *formats;
 }
 

@@ -154,6 +154,8 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::DataSource& source, std::string_
   }
   DataSet set;
   ASSIGN_OR_RETURN(set.files_, Find(source.files(), directory, where + ".files"));
+  set.where_ = source.where();
+  set.where_path_ = where + ".where";
   return set;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "framework/formats/row_filter.h"
 #include "proto/job.pb.h"
 #include "trainer/data/data_file.h"
 
@@ -24,6 +25,9 @@ class DataSet {
                                       std::string_view field);
 
   const std::vector<DataFile>& files() const { return files_; }
+  // Rules of the source, by which examples are left out, and their path in the job: "data.train.where".
+  const RowRules& where() const { return where_; }
+  const std::string& where_path() const { return where_path_; }
 
   // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
   std::vector<Segment> Stream(int stream, int streams) const;
@@ -34,6 +38,8 @@ class DataSet {
 
  private:
   std::vector<DataFile> files_;
+  RowRules where_;
+  std::string where_path_;
 };
 
 // Returns the first difference of two Descriptions, names aside: "'b.tsv' has 12 bytes here, 10 there"; "" if there is

@@ -150,6 +150,7 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
   while (NextLine(&line)) {
     absl::Status parsed =
         line.empty() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
+    if (parsed.ok() && options_.where != nullptr && !options_.where->Keeps(*example)) continue;
     for (const auto& [place, name] : options_.required) {
       if (parsed.ok() && std::isnan(example->floats[static_cast<size_t>(place)])) {
         const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];

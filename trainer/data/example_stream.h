@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "framework/formats/line_parser.h"
+#include "framework/formats/row_filter.h"
 #include "proto/job.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
@@ -31,6 +32,8 @@ class ExampleStream {
     int stream = 0;
     int streams = 1;
     v1::Data::BadLine bad_line = v1::Data::ERROR;
+    // Leaves examples out. Borrowed; may be null.
+    const RowFilter* where = nullptr;
     // Positions in Example.floats that must not be missing, with names for messages.
     std::vector<std::pair<int64_t, std::string>> required = {};
     // Positions of labels, with the range that a present label must be in.

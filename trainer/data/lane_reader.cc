@@ -40,6 +40,7 @@ struct Shared {
   LaneReaderOptions options;
   DataSet data;
   std::unique_ptr<LineParser> parser;
+  RowFilter where;
   Features features;
   DataStatistics statistics;
   bool has_statistics = false;
@@ -115,6 +116,7 @@ class Lane {
                       .stream = stream,
                       .streams = spec.streams(),
                       .bad_line = spec.config.bad_line(),
+                      .where = shared->where.empty() ? nullptr : &shared->where,
                       .required = {},
                       .label_ranges = {},
                       .may_be_absent = {},
@@ -610,6 +612,8 @@ absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, Lan
                                                    options.spec.streams(), " lanes need at least one example each"));
   }
   ASSIGN_OR_RETURN(shared->parser, MakeLineParser(options.spec.config));
+  ASSIGN_OR_RETURN(shared->where, RowFilter::Create(shared->parser->columns(), data.where(), data.where_path(),
+                                                    PlainSettingErrors("")));
   ASSIGN_OR_RETURN(shared->features, Features::Create(options.spec, *shared->parser));
   if (options.statistics != nullptr) {
     shared->statistics = *options.statistics;

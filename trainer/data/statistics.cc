@@ -31,6 +31,7 @@ struct Pass {
   const DataSpec& spec;
   const DataSet& data;
   const LineParser& parser;
+  const RowFilter& where;
   const Features& features;
   const std::function<bool()>& cancelled;
   const std::unique_ptr<LinesAhead> ahead;
@@ -44,6 +45,7 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
                           .stream = stream,
                           .streams = pass.spec.streams(),
                           .bad_line = pass.spec.config.bad_line(),
+                          .where = &pass.where,
                           .required = pass.features.required(),
                           .label_ranges = pass.features.label_ranges(),
                           .skipped = &pass.skipped,
@@ -113,9 +115,11 @@ bool NeedsStatistics(const DataSpec& spec) {
 absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSet& train, LaneRange streams,
                                               ThreadPool* pool, const std::function<bool()>& cancelled) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(spec.config));
+  ASSIGN_OR_RETURN(const RowFilter where,
+                   RowFilter::Create(parser->columns(), train.where(), train.where_path(), PlainSettingErrors("")));
   ASSIGN_OR_RETURN(const Features features, Features::Create(spec, *parser));
   const int threads = std::min(streams.count, pool != nullptr ? pool->threads() + 1 : 1);
-  Pass pass = {spec,         train, *parser, features, cancelled, LinesAhead::For(train, streams.count, threads),
+  Pass pass = {spec,         train, *parser, where, features, cancelled, LinesAhead::For(train, streams.count, threads),
                streams.begin};
   std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),
                                                           absl::UnknownError("not collected"));

@@ -121,6 +121,7 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
     if (source->labels_size() > 0 && !data.has_idx())
       return at.Error(field, "are for data.idx; other formats have labels in their lines");
   }
+  RETURN_IF_ERROR(CheckRowRules(at));
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
   return CheckIds(at, data.ids(), schema);
 }

@@ -1,11 +1,17 @@
 #include "transpiler/job/data_schema.h"
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/derived.h"
+#include "framework/formats/line_parser.h"
+#include "framework/formats/row_filter.h"
+#include "proto/job.pb.h"
 
 namespace weir {
 namespace {
@@ -31,7 +37,28 @@ absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data) {
     return kind.setting.Error("", absl::StrCat("is no reader that is linked into this program; there are ",
                                                absl::StrJoin(DataFormatNames(), ", ")));
   }
-  return (*rule)(kind.setting.message(), ErrorsOf(kind.setting));
+  ASSIGN_OR_RETURN(std::vector<v1::VarDesc> schema, (*rule)(kind.setting.message(), ErrorsOf(kind.setting)));
+  const auto& config = static_cast<const v1::Data&>(data.message());
+  if (config.derived_size() == 0) return schema;
+  ASSIGN_OR_RETURN(std::unique_ptr<LineParser> reader, MakeReaderParser(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser,
+                   Derive(std::move(reader), config.derived(), ErrorsOf(data)));
+  for (size_t c = schema.size(); c < parser->columns().size(); ++c) {
+    const Column& column = parser->columns()[c];
+    schema.push_back(DataVariable(column.name, column.kind, column.width));
+  }
+  return schema;
+}
+
+absl::Status CheckRowRules(const Setting& data) {
+  const auto& config = static_cast<const v1::Data&>(data.message());
+  for (const auto& [source, path] :
+       {std::pair{&config.train(), "train.where"}, std::pair{&config.eval(), "eval.where"}}) {
+    if (source->where_size() == 0) continue;
+    ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(config));
+    RETURN_IF_ERROR(RowFilter::Create(parser->columns(), source->where(), path, ErrorsOf(data)).status());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weir

@@ -1,0 +1,25 @@
+// Variables that a job makes of those of its reader (v1::Derived): a parser around the reader's own.
+#ifndef WEIR_FRAMEWORK_FORMATS_DERIVED_H_
+#define WEIR_FRAMEWORK_FORMATS_DERIVED_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "framework/formats/line_parser.h"
+#include "framework/formats/schema.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "proto/columns.pb.h"
+
+namespace weir {
+
+using DerivedList = google::protobuf::RepeatedPtrField<v1::Derived>;
+
+// Returns a parser with the columns of `reader` and, behind them, one of ids for each derived variable.
+// InvalidArgument: an input that is not there or of the wrong kind, or wrong settings, with paths that begin with
+// "derived[0]".
+absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> reader, const DerivedList& derived,
+                                                   const SettingErrors& errors);
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_FORMATS_DERIVED_H_

@@ -1,0 +1,276 @@
+// Variables that a job makes of those of its reader, with any reader.
+#include "framework/formats/derived.h"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/civil_time.h"
+#include "absl/time/time.h"
+#include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/framework/formats/parser_testing.h"
+#include "tests/trainer/data/data_testing.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+constexpr char kColumns[] = R"(csv { header: false
+    column { name: "label" }
+    column { name: "user" type: ID output: "cat" }
+    column { name: "age" output: "dense" }
+    column { name: "city" type: TEXT output: "cat" }
+    column { name: "time" type: ID }
+    column { name: "height" output: "dense" }
+    column { name: "genres" type: TEXT list: "|" }
+    column { name: "items" type: ID list: "|" weight: ":" } } )";
+
+int64_t Hash(const std::vector<int64_t>& ids, uint64_t seed = 0) {
+  return static_cast<int64_t>(StableHash(ids.data(), ids.size() * sizeof(int64_t), seed));
+}
+int64_t Text(std::string_view text) { return static_cast<int64_t>(StableHash(text)); }
+
+class DerivedTest : public ::testing::Test {
+ protected:
+  void Configure(const std::string& derived) {
+    auto parser = MakeLineParser(ParseData(kColumns + derived));
+    ASSERT_TRUE(parser.ok()) << parser.status();
+    parser_ = std::move(parser).value();
+    ExampleStream::Prepare(*parser_, &example_);
+  }
+  absl::Status Parse(const std::string& line) { return ParseBothWays(*parser_, line, &example_); }
+  // Ids of a slot, counted over all columns.
+  std::vector<int64_t> Ids(size_t slot) const {
+    size_t first = 0;
+    for (size_t s = 0; s < slot; ++s) first += example_.counts[s];
+    return {example_.ids.begin() + static_cast<std::ptrdiff_t>(first),
+            example_.ids.begin() + static_cast<std::ptrdiff_t>(first + example_.counts[slot])};
+  }
+  static absl::Status Refusal(const std::string& derived) {
+    return MakeLineParser(ParseData(kColumns + derived)).status();
+  }
+
+  // Slots of the reader: user, city, time, genres, items.
+  static constexpr size_t kOwn = 5;
+  std::unique_ptr<LineParser> parser_;
+  Example example_;
+};
+
+constexpr char kCross[] = R"(derived { name: "x" cross { of: "user" of: "city" } } )";
+
+TEST_F(DerivedTest, VariablesFollowThoseOfTheReader) {
+  Configure(absl::StrCat(kCross, R"(derived { name: "y" hash { of: "x" buckets: 7 } })"));
+  ASSERT_EQ(parser_->columns().size(), 8u);
+  EXPECT_EQ(parser_->columns()[6], (Column{.name = "x", .kind = v1::IDS, .width = 1, .slot_names = {"x"}}));
+  EXPECT_EQ(parser_->columns()[7].name, "y");
+  EXPECT_EQ(parser_->slots(), 7);
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,a|b,5:0.5|6").ok());
+  EXPECT_THAT(Ids(0), ElementsAre(42));
+  EXPECT_THAT(Ids(kOwn), ElementsAre(Hash({42, Text("Oslo")})));
+  // Made of an earlier one.
+  EXPECT_THAT(Ids(kOwn + 1),
+              ElementsAre(static_cast<int64_t>(static_cast<uint64_t>(Hash({Hash({42, Text("Oslo")})})) % 7)));
+  // Those of the reader keep their weights.
+  EXPECT_THAT(example_.weights, ElementsAre(1, 1, 1, 1, 1, 0.5f, 1, 1, 1));
+}
+
+TEST_F(DerivedTest, AnInputThatIsMissingGivesNoId) {
+  Configure(absl::StrCat(kCross, R"(derived { name: "b" bucketize { of: "dense[0]" boundaries: 30 } }
+      derived { name: "h" hash { of: "user" } } derived { name: "hour" time { of: "time" } })"));
+  ASSERT_TRUE(Parse("1,,,Oslo,,1.8,,").ok());
+  for (size_t slot = kOwn; slot < kOwn + 4; ++slot) EXPECT_THAT(Ids(slot), IsEmpty()) << slot;
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,,").ok());
+  for (size_t slot = kOwn; slot < kOwn + 4; ++slot) EXPECT_EQ(Ids(slot).size(), 1u) << slot;
+}
+
+TEST_F(DerivedTest, ListsAreCrossedEachWithEach) {
+  Configure(R"(derived { name: "x" cross { of: "genres" of: "user" of: "items" seed: 9 } })");
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,a|b,5:0.5|6|7").ok());
+  std::vector<int64_t> expected;
+  for (const char* const genre : {"a", "b"}) {
+    for (const int64_t item : {5, 6, 7}) expected.push_back(Hash({Text(genre), 42, item}, 9));
+  }
+  EXPECT_EQ(Ids(kOwn), expected);
+  std::string long_list(2 * 299 + 1, '1');
+  for (size_t i = 1; i < long_list.size(); i += 2) long_list[i] = '|';
+  EXPECT_THAT(Parse(absl::StrCat("1,42,30,Oslo,0,1.8,", long_list, ",", long_list)),
+              StatusIs(kInvalid, "'x' would have more than 65535 ids: the lists that it crosses are too long"));
+}
+
+TEST_F(DerivedTest, BucketsOfAHashAndTheirSeed) {
+  Configure(R"(derived { name: "a" hash { of: "genres" buckets: 10 } }
+               derived { name: "b" hash { of: "user" buckets: 1000000 seed: 3 } }
+               derived { name: "c" cross { of: "user" of: "time" buckets: 100 } })");
+  ASSERT_TRUE(Parse("1,42,30,Oslo,17,1.8,a|b,").ok());
+  const auto rest = [](int64_t hash, uint64_t by) { return static_cast<int64_t>(static_cast<uint64_t>(hash) % by); };
+  EXPECT_THAT(Ids(kOwn), ElementsAre(rest(Hash({Text("a")}), 10), rest(Hash({Text("b")}), 10)));
+  EXPECT_THAT(Ids(kOwn + 1), ElementsAre(rest(Hash({42}, 3), 1000000)));
+  EXPECT_THAT(Ids(kOwn + 2), ElementsAre(rest(Hash({42, 17}), 100)));
+}
+
+// Part of the stored meaning of ids: these must never change.
+TEST_F(DerivedTest, HashesAreTheStatedFunction) {
+  Configure(absl::StrCat(kCross, R"(derived { name: "h" hash { of: "user" seed: 7 } })"));
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,,").ok());
+  EXPECT_EQ(Ids(kOwn)[0], 3864748288926759887);
+  EXPECT_EQ(Ids(kOwn + 1)[0], -5685824711826749659);
+}
+
+TEST_F(DerivedTest, BucketsOfNumbersAndOfIds) {
+  Configure(R"(derived { name: "a" bucketize { of: "dense[0]" boundaries: 18 boundaries: 30 boundaries: 65 } }
+               derived { name: "h" bucketize { of: "dense[1]" boundaries: 1.5 } }
+               derived { name: "u" bucketize { of: "user" boundaries: -1 boundaries: 40 } })");
+  const std::pair<const char*, int64_t> ages[] = {{"-5", 0}, {"17.9", 0}, {"18", 1},  {"30", 2},
+                                                  {"64", 2}, {"65", 3},   {"1e30", 3}};
+  for (const auto& [age, bucket] : ages) {
+    ASSERT_TRUE(Parse(absl::StrCat("1,42,", age, ",Oslo,0,1.4,,")).ok());
+    EXPECT_THAT(Ids(kOwn), ElementsAre(bucket)) << age;
+    EXPECT_THAT(Ids(kOwn + 1), ElementsAre(0));
+    EXPECT_THAT(Ids(kOwn + 2), ElementsAre(2));
+  }
+  ASSERT_TRUE(Parse("1,-2,,Oslo,0,1.5,,").ok());
+  EXPECT_THAT(Ids(kOwn), IsEmpty());
+  EXPECT_THAT(Ids(kOwn + 1), ElementsAre(1));
+  EXPECT_THAT(Ids(kOwn + 2), ElementsAre(0));
+}
+
+TEST_F(DerivedTest, PartsOfTimesAreThoseOfTheCalendar) {
+  const absl::TimeZone zone = absl::FixedTimeZone(-5 * 3600 - 1800);
+  Configure(R"(derived { name: "h" time { of: "time" utc_offset_minutes: -330 } }
+               derived { name: "w" time { of: "time" part: WEEKDAY utc_offset_minutes: -330 } }
+               derived { name: "hw" time { of: "time" part: HOUR_OF_WEEK utc_offset_minutes: -330 } }
+               derived { name: "d" time { of: "time" part: DAY utc_offset_minutes: -330 } }
+               derived { name: "m" time { of: "time" part: MONTH utc_offset_minutes: -330 } }
+               derived { name: "ms" time { of: "time" unit: MILLISECONDS } })");
+  for (uint64_t i = 0; i < 2000; ++i) {
+    // From 1900 to 2100, and the second before and behind 1970.
+    const int64_t seconds =
+        i < 3 ? static_cast<int64_t>(i) - 1 : static_cast<int64_t>(Philox(3, i, 0).v[0] % 6311433600ull) - 2208988800;
+    ASSERT_TRUE(Parse(absl::StrCat("1,42,30,Oslo,", seconds, ",1.8,,")).ok());
+    const absl::CivilSecond local = zone.At(absl::FromUnixSeconds(seconds)).cs;
+    const int64_t weekday = static_cast<int64_t>(absl::GetWeekday(local));
+    EXPECT_THAT(Ids(kOwn), ElementsAre(local.hour())) << seconds;
+    EXPECT_THAT(Ids(kOwn + 1), ElementsAre(weekday)) << seconds;
+    EXPECT_THAT(Ids(kOwn + 2), ElementsAre(24 * weekday + local.hour())) << seconds;
+    EXPECT_THAT(Ids(kOwn + 3), ElementsAre(local.day())) << seconds;
+    EXPECT_THAT(Ids(kOwn + 4), ElementsAre(local.month())) << seconds;
+    const absl::CivilSecond utc = absl::UTCTimeZone().At(absl::FromUnixMillis(seconds)).cs;
+    EXPECT_THAT(Ids(kOwn + 5), ElementsAre(utc.hour())) << seconds;
+  }
+  EXPECT_THAT(Parse(absl::StrCat("1,42,30,Oslo,", std::numeric_limits<int64_t>::min(), ",1.8,,")),
+              StatusIs(kInvalid, "'h': -9223372036854775808 is no time since 1970 in this unit"));
+}
+
+// What one line leaves in an example is not seen by the next, also by readers that reorder ids.
+TEST(DerivedReadersTest, EveryReaderGivesTheSameInAUsedExampleAndInAFreshOne) {
+  const char* const readers[] = {
+      "multi_slot { slot { name: 'label' type: FLOAT } slot { name: 'a' output: 'cat' } slot { name: 'x' type: FLOAT } "
+      "slot { name: 'b' } slot { name: 'c' output: 'cat' } }",
+      "lib_svm { slot { name: 'x' type: FLOAT first: 1 last: 1 } slot { name: 'b' first: 20 } slot { name: 'a' first: "
+      "10 last: 19 } }",
+      "csv { header: false column { name: 'label' } column { name: 'a' type: ID list: '|' output: 'cat' } column { "
+      "name: 'x' } column { name: 'b' type: TEXT list: '|' } column { name: 'c' type: ID list: '|' output: 'cat' } }"};
+  for (size_t r = 0; r < 3; ++r) {
+    auto parser = MakeLineParser(ParseData(absl::StrCat(
+        readers[r],
+        " derived { name: 'p' cross { of: 'a' of: 'b' } } derived { name: 'q' hash { of: 'p' buckets: 50 } }"
+        " derived { name: 'r' bucketize { of: 'x' boundaries: 3 } }")));
+    ASSERT_TRUE(parser.ok()) << parser.status();
+    Example used;
+    ExampleStream::Prepare(**parser, &used);
+    for (uint64_t n = 0; n < 500; ++n) {
+      uint64_t draws = 0;
+      const auto draw = [&](uint32_t below) { return Philox(r + 5, n, draws++).v[0] % below; };
+      const auto list = [&](const char* between, uint32_t from) {
+        std::vector<std::string> ids;
+        for (uint32_t i = draw(4); i > 0; --i) ids.push_back(absl::StrCat(from + draw(9)));
+        return std::pair(ids.size(), absl::StrJoin(ids, between));
+      };
+      std::string line;
+      if (r == 0) {
+        line = absl::StrCat("1 ", draw(2));
+        for (int slot = 0; slot < 4; ++slot) {
+          if (slot == 1) {
+            absl::StrAppend(&line, " 1 ", draw(6));
+            continue;
+          }
+          const auto [count, ids] = list(" ", 1);
+          absl::StrAppend(&line, " ", count, count > 0 ? " " : "", ids);
+        }
+      } else if (r == 1) {
+        line = absl::StrCat(draw(2), " 1:", draw(6));
+        for (uint32_t i = draw(6); i > 0; --i) absl::StrAppend(&line, " ", 10 + draw(20), ":1");
+      } else {
+        line = absl::StrCat(draw(2), ",", list("|", 1).second, ",", draw(6), ",", list("|", 1).second, ",",
+                            list("|", 1).second);
+      }
+      Example fresh;
+      ExampleStream::Prepare(**parser, &fresh);
+      ASSERT_TRUE(ParseBothWays(**parser, line, &used).ok()) << line;
+      ASSERT_TRUE(ParseBothWays(**parser, line, &fresh).ok()) << line;
+      ASSERT_EQ(used.ids, fresh.ids) << line;
+      ASSERT_EQ(used.counts, fresh.counts) << line;
+      ASSERT_EQ(used.weights, fresh.weights) << line;
+    }
+  }
+}
+
+TEST_F(DerivedTest, WrongOnesAreRefused) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"derived { hash { of: 'user' } }", "data.derived[0] needs a name"},
+      {"derived { name: 'x' }", "data.derived[0] needs one of cross, hash, bucketize, time"},
+      {"derived { name: 'time' hash { of: 'user' } }", "data.derived[0].name 'time' is a variable of the data already"},
+      {"derived { name: 'x' hash { of: 'usr' } }",
+       "data.derived[0].hash.of 'usr' is no variable of one column, and no slot, of the data; there are label, user, "
+       "city, dense[0], dense[1], time, genres, items"},
+      {"derived { name: 'x' hash { of: 'dense' } }",
+       "data.derived[0].hash.of 'dense' is no variable of one column, and no slot, of the data; there are label, user, "
+       "city, dense[0], dense[1], time, genres, items"},
+      {"derived { name: 'x' hash { of: 'label' } }",
+       "data.derived[0].hash.of 'label' is a float, not ids; make ids of it first, with bucketize"},
+      {"derived { name: 'x' hash { of: 'user' buckets: -1 } }",
+       "data.derived[0].hash.buckets must be at least 0, got -1"},
+      {"derived { name: 'x' cross { of: 'user' } }", "data.derived[0].cross needs `of` two to 8 times, got 1"},
+      {"derived { name: 'x' cross { of: 'user' of: 'dense[0]' } }",
+       "data.derived[0].cross.of[1] 'dense[0]' is a float, not ids; make ids of it first, with bucketize"},
+      {"derived { name: 'x' cross { of: 'user' of: 'city' buckets: -2 } }",
+       "data.derived[0].cross.buckets must be at least 0, got -2"},
+      {"derived { name: 'x' bucketize { of: 'label' } }", "data.derived[0].bucketize needs boundaries"},
+      {"derived { name: 'x' bucketize { of: 'label' boundaries: 1 boundaries: 1 } }",
+       "data.derived[0].bucketize.boundaries[1] must be above the one before, 1, got 1"},
+      {"derived { name: 'x' bucketize { of: 'label' boundaries: nan } }",
+       "data.derived[0].bucketize.boundaries[0] is no number"},
+      {"derived { name: 'x' time { of: 'label' } }",
+       "data.derived[0].time.of 'label' is a float, not ids; a float holds no seconds since 1970 exactly: read the "
+       "column as an ID"},
+      {"derived { name: 'x' time { of: 'time' utc_offset_minutes: 1440 } }",
+       "data.derived[0].time.utc_offset_minutes must be less than a day, got 1440"},
+      {"derived { name: 'x' hash { of: 'y' } } derived { name: 'y' hash { of: 'user' } }",
+       "data.derived[0].hash.of 'y' is no variable of one column, and no slot, of the data; there are label, user, "
+       "city, dense[0], dense[1], time, genres, items"},
+  };
+  for (const auto& [derived, message] : wrong) EXPECT_THAT(Refusal(derived), StatusIs(kInvalid, message)) << derived;
+}
+
+TEST(ExampleInputTest, ANameOfSeveralSlotsIsRefused) {
+  EXPECT_THAT(
+      MakeLineParser(ParseData("criteo { integers: 1 categoricals: 3 } derived { name: 'C1' hash { of: 'C2' } } "
+                               "derived { name: 'x' hash { of: 'C1' } }"))
+          .status(),
+      StatusIs(kInvalid, "data.derived[1].hash.of 'C1' is the name of several slots of the data"));
+}
+
+}  // namespace
+}  // namespace weir

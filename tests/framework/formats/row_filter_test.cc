@@ -1,0 +1,127 @@
+#include "framework/formats/row_filter.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/data/data_testing.h"
+
+namespace weir {
+namespace {
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+const std::vector<Column>& Columns() {
+  static const auto* const columns =
+      new std::vector<Column>({{.name = "label"},
+                               {.name = "cat", .kind = v1::IDS, .width = 2, .slot_names = {"user", "city"}},
+                               {.name = "dense", .width = 2},
+                               {.name = "tags", .kind = v1::IDS, .slot_names = {"tags"}}});
+  return *columns;
+}
+
+absl::StatusOr<RowFilter> FilterOf(const std::string& rules) {
+  const v1::Data data = ParseData(absl::StrCat("train { ", rules, " }"));
+  return RowFilter::Create(Columns(), data.train().where(), "train.where", PlainSettingErrors("data"));
+}
+
+struct Row {
+  float label = 0, age = 0;
+  std::vector<int64_t> user, city, tags;
+};
+bool Keeps(const std::string& rules, const Row& row) {
+  const absl::StatusOr<RowFilter> filter = FilterOf(rules);
+  EXPECT_TRUE(filter.ok()) << filter.status();
+  Example example = {.floats = {row.label, row.age, 0}};
+  for (const std::vector<int64_t>* ids : {&row.user, &row.city, &row.tags}) {
+    example.counts.push_back(static_cast<uint16_t>(ids->size()));
+    example.ids.insert(example.ids.end(), ids->begin(), ids->end());
+  }
+  return filter.ok() && filter->Keeps(example);
+}
+
+TEST(RowFilterTest, ModuloOfIds) {
+  const char* const rule = "where { of: 'user' modulo: 10 remainder: 3 remainder: 7 }";
+  for (int64_t id = -40; id < 40; ++id) {
+    const int64_t rest = (id % 10 + 10) % 10;
+    EXPECT_EQ(Keeps(rule, {.user = {id}}), rest == 3 || rest == 7) << id;
+  }
+  EXPECT_FALSE(Keeps(rule, {}));
+  EXPECT_TRUE(Keeps(rule, {.user = {1, 3}})) << "one of the list is enough";
+  // -2^63 = -922337203685477581 * 10 + 2
+  EXPECT_TRUE(Keeps("where { of: 'user' modulo: 10 remainder: 2 }", {.user = {std::numeric_limits<int64_t>::min()}}));
+}
+
+TEST(RowFilterTest, ModuloOfHashesDividesEvenly) {
+  const char* const rule = "where { of: 'user' hashed: true modulo: 10 remainder: 0 }";
+  int kept = 0;
+  for (int64_t id = 0; id < 10000; ++id) {
+    const bool keeps = Keeps(rule, {.user = {id * 10}});
+    EXPECT_EQ(keeps, StableHash(std::vector<int64_t>{id * 10}.data(), sizeof(id)) % 10 == 0);
+    kept += keeps;
+  }
+  EXPECT_NEAR(kept, 1000, 100);
+}
+
+TEST(RowFilterTest, RangesOfFloatsAndIds) {
+  EXPECT_TRUE(Keeps("where { of: 'dense[0]' from: 18 below: 65 }", {.age = 18}));
+  EXPECT_FALSE(Keeps("where { of: 'dense[0]' from: 18 below: 65 }", {.age = 65}));
+  EXPECT_FALSE(Keeps("where { of: 'dense[0]' from: 18 }", {.age = 17.5f}));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(Keeps("where { of: 'dense[0]' below: 65 }", {.age = nan}));
+  EXPECT_TRUE(Keeps("where { of: 'dense[0]' below: 65 invert: true }", {.age = nan}));
+  EXPECT_TRUE(Keeps("where { of: 'user' from: 1000000 }", {.user = {1000000}}));
+  EXPECT_FALSE(Keeps("where { of: 'user' from: 1000000 }", {.user = {999999}}));
+}
+
+TEST(RowFilterTest, ValuesOfTextsIntegersAndFloats) {
+  const auto oslo = static_cast<int64_t>(StableHash("Oslo"));
+  EXPECT_TRUE(Keeps("where { of: 'city' value: 'Oslo' value: 'Rome' }", {.city = {oslo}}));
+  EXPECT_FALSE(Keeps("where { of: 'city' value: 'Rome' }", {.city = {oslo}}));
+  EXPECT_TRUE(Keeps("where { of: 'city' value: 'Rome' invert: true }", {.city = {oslo}}));
+  EXPECT_TRUE(Keeps("where { of: 'user' value: '-7' }", {.user = {-7}}));
+  EXPECT_TRUE(Keeps("where { of: 'label' value: '1' }", {.label = 1}));
+  EXPECT_FALSE(Keeps("where { of: 'label' value: '1' }", {.label = 0}));
+  EXPECT_TRUE(Keeps("where { of: 'tags' value: '5' }", {.user = {1, 2}, .city = {3}, .tags = {4, 5}}));
+  EXPECT_FALSE(Keeps("where { of: 'tags' value: '5' }", {.user = {5, 5}, .city = {5}, .tags = {4}}));
+}
+
+TEST(RowFilterTest, AllRulesMustHoldAndAllThatIsSetOfOne) {
+  const char* const rules = "where { of: 'user' modulo: 2 remainder: 1 below: 10 } where { of: 'label' value: '1' }";
+  EXPECT_TRUE(Keeps(rules, {.label = 1, .user = {3}}));
+  EXPECT_FALSE(Keeps(rules, {.label = 1, .user = {13}}));
+  EXPECT_FALSE(Keeps(rules, {.label = 0, .user = {3}}));
+  EXPECT_FALSE(Keeps(rules, {.label = 1, .user = {4}}));
+  EXPECT_TRUE(Keeps("", {}));
+}
+
+TEST(RowFilterTest, WrongRulesAreRefused) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"where { of: 'user' }",
+       "data.train.where[0] needs modulo, from, below or value: without them it leaves nothing out"},
+      {"where { of: 'label' from: 1 } where { of: 'sex' value: 'm' }",
+       "data.train.where[1].of 'sex' is no variable of one column, and no slot, of the data; there are label, user, "
+       "city, dense[0], dense[1], tags"},
+      {"where { of: 'label' modulo: 2 remainder: 1 }", "data.train.where[0].modulo is for ids; 'label' is a float"},
+      {"where { of: 'user' modulo: 1 remainder: 0 }", "data.train.where[0].modulo must be at least 2, got 1"},
+      {"where { of: 'user' modulo: 5 }", "data.train.where[0].modulo needs a remainder"},
+      {"where { of: 'user' modulo: 5 remainder: 5 }", "data.train.where[0].remainder[0] must be from 0 to 4, got 5"},
+      {"where { of: 'user' remainder: 5 from: 1 }", "data.train.where[0].remainder is for a modulo, which is not set"},
+      {"where { of: 'user' hashed: true from: 1 }", "data.train.where[0].hashed is for a modulo, which is not set"},
+      {"where { of: 'user' from: 5 below: 5 }", "data.train.where[0].below leaves no number: from 5, below 5"},
+      {"where { of: 'label' value: 'yes' }",
+       "data.train.where[0].value[0] is no number, got 'yes'; 'label' is a float"},
+  };
+  for (const auto& [rules, message] : wrong) {
+    EXPECT_THAT(FilterOf(rules).status(), StatusIs(kInvalid, message)) << rules;
+  }
+}
+
+}  // namespace
+}  // namespace weir
