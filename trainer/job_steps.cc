@@ -13,6 +13,7 @@
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/op_view.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/statistics.h"
@@ -112,6 +113,10 @@ class MadeUpSteps : public JobSteps {
     heights_.push_back(height == heights.end() ? 0 : height->second);
     classes_.push_back(0);
     positive_.push_back(false);
+    for (const v1::OpDesc& op : main.blocks(0).ops()) {
+      if (InputOf(op, "Probability") == var.name()) positive_.back() = true;
+      if (op.type() == "listwise_softmax" && InputOf(op, "Label") == var.name()) classes_.back() = 2;
+    }
     for (const v1::LossDesc& loss : main.losses()) {
       if (loss.sample_weight() == var.name()) positive_.back() = true;
       if (loss.label() != var.name() || loss.kind() == v1::LossDesc::REGRESSION) continue;

@@ -96,6 +96,7 @@ std::string MetricResult::ToString() const {
 }
 
 std::optional<double> MetricResult::RankBy(std::string_view name) const {
+  if (samples == 0) return std::nullopt;
   const std::string_view wanted = !name.empty() ? name : kind == v1::LossDesc::BINARY ? "auc" : "loss";
   for (const Figure& figure : All()) {
     if (figure.name != wanted) continue;
@@ -121,7 +122,8 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
   const int64_t n = scalar ? label.size() : loss.size();
   if (n == 0) return absl::OkStatus();
   const int64_t classes = prediction.size() / n;
-  if (label.size() != n || classes * n != prediction.size() || classes < 1) {
+  // A label for each example, or for each of its numbers.
+  if ((label.size() != n && label.size() != prediction.size()) || classes * n != prediction.size() || classes < 1) {
     return absl::InvalidArgumentError(absl::StrCat("loss ", ShapeString(loss.dims()), ", prediction ",
                                                    ShapeString(prediction.dims()), " and label ",
                                                    ShapeString(label.dims()), " are not of the same examples"));
@@ -138,7 +140,13 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
   if (kind_ == v1::LossDesc::BINARY) {
     positives_.resize(kBuckets);
     negatives_.resize(kBuckets);
-    for (int64_t i = 0; i < n; ++i) {
+    if (label.size() != prediction.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("label ", ShapeString(label.dims()),
+                                                     " is not one for each number of "
+                                                     "prediction ",
+                                                     ShapeString(prediction.dims())));
+    }
+    for (int64_t i = 0; i < label.size(); ++i) {
       ASSIGN_OR_RETURN(const double truth, LabelAt(label, i));
       ++(truth >= 0.5 ? positives_ : negatives_)[BucketOf(p[i])];
     }

@@ -352,6 +352,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCriteoParser(const v1::Criteo& c
   if (config.categoricals() > 0) {
     Column cat{.name = "cat", .kind = v1::IDS, .width = config.categoricals()};
     for (int i = 1; i <= config.categoricals(); ++i) cat.slot_names.push_back(absl::StrCat("C", i));
+    cat.id_kinds.assign(cat.slot_names.size(), IdKind::kHex);
     columns.push_back(std::move(cat));
   }
   return std::make_unique<CriteoParser>(std::move(columns), config.integers(), config.categoricals());

@@ -476,7 +476,8 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
                      .output = in.output(),
                      .is_float = in.type() == Type::FLOAT,
                      .skip = skip,
-                     .dim = in.dim()});
+                     .dim = in.dim(),
+                     .id_kind = in.type() == Type::TEXT ? IdKind::kText : IdKind::kInteger});
     order.push_back(skip ? kSkipped : i);
     made->columns.push_back(std::move(column));
   }

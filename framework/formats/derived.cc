@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,30 +23,39 @@ namespace {
 constexpr size_t kMostCrossed = 8;
 constexpr int kMinutesOfDay = 24 * 60;
 
-// An example with the place of each slot's ids.
+// Ids by slot of an example whose last slots are not there yet. Only slots below `needed`, and those set since, can be
+// asked for.
 class SlotView {
  public:
-  explicit SlotView(Example* example) : example_(*example), first_(example->scratch_slots) {
-    first_.resize(example_.counts.size() + 1);
-    uint32_t at = 0;
-    for (size_t slot = 0; slot < example_.counts.size(); ++slot) {
-      first_[slot] = at;
-      at += example_.counts[slot];
+  // `slots`: number of slots whose ids are there.
+  SlotView(Example* example, size_t slots, size_t needed) : example_(*example), first_(example->scratch_slots) {
+    if (first_.size() < example_.counts.size()) first_.resize(example_.counts.size());
+    uint16_t* const counts = example_.counts.data();
+    // In most data every slot has one id.
+    if (example_.ids.size() == slots && OneEach({counts, slots})) {
+      for (size_t slot = 0; slot < needed; ++slot) first_[slot] = static_cast<uint32_t>(slot);
+      return;
     }
-    first_.back() = at;
+    uint32_t at = 0;
+    for (size_t slot = 0; slot < needed; ++slot) {
+      first_[slot] = at;
+      at += counts[slot];
+    }
   }
 
   float Float(size_t position) const { return example_.floats[position]; }
-  // Of the first `slots` slots, whose ids are there.
-  absl::Span<const int64_t> Ids(size_t slot) const {
-    return {example_.ids.data() + first_[slot], example_.counts[slot]};
-  }
-  // Sets the ids of the next slot, behind those of all slots before it.
-  void Append(size_t slot, const std::vector<int64_t>& ids) {
-    first_[slot] = static_cast<uint32_t>(example_.ids.size());
-    example_.counts[slot] = static_cast<uint16_t>(ids.size());
-    example_.ids.insert(example_.ids.end(), ids.begin(), ids.end());
-    if (!example_.weights.empty()) example_.weights.resize(example_.ids.size(), 1.0f);
+  size_t count(size_t slot) const { return example_.counts[slot]; }
+  // Valid until the next Append.
+  const int64_t* ids(size_t slot) const { return example_.ids.data() + first_[slot]; }
+  // Makes room for `count` ids of the next slot, behind those of all slots before it. Returns where they belong; the
+  // ids of earlier slots are elsewhere from here on.
+  int64_t* Append(size_t slot, size_t count) {
+    const size_t before = example_.ids.size();
+    first_[slot] = static_cast<uint32_t>(before);
+    example_.counts[slot] = static_cast<uint16_t>(count);
+    example_.ids.resize(before + count);
+    if (!example_.weights.empty()) example_.weights.resize(before + count, 1.0f);
+    return example_.ids.data() + before;
   }
 
  private:
@@ -54,13 +63,37 @@ class SlotView {
   std::vector<uint32_t>& first_;
 };
 
-// Appends the ids of one variable.
-using Rule = std::function<absl::Status(const SlotView& in, std::vector<int64_t>* ids)>;
+// Sets the ids of one variable, those of slot `slot`. Thread-safe.
+class Rule {
+ public:
+  virtual ~Rule() = default;
+  virtual absl::Status Add(size_t slot, SlotView* view) const = 0;
+};
+using RulePtr = std::unique_ptr<const Rule>;
 
-int64_t HashId(const int64_t* values, size_t count, uint64_t seed, uint64_t buckets) {
-  const uint64_t hash = StableHash(values, count * sizeof(int64_t), seed);
-  return static_cast<int64_t>(buckets == 0 ? hash : hash % buckets);
-}
+// xxh3-64 of ids, taken by buckets. The rest of a division by a number that is always the same takes a few products
+// (Lemire, Kaser and Kurz 2019: the fraction x / buckets as 128 bits behind the point, times buckets).
+class IdHash {
+ public:
+  IdHash(uint64_t seed, uint64_t buckets)
+      : seed_(seed), buckets_(buckets), inverse_(buckets == 0 ? 0 : ~Wide{0} / buckets + 1) {}
+  int64_t operator()(const int64_t* values, size_t count) const {
+    const uint64_t hash = StableHash(values, count * sizeof(int64_t), seed_);
+    return static_cast<int64_t>(buckets_ == 0 ? hash : Rest(hash));
+  }
+
+ private:
+  __extension__ using Wide = unsigned __int128;
+  uint64_t Rest(uint64_t x) const {
+    const Wide fraction = inverse_ * x;
+    const Wide low = static_cast<Wide>(static_cast<uint64_t>(fraction)) * buckets_ >> 64;
+    return static_cast<uint64_t>((low + static_cast<Wide>(static_cast<uint64_t>(fraction >> 64)) * buckets_) >> 64);
+  }
+
+  uint64_t seed_;
+  uint64_t buckets_;
+  Wide inverse_;  // 2^128 / buckets, rounded up; 0 for one bucket
+};
 
 absl::StatusOr<ExampleInput> FindIds(const std::vector<Column>& columns, const std::string& name,
                                      const std::string& field, const std::string& way_out,
@@ -75,8 +108,55 @@ absl::Status CheckBuckets(int64_t buckets, const std::string& path, const Settin
   return errors.Error(path + ".buckets", absl::StrCat("must be at least 0, got ", buckets));
 }
 
-absl::StatusOr<Rule> CrossRule(const std::vector<Column>& columns, const v1::Derived& derived, const std::string& path,
-                               const SettingErrors& errors) {
+class CrossRule : public Rule {
+ public:
+  CrossRule(std::string name, std::vector<size_t> slots, IdHash hash)
+      : name_(std::move(name)), slots_(std::move(slots)), hash_(hash) {}
+
+  absl::Status Add(size_t slot, SlotView* view) const override {
+    size_t all = 1;
+    for (const size_t in : slots_) {
+      // Too many stay too many, unless a later input has none.
+      all = std::min(all * view->count(in), size_t{Example::kMaxSlotIds} + 1);
+    }
+    if (all > size_t{Example::kMaxSlotIds}) return TooMany();
+    int64_t* out = view->Append(slot, all);
+    if (all == 0) return absl::OkStatus();
+    const int64_t* of[kMostCrossed];
+    int64_t key[kMostCrossed];
+    const size_t n = slots_.size();
+    for (size_t i = 0; i < n; ++i) {
+      of[i] = view->ids(slots_[i]);
+      key[i] = of[i][0];
+    }
+    *out++ = hash_(key, n);
+    if (all == 1) return absl::OkStatus();
+    size_t at[kMostCrossed] = {};
+    while (--all > 0) {
+      // Counts up, the last input first.
+      for (size_t i = n; i-- > 0;) {
+        at[i] = at[i] + 1 < view->count(slots_[i]) ? at[i] + 1 : 0;
+        key[i] = of[i][at[i]];
+        if (at[i] != 0) break;
+      }
+      *out++ = hash_(key, n);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status TooMany() const {
+    return absl::InvalidArgumentError(absl::StrCat("'", name_, "' would have more than ", Example::kMaxSlotIds,
+                                                   " ids: the lists that it crosses are too long"));
+  }
+
+  const std::string name_;
+  const std::vector<size_t> slots_;
+  const IdHash hash_;
+};
+
+absl::StatusOr<RulePtr> MakeCross(const std::vector<Column>& columns, const v1::Derived& derived,
+                                  const std::string& path, const SettingErrors& errors) {
   const v1::Derived::Cross& cross = derived.cross();
   const auto count = static_cast<size_t>(cross.of_size());
   if (count < 2 || count > kMostCrossed) {
@@ -89,53 +169,66 @@ absl::StatusOr<Rule> CrossRule(const std::vector<Column>& columns, const v1::Der
                                                        "make ids of it first, with bucketize", errors));
     slots.push_back(input.place);
   }
-  return Rule([slots, name = derived.name(), seed = cross.seed(), buckets = static_cast<uint64_t>(cross.buckets())](
-                  const SlotView& in, std::vector<int64_t>* ids) -> absl::Status {
-    absl::Span<const int64_t> of[kMostCrossed];
-    int64_t key[kMostCrossed];
-    size_t at[kMostCrossed] = {};
-    size_t all = 1;
-    for (size_t i = 0; i < slots.size(); ++i) {
-      of[i] = in.Ids(slots[i]);
-      all *= of[i].size();
-      if (all == 0) return absl::OkStatus();
-      if (all > size_t{Example::kMaxSlotIds}) {
-        return absl::InvalidArgumentError(absl::StrCat("'", name, "' would have more than ", Example::kMaxSlotIds,
-                                                       " ids: the lists that it crosses "
-                                                       "are too long"));
-      }
-      key[i] = of[i][0];
-    }
-    for (; all > 0; --all) {
-      ids->push_back(HashId(key, slots.size(), seed, buckets));
-      // Counts up, the last input first.
-      for (size_t i = slots.size(); i-- > 0;) {
-        at[i] = at[i] + 1 < of[i].size() ? at[i] + 1 : 0;
-        key[i] = of[i][at[i]];
-        if (at[i] != 0) break;
-      }
-    }
-    return absl::OkStatus();
-  });
+  return std::make_unique<CrossRule>(derived.name(), std::move(slots),
+                                     IdHash(cross.seed(), static_cast<uint64_t>(cross.buckets())));
 }
 
-absl::StatusOr<Rule> HashRule(const std::vector<Column>& columns, const v1::Derived& derived, const std::string& path,
-                              const SettingErrors& errors) {
+class HashRule : public Rule {
+ public:
+  HashRule(size_t in, IdHash hash) : in_(in), hash_(hash) {}
+  absl::Status Add(size_t slot, SlotView* view) const override {
+    const size_t count = view->count(in_);
+    int64_t* const out = view->Append(slot, count);
+    const int64_t* const ids = view->ids(in_);
+    for (size_t i = 0; i < count; ++i) out[i] = hash_(ids + i, 1);
+    return absl::OkStatus();
+  }
+
+ private:
+  const size_t in_;
+  const IdHash hash_;
+};
+
+absl::StatusOr<RulePtr> MakeHash(const std::vector<Column>& columns, const v1::Derived& derived,
+                                 const std::string& path, const SettingErrors& errors) {
   RETURN_IF_ERROR(CheckBuckets(derived.hash().buckets(), path, errors));
   ASSIGN_OR_RETURN(const ExampleInput input,
                    FindIds(columns, derived.hash().of(), path + ".of", "make ids of it first, with bucketize", errors));
-  return Rule(
-      [slot = input.place, seed = derived.hash().seed(), buckets = static_cast<uint64_t>(derived.hash().buckets())](
-          const SlotView& in, std::vector<int64_t>* ids) {
-        for (const int64_t id : in.Ids(slot)) ids->push_back(HashId(&id, 1, seed, buckets));
-        return absl::OkStatus();
-      });
+  return std::make_unique<HashRule>(input.place,
+                                    IdHash(derived.hash().seed(), static_cast<uint64_t>(derived.hash().buckets())));
 }
 
-absl::StatusOr<Rule> BucketizeRule(const std::vector<Column>& columns, const v1::Derived& derived,
-                                   const std::string& path, const SettingErrors& errors) {
-  const std::vector<double> boundaries(derived.bucketize().boundaries().begin(),
-                                       derived.bucketize().boundaries().end());
+class BucketizeRule : public Rule {
+ public:
+  BucketizeRule(ExampleInput in, std::vector<double> boundaries)
+      : in_(std::move(in)), boundaries_(std::move(boundaries)) {}
+  absl::Status Add(size_t slot, SlotView* view) const override {
+    if (in_.ids) {
+      const size_t count = view->count(in_.place);
+      int64_t* const out = view->Append(slot, count);
+      const int64_t* const ids = view->ids(in_.place);
+      for (size_t i = 0; i < count; ++i) out[i] = BucketOf(static_cast<double>(ids[i]));
+      return absl::OkStatus();
+    }
+    const float x = view->Float(in_.place);
+    const bool missing = std::isnan(x);
+    int64_t* const out = view->Append(slot, missing ? 0 : 1);
+    if (!missing) *out = BucketOf(x);
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t BucketOf(double x) const {
+    return std::upper_bound(boundaries_.begin(), boundaries_.end(), x) - boundaries_.begin();
+  }
+
+  const ExampleInput in_;
+  const std::vector<double> boundaries_;
+};
+
+absl::StatusOr<RulePtr> MakeBucketize(const std::vector<Column>& columns, const v1::Derived& derived,
+                                      const std::string& path, const SettingErrors& errors) {
+  std::vector<double> boundaries(derived.bucketize().boundaries().begin(), derived.bucketize().boundaries().end());
   if (boundaries.empty()) return errors.Error(path, "needs boundaries");
   for (size_t i = 0; i < boundaries.size(); ++i) {
     const std::string field = absl::StrCat(path, ".boundaries[", i, "]");
@@ -144,18 +237,9 @@ absl::StatusOr<Rule> BucketizeRule(const std::vector<Column>& columns, const v1:
     return errors.Error(field,
                         absl::StrCat("must be above the one before, ", boundaries[i - 1], ", got ", boundaries[i]));
   }
-  ASSIGN_OR_RETURN(const ExampleInput input, FindInput(columns, derived.bucketize().of(), path + ".of", errors));
-  return Rule([input, boundaries](const SlotView& in, std::vector<int64_t>* ids) {
-    const auto add = [&](double x) {
-      ids->push_back(std::upper_bound(boundaries.begin(), boundaries.end(), x) - boundaries.begin());
-    };
-    if (input.ids) {
-      for (const int64_t id : in.Ids(input.place)) add(static_cast<double>(id));
-    } else if (const float x = in.Float(input.place); !std::isnan(x)) {
-      add(x);
-    }
-    return absl::OkStatus();
-  });
+  ASSIGN_OR_RETURN(ExampleInput input, FindInput(columns, derived.bucketize().of(), path + ".of", errors));
+  RETURN_IF_ERROR(ExpectNumber(input, path + ".of", errors));
+  return std::make_unique<BucketizeRule>(std::move(input), std::move(boundaries));
 }
 
 int64_t FloorDiv(int64_t x, int64_t by) { return x / by - (x % by < 0 ? 1 : 0); }
@@ -180,64 +264,92 @@ int64_t PartOf(v1::Derived::Time::Part part, int64_t seconds) {
   return 0;
 }
 
-absl::StatusOr<Rule> TimeRule(const std::vector<Column>& columns, const v1::Derived& derived, const std::string& path,
-                              const SettingErrors& errors) {
+class TimeRule : public Rule {
+ public:
+  TimeRule(std::string name, size_t in, const v1::Derived::Time& time)
+      : name_(std::move(name)),
+        in_(in),
+        part_(time.part()),
+        unit_(time.unit() == v1::Derived::Time::MILLISECONDS ? 1000 : 1),
+        offset_(int64_t{60} * time.utc_offset_minutes()) {}
+  absl::Status Add(size_t slot, SlotView* view) const override {
+    // From the year 0 to the end of 9999: milliseconds of today are far behind that if they are taken for seconds.
+    constexpr int64_t kFirst = -62167219200, kEnd = 253402300800;
+    const size_t count = view->count(in_);
+    int64_t* const out = view->Append(slot, count);
+    const int64_t* const ids = view->ids(in_);
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t seconds = FloorDiv(ids[i], unit_);
+      if (seconds < kFirst || seconds >= kEnd) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", name_, "': ", ids[i], unit_ == 1 ? " seconds" : " milliseconds",
+                         " since 1970 are not in the years 0 to 9999; is the unit right?"));
+      }
+      out[i] = PartOf(part_, seconds + offset_);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string name_;
+  const size_t in_;
+  const v1::Derived::Time::Part part_;
+  const int64_t unit_;
+  const int64_t offset_;  // seconds
+};
+
+absl::StatusOr<RulePtr> MakeTime(const std::vector<Column>& columns, const v1::Derived& derived,
+                                 const std::string& path, const SettingErrors& errors) {
   const v1::Derived::Time& time = derived.time();
-  if (std::abs(time.utc_offset_minutes()) >= kMinutesOfDay) {
+  if (time.utc_offset_minutes() <= -kMinutesOfDay || time.utc_offset_minutes() >= kMinutesOfDay) {
     return errors.Error(path + ".utc_offset_minutes",
                         absl::StrCat("must be less than a day, got ", time.utc_offset_minutes()));
   }
   ASSIGN_OR_RETURN(const ExampleInput input,
                    FindIds(columns, time.of(), path + ".of",
                            "a float holds no seconds since 1970 exactly: read the column as an ID", errors));
-  const int64_t unit = time.unit() == v1::Derived::Time::MILLISECONDS ? 1000 : 1;
-  return Rule([slot = input.place, part = time.part(), unit, offset = int64_t{60} * time.utc_offset_minutes(),
-               name = derived.name()](const SlotView& in, std::vector<int64_t>* ids) -> absl::Status {
-    // About 70,000 years, far inside the years that the calendar has.
-    constexpr int64_t kMost = int64_t{1} << 41;
-    for (const int64_t id : in.Ids(slot)) {
-      const int64_t seconds = FloorDiv(id, unit);
-      if (seconds < -kMost || seconds > kMost) {
-        return absl::InvalidArgumentError(absl::StrCat("'", name, "': ", id, " is no time since 1970 in this unit"));
-      }
-      ids->push_back(PartOf(part, seconds + offset));
-    }
-    return absl::OkStatus();
-  });
+  RETURN_IF_ERROR(ExpectNumber(input, path + ".of", errors));
+  return std::make_unique<TimeRule>(derived.name(), input.place, time);
 }
 
-absl::StatusOr<Rule> RuleOf(const std::vector<Column>& columns, const v1::Derived& derived, const std::string& path,
-                            const SettingErrors& errors) {
+absl::StatusOr<RulePtr> MakeRule(const std::vector<Column>& columns, const v1::Derived& derived,
+                                 const std::string& path, const SettingErrors& errors) {
   switch (derived.kind_case()) {
     case v1::Derived::kCross:
-      return CrossRule(columns, derived, path + ".cross", errors);
+      return MakeCross(columns, derived, path + ".cross", errors);
     case v1::Derived::kHash:
-      return HashRule(columns, derived, path + ".hash", errors);
+      return MakeHash(columns, derived, path + ".hash", errors);
     case v1::Derived::kBucketize:
-      return BucketizeRule(columns, derived, path + ".bucketize", errors);
+      return MakeBucketize(columns, derived, path + ".bucketize", errors);
     case v1::Derived::kTime:
-      return TimeRule(columns, derived, path + ".time", errors);
+      return MakeTime(columns, derived, path + ".time", errors);
     case v1::Derived::KIND_NOT_SET:
       break;
   }
   return errors.Error(path, "needs one of cross, hash, bucketize, time");
 }
 
+// The rules of a job, in order. Immutable.
+struct Rules {
+  std::vector<RulePtr> all;
+  size_t needed = 0;  // slots of the reader, from the first on, that the rules read
+};
+
 class DerivedParser : public LineParser {
  public:
   DerivedParser(std::vector<Column> columns, std::shared_ptr<const LineParser> reader,
-                std::shared_ptr<const std::vector<Rule>> rules)
+                std::shared_ptr<const Rules> rules)
       : LineParser(std::move(columns)), reader_(std::move(reader)), rules_(std::move(rules)) {}
 
   absl::Status Parse(std::string_view line, Example* example) const override {
-    ClearDerived(example);
-    RETURN_IF_ERROR(reader_->Parse(line, example));
-    return AddDerived(example);
+    HideDerived(example);
+    const absl::Status parsed = reader_->Parse(line, example);
+    return AddDerived(parsed, example);
   }
   absl::Status ParsePlain(std::string_view line, Example* example) const override {
-    ClearDerived(example);
-    RETURN_IF_ERROR(reader_->ParsePlain(line, example));
-    return AddDerived(example);
+    HideDerived(example);
+    const absl::Status parsed = reader_->ParsePlain(line, example);
+    return AddDerived(parsed, example);
   }
   bool has_header() const override { return reader_->has_header(); }
   absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
@@ -245,25 +357,25 @@ class DerivedParser : public LineParser {
     ASSIGN_OR_RETURN(std::shared_ptr<const LineParser> reader, reader_->ForHeader(header, may_be_absent));
     return std::make_unique<DerivedParser>(columns(), std::move(reader), rules_);
   }
+  absl::StatusOr<std::unique_ptr<LineParser>> ForExampleRecords(const std::vector<Column>& columns) const override {
+    ASSIGN_OR_RETURN(std::shared_ptr<const LineParser> reader, reader_->ForExampleRecords(columns));
+    return std::make_unique<DerivedParser>(this->columns(), std::move(reader), rules_);
+  }
 
  private:
-  // Readers that reorder ids look at all counts.
-  void ClearDerived(Example* example) const {
-    std::fill(example->counts.begin() + reader_->slots(), example->counts.end(), uint16_t{0});
-  }
-  absl::Status AddDerived(Example* example) const {
-    const auto first = static_cast<size_t>(reader_->slots());
-    SlotView view(example);
-    for (size_t i = 0; i < rules_->size(); ++i) {
-      example->scratch_ids.clear();
-      RETURN_IF_ERROR((*rules_)[i](view, &example->scratch_ids));
-      view.Append(first + i, example->scratch_ids);
-    }
+  // The reader sees an example of its own sizes.
+  void HideDerived(Example* example) const { example->counts.resize(static_cast<size_t>(reader_->slots())); }
+  absl::Status AddDerived(const absl::Status& parsed, Example* example) const {
+    example->counts.resize(static_cast<size_t>(slots()));
+    RETURN_IF_ERROR(parsed);
+    size_t slot = static_cast<size_t>(reader_->slots());
+    SlotView view(example, slot, rules_->needed);
+    for (const RulePtr& rule : rules_->all) RETURN_IF_ERROR(rule->Add(slot++, &view));
     return absl::OkStatus();
   }
 
   const std::shared_ptr<const LineParser> reader_;
-  const std::shared_ptr<const std::vector<Rule>> rules_;
+  const std::shared_ptr<const Rules> rules_;
 };
 
 }  // namespace
@@ -271,7 +383,8 @@ class DerivedParser : public LineParser {
 absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> reader, const DerivedList& derived,
                                                    const SettingErrors& errors) {
   std::vector<Column> columns = reader->columns();
-  auto rules = std::make_shared<std::vector<Rule>>();
+  auto rules = std::make_shared<Rules>();
+  rules->needed = static_cast<size_t>(reader->slots());
   for (int i = 0; i < derived.size(); ++i) {
     const std::string path = absl::StrCat("derived[", i, "]");
     const std::string& name = derived[i].name();
@@ -279,9 +392,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> r
     if (std::any_of(columns.begin(), columns.end(), [&](const Column& column) { return column.name == name; })) {
       return errors.Error(path + ".name", absl::StrCat("'", name, "' is a variable of the data already"));
     }
-    ASSIGN_OR_RETURN(Rule rule, RuleOf(columns, derived[i], path, errors));
-    rules->push_back(std::move(rule));
-    columns.push_back({.name = name, .kind = v1::IDS, .width = 1, .slot_names = {name}});
+    ASSIGN_OR_RETURN(RulePtr rule, MakeRule(columns, derived[i], path, errors));
+    rules->all.push_back(std::move(rule));
+    columns.push_back(
+        {.name = name, .kind = v1::IDS, .width = 1, .slot_names = {name}, .id_kinds = {IdKind::kInteger}});
   }
   return std::make_unique<DerivedParser>(std::move(columns), std::move(reader), std::move(rules));
 }

@@ -2,13 +2,24 @@
 #ifndef WEIR_FRAMEWORK_FORMATS_EXAMPLE_H_
 #define WEIR_FRAMEWORK_FORMATS_EXAMPLE_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "proto/program.pb.h"
 
 namespace weir {
+
+// What the raw ids of a slot are in the data.
+enum class IdKind {
+  kUnknown,  // of a reader that does not say
+  kInteger,
+  kHex,   // an integer, written in hexadecimal digits
+  kText,  // hashes of texts
+};
 
 // Variable that data gives. DENSE: [B, width] float32. IDS: `width` slots.
 struct Column {
@@ -17,7 +28,12 @@ struct Column {
   int64_t width = 1;
   // IDS: names of the slots, `width` of them; they salt the ids.
   std::vector<std::string> slot_names = {};
-  bool operator==(const Column&) const = default;
+  // IDS: empty, or of each slot.
+  std::vector<IdKind> id_kinds = {};
+  // Whatever the ids are, the variable is the same.
+  bool operator==(const Column& other) const {
+    return name == other.name && kind == other.kind && width == other.width && slot_names == other.slot_names;
+  }
 };
 
 // Values of all columns of one example. Reused from line to line: a parser writes every field.
@@ -36,8 +52,26 @@ struct Example {
   std::vector<float> scratch_weights = {};
   std::vector<uint32_t> scratch_slots = {};
 
+  // What a parser expects of the next line after this one. It must be right with any content.
+  std::vector<int32_t> hints = {};
+
   static constexpr int kMaxSlotIds = 65535;
 };
+
+// Returns whether every slot has one id. Looks at four counts at a time, and at the last four again.
+inline bool OneEach(absl::Span<const uint16_t> counts) {
+  constexpr uint64_t kOnes = 0x0001000100010001ULL;
+  if (counts.size() < 4) return std::all_of(counts.begin(), counts.end(), [](uint16_t count) { return count == 1; });
+  uint64_t others = 0;
+  const auto look = [&](size_t at) {
+    uint64_t four;
+    std::memcpy(&four, counts.data() + at, sizeof(four));
+    others |= four ^ kOnes;
+  };
+  for (size_t at = 0; at + 4 <= counts.size(); at += 4) look(at);
+  look(counts.size() - 4);
+  return others == 0;
+}
 
 // Position of an example: (file, offset) ascends in input order over all files of a data set.
 struct InputPosition {

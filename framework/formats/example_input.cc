@@ -28,23 +28,23 @@ absl::StatusOr<ExampleInput> FindInput(const std::vector<Column>& columns, const
   std::optional<ExampleInput> found;
   bool several = false;
   std::vector<std::string> known;
-  const auto offer = [&](std::string offered, bool ids, size_t place) {
+  const auto offer = [&](std::string offered, IdKind id_kind, bool ids, size_t place) {
     if (offered == name) {
       several |= found.has_value();
-      found = {name, ids, place};
+      found = {name, ids, id_kind, place};
     }
     known.push_back(std::move(offered));
   };
   for (const Column& column : columns) {
     const bool ids = column.kind == v1::IDS;
     size_t& next = ids ? slots : floats;
-    if (column.width == 1) {
-      offer(column.name, ids, next);
-    } else {
-      for (int64_t i = 0; i < column.width; ++i) {
-        const auto at = static_cast<size_t>(i);
-        offer(ids ? column.slot_names[at] : absl::StrCat(column.name, "[", i, "]"), ids, next + at);
-      }
+    for (int64_t i = 0; i < column.width; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const IdKind id_kind = column.id_kinds.empty() ? IdKind::kUnknown : column.id_kinds[at];
+      offer(column.width == 1 ? column.name
+            : ids             ? column.slot_names[at]
+                              : absl::StrCat(column.name, "[", i, "]"),
+            id_kind, ids, next + at);
     }
     next += static_cast<size_t>(column.width);
   }
@@ -52,6 +52,13 @@ absl::StatusOr<ExampleInput> FindInput(const std::vector<Column>& columns, const
   if (found.has_value()) return *found;
   return errors.Error(field, absl::StrCat("'", name, "' is no variable of one column, and no slot, of the data; there ",
                                           known.size() == 1 ? "is " : "are ", Known(std::move(known))));
+}
+
+absl::Status ExpectNumber(const ExampleInput& input, std::string_view field, const SettingErrors& errors) {
+  if (input.id_kind != IdKind::kText) return absl::OkStatus();
+  return errors.Error(field, absl::StrCat("'", input.name,
+                                          "' is texts, whose ids are hashes: there is no number in them; "
+                                          "read the column as ids or floats"));
 }
 
 absl::Status PlainSettingErrors::Error(std::string_view field, std::string_view text) const {

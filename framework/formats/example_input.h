@@ -18,6 +18,7 @@ namespace weir {
 struct ExampleInput {
   std::string name;
   bool ids = false;
+  IdKind id_kind = IdKind::kUnknown;
   // Slot, or position in Example.floats.
   size_t place = 0;
 };
@@ -26,6 +27,9 @@ struct ExampleInput {
 // slots have the name.
 absl::StatusOr<ExampleInput> FindInput(const std::vector<Column>& columns, const std::string& name,
                                        std::string_view field, const SettingErrors& errors);
+
+// Returns OK if the values are numbers, and not hashes of texts.
+absl::Status ExpectNumber(const ExampleInput& input, std::string_view field, const SettingErrors& errors);
 
 // Errors of settings at `path` without a place in a file: "data.derived[0].name <text>".
 class PlainSettingErrors : public SettingErrors {

@@ -1,5 +1,6 @@
 #include "framework/formats/line_parser.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/formats/derived.h"
 #include "framework/formats/example_input.h"
+#include "framework/formats/example_record.h"
 #include "glog/logging.h"
 #include "google/protobuf/any.pb.h"
 
@@ -70,6 +72,7 @@ LineParser::LineParser(std::vector<Column> columns) : columns_(std::move(columns
     CHECK_GT(column.width, 0) << column.name;
     if (column.kind == v1::IDS) {
       CHECK_EQ(column.width, static_cast<int64_t>(column.slot_names.size())) << column.name;
+      if (!column.id_kinds.empty()) CHECK_EQ(column.id_kinds.size(), column.slot_names.size()) << column.name;
       slots_ += column.width;
     } else {
       CHECK_EQ(column.kind, v1::DENSE) << column.name;
@@ -80,6 +83,34 @@ LineParser::LineParser(std::vector<Column> columns) : columns_(std::move(columns
 
 absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForHeader(std::string_view, const std::vector<int64_t>&) const {
   return absl::InternalError("the format has no header");
+}
+
+namespace {
+
+std::string Described(const Column& column) {
+  const bool one = column.width == 1;
+  return absl::StrCat("'", column.name, "' of ", column.width,
+                      column.kind == v1::IDS ? (one ? " slot" : " slots") : (one ? " float" : " floats"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForExampleRecords(const std::vector<Column>& columns) const {
+  for (size_t i = 0; i < std::max(columns.size(), columns_.size()); ++i) {
+    const std::string theirs = i < columns.size() ? Described(columns[i]) : "no more";
+    const std::string ours = i < columns_.size() ? Described(columns_[i]) : "no more";
+    if (theirs != ours) {
+      return absl::InvalidArgumentError(absl::StrCat("its variable ", i, " is ", theirs, ", the job's reader gives ",
+                                                     ours, "; convert the data again with the job's reader"));
+    }
+    for (size_t s = 0; s < columns[i].slot_names.size(); ++s) {
+      if (columns[i].slot_names[s] == columns_[i].slot_names[s]) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "its slot ", s, " of '", columns[i].name, "' is '", columns[i].slot_names[s], "', the job's reader gives '",
+          columns_[i].slot_names[s], "'; convert the data again with the job's reader"));
+    }
+  }
+  return MakeExampleRecordParser(columns_);
 }
 
 void RegisterLineParser(const std::string& type, LineParserFactory factory) {

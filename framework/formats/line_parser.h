@@ -43,6 +43,10 @@ class LineParser {
   virtual absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
                                                                 const std::vector<int64_t>& may_be_absent) const;
 
+  // Returns a parser of records of an example file (framework/formats/example_record.h) with these columns, which gives
+  // what this one gives of the lines they were made of. InvalidArgument: the columns are not those of the reader.
+  virtual absl::StatusOr<std::unique_ptr<LineParser>> ForExampleRecords(const std::vector<Column>& columns) const;
+
   static constexpr int kPadding = 16;  // bytes
 
  protected:

@@ -20,6 +20,24 @@ uint64_t Remainder(int64_t id, uint64_t modulo) {
   return static_cast<uint64_t>(id % by < 0 ? id % by + by : id % by);
 }
 
+// Adds the ids of a value as it stands in the data. Returns false if it cannot be in such a slot.
+bool AddIds(IdKind kind, const std::string& value, std::set<int64_t>* ids) {
+  uint64_t id = 0;
+  int64_t negative = 0;
+  const bool hex = kind == IdKind::kHex;
+  bool number = hex ? absl::SimpleHexAtoi(value, &id) : absl::SimpleAtoi(value, &id);
+  if (!hex && !number && absl::SimpleAtoi(value, &negative)) {
+    id = static_cast<uint64_t>(negative);
+    number = true;
+  }
+  if (number && kind != IdKind::kText) ids->insert(static_cast<int64_t>(id));
+  if (kind == IdKind::kText || kind == IdKind::kUnknown) {
+    ids->insert(static_cast<int64_t>(StableHash(value)));
+    return true;
+  }
+  return number;
+}
+
 }  // namespace
 
 absl::StatusOr<RowFilter> RowFilter::Create(const std::vector<Column>& columns, const RowRules& rules,
@@ -53,6 +71,7 @@ absl::StatusOr<RowFilter> RowFilter::Create(const std::vector<Column>& columns, 
       }
       rule.remainders.insert(static_cast<uint64_t>(config.remainder(r)));
     }
+    if (in_range) RETURN_IF_ERROR(ExpectNumber(rule.input, at + ".of", errors));
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     rule.from = config.has_from() ? config.from() : -kInfinity;
     rule.below = config.has_below() ? config.below() : kInfinity;
@@ -62,12 +81,13 @@ absl::StatusOr<RowFilter> RowFilter::Create(const std::vector<Column>& columns, 
     }
     for (int v = 0; v < config.value_size(); ++v) {
       const std::string& value = config.value(v);
-      int64_t id = 0;
       float number = 0;
       if (rule.input.ids) {
-        // Of a column of texts, or of integers.
-        rule.ids.insert(static_cast<int64_t>(StableHash(value)));
-        if (absl::SimpleAtoi(value, &id)) rule.ids.insert(id);
+        if (AddIds(rule.input.id_kind, value, &rule.ids)) continue;
+        return errors.Error(
+            absl::StrCat(at, ".value[", v, "]"),
+            absl::StrCat("is no ", rule.input.id_kind == IdKind::kHex ? "hexadecimal number" : "integer",
+                         ", as the ids of '", config.of(), "' are; got '", value, "'"));
       } else if (absl::SimpleAtof(value, &number) && !std::isnan(number)) {
         rule.floats.insert(number);
       } else {

@@ -50,7 +50,10 @@ absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vec
           absl::StrCat(where, "output '", output, "' has slots of ids and of floats; give them two names"));
     }
     columns[c].width += slot.dim;
-    if (!slot.is_float) columns[c].slot_names.push_back(slot.name);
+    if (!slot.is_float) {
+      columns[c].slot_names.push_back(slot.name);
+      columns[c].id_kinds.push_back(slot.id_kind);
+    }
     members[c].push_back(&slot);
   }
   if (columns.size() == own) {

@@ -17,7 +17,8 @@ struct DataSlot {
   std::string output;  // empty: the name
   bool is_float = false;
   bool skip = false;
-  int dim = 1;       // values of a float slot
+  int dim = 1;  // values of a float slot
+  IdKind id_kind = IdKind::kInteger;
   int position = 0;  // set by LayOutSlots: first float in Example.floats, or slot in Example.counts
 };
 

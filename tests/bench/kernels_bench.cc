@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
 #include "framework/base/philox.h"
+#include "framework/base/thread_pool.h"
 #include "framework/graph/builder.h"
 #include "framework/runtime/executor.h"
 #include "glog/logging.h"
@@ -255,8 +256,78 @@ void Loss(benchmark::State& state, const std::string& type,
   state.SetItemsProcessed(state.iterations() * kSamples);
 }
 
+// in_batch_softmax and its gradients by query and item, on 4,096 examples of width 64.
+void InBatchSoftmax(benchmark::State& state) {
+  constexpr int64_t kBatch = 4096, kWide = 64;
+  const auto workers = static_cast<int>(state.range(0)) - 1;
+  v1::ProgramDesc program;
+  ProgramBuilder builder(&program);
+  for (const char* name : {"query", "item"}) CHECK(builder.AddData(name, {-1, kWide}).ok());
+  CHECK(builder.AddData("dloss", {-1, 1}).ok());
+  std::vector<std::pair<std::string, std::vector<std::string>>> in = {{"Query", {"query"}}, {"Item", {"item"}}};
+  const std::vector<v1::OpAttr> attrs = {AttrF("temperature", 0.2)};
+  CHECK(builder
+            .AddOp(MakeOp("in_batch_softmax", in, {{"Score", {"score"}}, {"LogSum", {"log_sum"}}, {"Out", {"loss"}}},
+                          attrs))
+            .ok());
+  in.push_back({"LogSum", {"log_sum"}});
+  in.push_back({"Out@GRAD", {"dloss"}});
+  CHECK(
+      builder.AddOp(MakeOp("in_batch_softmax_grad", in, {{"Query@GRAD", {"dquery"}}, {"Item@GRAD", {"ditem"}}}, attrs))
+          .ok());
+  Scope scope;
+  auto executor = Executor::Create(program, &scope, {.fetch = {"loss", "dquery", "ditem"}});
+  CHECK(executor.ok()) << executor.status();
+  // Of unit length, as towers for retrieval give them.
+  const auto unit = [&](uint64_t key) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < kBatch; ++i) {
+      float squares = 0;
+      for (int64_t w = 0; w < kWide; ++w) {
+        values.push_back(2 * Uniform(key, i * kWide + w) - 1);
+        squares += values.back() * values.back();
+      }
+      for (auto x = values.end() - kWide; x != values.end(); ++x) *x /= std::sqrt(squares);
+    }
+    return values;
+  };
+  const std::vector<float> query = unit(11), item = unit(12);
+  *(*executor)->Find(0, "query") = Tensor::Of<float>({kBatch, kWide}, query);
+  *(*executor)->Find(0, "item") = Tensor::Of<float>({kBatch, kWide}, item);
+  *(*executor)->Find(0, "dloss") = Tensor::Of<float>({kBatch, 1}, std::vector<float>(kBatch, 1.0f / kBatch));
+  ThreadPool pool("bench", workers);
+  StepContext step;
+  step.pool = workers > 0 ? &pool : nullptr;
+  const auto run = [&] {
+    const absl::Status status = (*executor)->Run(step, {kBatch});
+    CHECK(status.ok()) << status;
+  };
+  run();
+  const Tensor& loss = std::get<Tensor>(*(*executor)->Find(0, "loss"));
+  for (int64_t i = 0; i < kBatch; i += 97) {
+    const auto score = [&](int64_t j) {
+      double product = 0;
+      for (int64_t w = 0; w < kWide; ++w) {
+        product += double{query[static_cast<size_t>(i * kWide + w)]} * item[static_cast<size_t>(j * kWide + w)];
+      }
+      return product / 0.2;
+    };
+    double sum = 0;
+    for (int64_t j = 0; j < kBatch; ++j) sum += std::exp(score(j));
+    if (std::abs(loss.data<float>()[i] - (std::log(sum) - score(i))) > 1e-5) return state.SkipWithError("wrong result");
+  }
+  for (auto _ : state) run();
+  state.SetItemsProcessed(state.iterations() * kBatch);
+}
+
 void Register() {
   using benchmark::RegisterBenchmark;
+  RegisterBenchmark("loss/in_batch_softmax", InBatchSoftmax)
+      ->ArgName("threads")
+      ->Arg(1)
+      ->Arg(2)
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
   const auto beside = [](benchmark::internal::Benchmark* b) {
     b->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(25);
   };

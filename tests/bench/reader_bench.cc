@@ -19,11 +19,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "benchmark/benchmark.h"
+#include "framework/base/crc32c.h"
 #include "framework/base/philox.h"
 #include "framework/formats/line_parser.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
+#include "proto/tf_example.pb.h"
 #include "trainer/data/byte_source.h"
+#include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/lane_reader.h"
 
@@ -87,6 +90,42 @@ struct Format {
   std::string header;
 };
 
+// The values of CriteoLine, each in a feature of its own, as a message tf.train.Example.
+std::string TfExampleOf(uint64_t n) {
+  v1::TfExample example;
+  const auto add = [&](const std::string& name, const v1::TfFeature& feature) {
+    v1::TfFeatures::Entry* const entry = example.mutable_features()->add_feature();
+    entry->set_key(name);
+    entry->set_value(feature.SerializeAsString());
+  };
+  v1::TfFeature label;
+  label.mutable_int64_list()->add_value(n % 4 == 0);
+  add("label", label);
+  for (uint64_t i = 0; i < 13; ++i) {
+    v1::TfFeature feature;
+    const PhiloxBlock r = Philox(1, n, i);
+    feature.mutable_float_list()->add_value(static_cast<float>(r.v[0] >> (15 + r.v[1] % 17)));
+    add(absl::StrCat("I", i + 1), feature);
+  }
+  for (uint64_t i = 0; i < 26; ++i) {
+    v1::TfFeature feature;
+    feature.mutable_int64_list()->add_value(Id(n, i) * 2654435761u);
+    add(absl::StrCat("C", i + 1), feature);
+  }
+  return example.SerializeAsString();
+}
+
+// A record as it stands in a TFRecord file.
+std::string TfFramed(const std::string& record) {
+  const auto masked = [](const char* data, size_t size) {
+    const uint32_t crc = Crc32c(data, size), mask = (crc >> 15 | crc << 17) + 0xa282ead8u;
+    return std::string(reinterpret_cast<const char*>(&mask), sizeof(mask));
+  };
+  const uint64_t size = record.size();
+  const std::string length(reinterpret_cast<const char*>(&size), sizeof(size));
+  return absl::StrCat(length, masked(length.data(), length.size()), record, masked(record.data(), record.size()));
+}
+
 constexpr char kDerived[] =
     " derived { name: 'p' cross { of: 'C1' of: 'C2' } } derived { name: 'q' cross { of: 'C3' of: 'C4' of: 'C5' } }"
     " derived { name: 'r' cross { of: 'C6' of: 'C7' buckets: 1000000 } } derived { name: 's' hash { of: 'C8' } }"
@@ -123,7 +162,14 @@ const std::vector<Format>& Formats() {
              Times(26, [](int i) { return absl::StrCat(" column { name: 'C", i, "' output: 'cat' type: TEXT }"); }),
              "}"),
          absl::StrCat("label", Times(13, [](int i) { return absl::StrCat(",I", i); }),
-                      Times(26, [](int i) { return absl::StrCat(",C", i); }))}};
+                      Times(26, [](int i) { return absl::StrCat(",C", i); }))},
+        {"tf_record", TfExampleOf,
+         absl::StrCat(
+             "tf_record { feature { name: 'label' }",
+             Times(13, [](int i) { return absl::StrCat(" feature { name: 'I", i + 1, "' output: 'dense' }"); }),
+             Times(26, [](int i) { return absl::StrCat(" feature { name: 'C", i + 1, "' output: 'cat' type: ID }"); }),
+             "}"),
+         ""}};
     // The same with derived variables.
     for (const char* const name : {"criteo", "csv"}) {
       const auto plain =
@@ -145,8 +191,8 @@ v1::Data DataOf(const Format& format) {
   return data;
 }
 
-std::unique_ptr<LineParser> ParserOf(const Format& format) {
-  auto parser = MakeLineParser(DataOf(format));
+std::unique_ptr<LineParser> ParserOf(const Format& format, bool derived = true) {
+  auto parser = derived ? MakeLineParser(DataOf(format)) : MakeReaderParser(DataOf(format));
   CHECK(parser.ok()) << parser.status();
   if (!(*parser)->has_header()) return *std::move(parser);
   auto below = (*parser)->ForHeader(format.header, {});
@@ -174,8 +220,25 @@ std::string Zstd(const std::string& text) {
   return out;
 }
 
-// Files of kRows lines, made when first asked for. "plain" and "gzip_1" are one file, others are kFiles. Those of
-// "zstd_large" are larger: between two files of a lane nothing is decompressed ahead.
+// Writes an example file of the lines.
+void Convert(const Format& format, const std::string& path) {
+  const std::unique_ptr<LineParser> parser = ParserOf(format, /*derived=*/false);
+  auto writer = ExampleFileWriter::Create(path, parser->columns(), "");
+  CHECK(writer.ok()) << writer.status();
+  Example example;
+  ExampleStream::Prepare(*parser, &example);
+  for (uint64_t n = 0; n < kRows; ++n) {
+    std::string line = format.line(n);
+    const size_t size = line.size();
+    line.append(LineParser::kPadding, '\0');
+    CHECK(parser->Parse(std::string_view(line).substr(0, size), &example).ok());
+    CHECK((*writer)->Add(example).ok());
+  }
+  CHECK((*writer)->Finish().ok());
+}
+
+// Files of kRows lines, made when first asked for. "plain", "gzip_1" and "examples" are one file, others are kFiles.
+// Those of "zstd_large" are larger: between two files of a lane nothing is decompressed ahead.
 int64_t RowsOf(const std::string& compression) { return compression == "zstd_large" ? 4 * kRows : kRows; }
 
 struct Files {
@@ -196,10 +259,19 @@ const Files& FilesOf(const Format& format, const std::string& compression) {
       (std::filesystem::temp_directory_path() / absl::StrCat("weir_reader_benchmark_", ::getpid(), "_", it->first))
           .string();
   std::filesystem::create_directories(files.directory);
+  if (compression == "examples") {
+    // Bytes are those of the text, so that figures can be compared.
+    files.bytes = FilesOf(format, "plain").bytes;
+    Convert(format, files.directory + "/f0");
+    return files;
+  }
   const int count = compression == "plain" || compression == "gzip_1" ? 1 : kFiles;
   for (int f = 0; f < count; ++f) {
     std::string text = format.header.empty() ? "" : format.header + "\n";
-    for (int64_t n = f; n < RowsOf(compression); n += count) text += format.line(static_cast<uint64_t>(n)) + "\n";
+    for (int64_t n = f; n < RowsOf(compression); n += count) {
+      const std::string line = format.line(static_cast<uint64_t>(n));
+      text += format.line == TfExampleOf ? TfFramed(line) : line + "\n";
+    }
     files.bytes += static_cast<int64_t>(text.size());
     std::ofstream(absl::StrCat(files.directory, "/f", f), std::ios::binary)
         << (compression.starts_with("gzip")   ? Gzip(text)
@@ -212,7 +284,7 @@ const Files& FilesOf(const Format& format, const std::string& compression) {
 DataSet Open(const Format& format, const std::string& compression) {
   v1::DataSource source;
   source.add_files("f*");
-  const auto data = DataSet::Open(source, FilesOf(format, compression).directory, "data.train");
+  const auto data = DataSet::Open(DataOf(format), source, FilesOf(format, compression).directory, "data.train");
   CHECK(data.ok()) << data.status();
   return *data;
 }
@@ -297,10 +369,12 @@ void Register() {
     const std::string name = format.name;
     benchmark::RegisterBenchmark(("parse/" + name).c_str(), BM_ParseLines, format, false);
     benchmark::RegisterBenchmark(("parse_plain/" + name).c_str(), BM_ParseLines, format, true);
-    for (const std::string compression : {"plain", "gzip", "gzip_1", "zstd", "zstd_large"}) {
+    for (const std::string compression : {"plain", "examples", "gzip", "gzip_1", "zstd", "zstd_large"}) {
       const std::string both = absl::StrCat(name, "/", compression);
-      benchmark::RegisterBenchmark(("bytes/" + both).c_str(), BM_Bytes, format, compression)
-          ->Unit(benchmark::kMillisecond);
+      // Of an example file the bytes are others.
+      if (compression != "examples")
+        benchmark::RegisterBenchmark(("bytes/" + both).c_str(), BM_Bytes, format, compression)
+            ->Unit(benchmark::kMillisecond);
       for (const bool shuffled : {false, true}) {
         benchmark::RegisterBenchmark(((shuffled ? "batches/" : "in_order/") + both).c_str(), BM_ReadBatches, format,
                                      compression, shuffled)

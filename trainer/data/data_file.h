@@ -10,6 +10,7 @@ namespace weir {
 
 enum class Compression { kNone, kGzip, kZstd };
 
+struct ExampleFile;
 struct IdxFile;
 
 struct DataFile {
@@ -21,7 +22,13 @@ struct DataFile {
   uint64_t sample = 0;
   // Set for files in IDX format, else null.
   std::shared_ptr<const IdxFile> idx = nullptr;
+  // Set for example files (trainer/data/example_file.h), else null.
+  std::shared_ptr<const ExampleFile> examples = nullptr;
+  // Whether the records are those of TFRecord, and not lines.
+  bool tf_record = false;
 
+  // Whether the records are lines of text.
+  bool lines() const { return idx == nullptr && examples == nullptr && !tf_record; }
   bool compressed() const { return compression != Compression::kNone; }
 };
 
@@ -34,8 +41,8 @@ struct IdxFile {
   int64_t labels_header_bytes = 0;
 };
 
-// Part of one file that belongs to a stream: lines that begin in bytes [begin, end), or examples [begin, end) of an IDX
-// file. A compressed file is always read from its start to its end.
+// Part of one file that belongs to a stream: lines, or records of TFRecord, that begin in bytes [begin, end), or
+// examples [begin, end) of an IDX file or an example file. A compressed file is always read from its start to its end.
 struct Segment {
   int64_t file = 0;
   int64_t begin = 0;

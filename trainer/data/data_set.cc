@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "trainer/data/example_file.h"
 #include "trainer/data/idx_source.h"
 #include "trainer/data/stream_rule.h"
 
@@ -90,8 +91,11 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
   }
   struct stat info = {};
   unsigned char magic[4] = {0, 0, 0, 0};
+  char begin[kExampleFileBegin.size()] = {};
   const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   const ssize_t got = regular ? ::pread(fd, magic, sizeof(magic), 0) : 0;
+  const bool is_examples = regular && ::pread(fd, begin, sizeof(begin), 0) == ssize_t{sizeof(begin)} &&
+                           std::string_view(begin, sizeof(begin)) == kExampleFileBegin;
   if (regular) file.sample = SampleOf(fd, info.st_size, CompressionOf(magic, got));
   ::close(fd);
   if (S_ISDIR(info.st_mode)) {
@@ -105,6 +109,7 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
   }
   file.bytes = info.st_size;
   file.compression = CompressionOf(magic, got);
+  if (is_examples) RETURN_IF_ERROR(LookAtExampleFile(&file));
   for (const Ending& ending : kEndings) {
     if (!absl::EndsWith(name, ending.ending) || file.compression == ending.compression) continue;
     if (file.bytes < ending.least) {
@@ -163,6 +168,7 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource
                                       std::string_view field) {
   const std::string where(field);
   ASSIGN_OR_RETURN(DataSet set, Open(source, directory, field));
+  for (DataFile& file : set.files_) file.tf_record = data.has_tf_record() && file.examples == nullptr;
   if (!data.has_idx()) {
     if (source.labels_size() == 0) return set;
     return absl::InvalidArgumentError(absl::StrCat(where, ".labels: only data.idx has labels in files of their own"));
@@ -176,6 +182,7 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource
     }
   }
   for (size_t i = 0; i < set.files_.size(); ++i) {
+    if (set.files_[i].examples != nullptr) continue;
     RETURN_IF_ERROR(LookAtIdx(data.idx().values(), labels.empty() ? nullptr : &labels[i], &set.files_[i]));
   }
   return set;

@@ -52,8 +52,8 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
 }
 
 bool OfTwoClasses(std::string_view loss) {
-  static const auto* const types =
-      new std::set<std::string_view>({"sigmoid_cross_entropy_with_logits", "log_loss", "focal_loss", "hinge_loss"});
+  static const auto* const types = new std::set<std::string_view>(
+      {"sigmoid_cross_entropy_with_logits", "log_loss", "focal_loss", "hinge_loss", "multi_label_cross_entropy"});
   return types->contains(loss);
 }
 
@@ -70,7 +70,7 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
       for (const v1::VarDesc& var : block.vars()) {
         if (var.name() == logits && var.dims_size() == 2) range.most = static_cast<float>(var.dims(1) - 1);
       }
-    } else if (op.type() == "poisson_loss") {
+    } else if (op.type() == "poisson_loss" || op.type() == "listwise_softmax") {
       range.most = std::numeric_limits<float>::max();
     } else if (!OfTwoClasses(op.type())) {
       continue;
@@ -90,7 +90,8 @@ bool LabelRange::Holds(float label) const {
 
 std::string LabelRange::Wanted() const {
   if (whole) return absl::StrCat(loss, " needs a class, a whole number from 0 to ", most);
-  return most > 1 ? absl::StrCat(loss, " needs a count, which is not negative")
+  return most > 1 ? absl::StrCat(loss, " needs a ", loss == "poisson_loss" ? "count" : "relevance",
+                                 ", which is not negative")
                   : absl::StrCat(loss, " needs 0 or 1, or what is between");
 }
 

@@ -1,12 +1,14 @@
 #include "trainer/data/example_stream.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "trainer/data/example_file.h"
 #include "trainer/data/line_source.h"
 #include "trainer/data/open_records.h"
 
@@ -90,16 +92,28 @@ absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(con
 }
 
 absl::Status ExampleStream::OpenSegment() {
+  direct_ = nullptr;
+  parser_ = options_.parser;
   const Segment& segment = segments_[segment_];
   const DataFile& file = options_.data->files()[static_cast<size_t>(segment.file)];
-  if (options_.parser->has_header()) {
+  if (file.examples != nullptr) {
+    const auto [below, fresh] = below_headers_.try_emplace(segment.file);
+    if (fresh) {
+      absl::StatusOr<std::unique_ptr<LineParser>> parser = options_.parser->ForExampleRecords(file.examples->columns);
+      if (!parser.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(file.name, ": ", parser.status().message()));
+      }
+      below->second = *std::move(parser);
+    }
+    parser_ = below->second.get();
+  } else if (options_.parser->has_header()) {
     const auto [below, fresh] = below_headers_.try_emplace(segment.file);
     if (fresh) {
       ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file));
     }
     parser_ = below->second.get();
   }
-  if (options_.ahead != nullptr && file.compressed() && file.idx == nullptr) {
+  if (options_.ahead != nullptr && file.compressed() && file.lines()) {
     ASSIGN_OR_RETURN(
         source_,
         options_.ahead->Open(
@@ -107,7 +121,11 @@ absl::Status ExampleStream::OpenSegment() {
   } else {
     ASSIGN_OR_RETURN(source_, OpenRecords(file, segment));
   }
-  if (options_.parser->has_header() && segment.begin == 0) source_->Skip(1);
+  if (file.examples != nullptr && options_.where == nullptr && !options_.forgives_labels &&
+      parser_->slots() == static_cast<int64_t>(file.examples->slots)) {
+    direct_ = static_cast<const ExampleFileSource*>(source_.get());
+  }
+  if (file.examples == nullptr && options_.parser->has_header() && segment.begin == 0) source_->Skip(1);
   return source_->status();
 }
 
@@ -148,39 +166,80 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
   if (!status_.ok()) return false;
   std::string_view line;
   while (NextLine(&line)) {
-    absl::Status parsed =
-        line.empty() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
-    if (parsed.ok() && options_.where != nullptr && !options_.where->Keeps(*example)) continue;
-    for (const auto& [place, name] : options_.required) {
-      if (parsed.ok() && std::isnan(example->floats[static_cast<size_t>(place)])) {
-        const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
-        parsed = absl::InvalidArgumentError(absl::StrCat(
-            "'", name, "' is missing", file.idx != nullptr ? "; name files of labels beside the files" : ""));
-      }
-    }
-    for (const auto& [place, range] : options_.label_ranges) {
-      float& label = example->floats[static_cast<size_t>(place)];
-      if (!parsed.ok() || std::isnan(label) || range.Holds(label)) continue;
-      if (options_.forgives_labels) {
-        label = std::numeric_limits<float>::quiet_NaN();
-      } else {
-        parsed = absl::InvalidArgumentError(absl::StrCat("'", range.variable, "' is ", label, "; ", range.Wanted()));
-      }
-    }
-    if (parsed.ok()) {
+    if (Take(line, example)) {
       *position = position_;
       return true;
     }
-    status_ = BadLine(line, parsed);
     if (!status_.ok()) return false;
   }
+  return false;
+}
+
+bool ExampleStream::Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position) {
+  if (!status_.ok()) return false;
+  std::string_view line;
+  while (NextLine(&line)) {
+    const bool direct = direct_ != nullptr && LabelsAreGood(line);
+    if (direct) {
+      *record = Record(line.data(), direct_->sizes(), pool);
+    } else if (Take(line, scratch)) {
+      *record = Record(*scratch, pool);
+    } else if (status_.ok()) {
+      continue;
+    } else {
+      return false;
+    }
+    *position = position_;
+    return true;
+  }
+  return false;
+}
+
+bool ExampleStream::LabelsAreGood(std::string_view record) const {
+  const char* const floats = LookAtExampleRecord(record.data(), 0, 0).floats;
+  const auto at = [&](int64_t place) {
+    float value;
+    std::memcpy(&value, floats + static_cast<size_t>(place) * sizeof(value), sizeof(value));
+    return value;
+  };
+  for (const auto& [place, name] : options_.required) {
+    if (std::isnan(at(place))) return false;
+  }
+  for (const auto& [place, range] : options_.label_ranges) {
+    if (const float label = at(place); !std::isnan(label) && !range.Holds(label)) return false;
+  }
+  return true;
+}
+
+bool ExampleStream::Take(std::string_view line, Example* example) {
+  const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
+  absl::Status parsed =
+      line.empty() && file.lines() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
+  if (parsed.ok() && options_.where != nullptr && !options_.where->Keeps(*example)) return false;
+  for (const auto& [place, name] : options_.required) {
+    if (parsed.ok() && std::isnan(example->floats[static_cast<size_t>(place)])) {
+      parsed = absl::InvalidArgumentError(absl::StrCat(
+          "'", name, "' is missing", file.idx != nullptr ? "; name files of labels beside the files" : ""));
+    }
+  }
+  for (const auto& [place, range] : options_.label_ranges) {
+    float& label = example->floats[static_cast<size_t>(place)];
+    if (!parsed.ok() || std::isnan(label) || range.Holds(label)) continue;
+    if (options_.forgives_labels) {
+      label = std::numeric_limits<float>::quiet_NaN();
+    } else {
+      parsed = absl::InvalidArgumentError(absl::StrCat("'", range.variable, "' is ", label, "; ", range.Wanted()));
+    }
+  }
+  if (parsed.ok()) return true;
+  status_ = BadLine(line, parsed);
   return false;
 }
 
 absl::Status ExampleStream::BadLine(std::string_view line, const absl::Status& error) {
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
   const auto told = [&] {
-    const std::string_view text = file.idx != nullptr ? std::string_view() : line;
+    const std::string_view text = file.lines() ? line : std::string_view();
     return absl::StrCat(RecordPlace(file, position_.offset), ": ", AboutLine(text, error));
   };
   if (options_.bad_line != v1::Data::SKIP) return absl::InvalidArgumentError(told());

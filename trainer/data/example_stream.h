@@ -18,7 +18,9 @@
 #include "proto/job.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
+#include "trainer/data/example_file.h"
 #include "trainer/data/lines_ahead.h"
+#include "trainer/data/record.h"
 #include "trainer/data/record_source.h"
 
 namespace weir {
@@ -62,6 +64,9 @@ class ExampleStream {
   // Reads the next example. Returns false at the end of the stream and on an error; see status(). `example` must be
   // prepared.
   bool Next(Example* example, InputPosition* position);
+  // Reads the next example as bytes; those of an example file are copied as they are where the job changes nothing.
+  // `scratch` must be prepared.
+  bool Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position);
   const absl::Status& status() const { return status_; }
   // Starts again from the beginning. Not after an error.
   void Rewind();
@@ -74,6 +79,10 @@ class ExampleStream {
   absl::Status OpenSegment();
   // Returns a parser for the lines below the header of a file; null if the file has no line.
   absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file) const;
+  // Makes an example of a line. Returns false if it is left out or, with an error in status(), wrong.
+  bool Take(std::string_view line, Example* example);
+  // Returns true for a record of an example file that no rule about labels leaves out.
+  bool LabelsAreGood(std::string_view record) const;
   // Returns OkStatus if the line is skipped.
   absl::Status BadLine(std::string_view line, const absl::Status& error);
 
@@ -82,7 +91,9 @@ class ExampleStream {
   size_t segment_ = 0;
   std::unique_ptr<RecordSource> source_;  // of segments_[segment_]
   const LineParser* parser_;              // of its lines
-  // By file, for formats whose files have headers.
+  // source_, if its records are the examples; null if they have to be parsed or filtered.
+  const ExampleFileSource* direct_ = nullptr;
+  // By file: of files that have headers, and of example files.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
   int64_t round_ = 0;          // number of rewinds

@@ -125,6 +125,7 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
     }
   }
   made.FindPlainColumns();
+  made.FindSaltGroups();
   return made;
 }
 
@@ -141,6 +142,26 @@ void Features::FindPlainColumns() {
       }
     }
     plain_.push_back(plain);
+  }
+}
+
+void Features::FindSaltGroups() {
+  // As many ids as the machine salts at once.
+  constexpr size_t kWide = 8;
+  size_t slot = 0;
+  bool narrow = false;  // the last group is of narrow columns
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].kind != v1::IDS) continue;
+    if (!plain_[c]) {
+      salt_groups_.clear();
+      return;
+    }
+    const auto width = static_cast<size_t>(columns_[c].width);
+    if (!narrow || width >= kWide) salt_groups_.push_back({.slot = slot});
+    narrow = width < kWide;
+    salt_groups_.back().width += width;
+    salt_groups_.back().columns.push_back(c);
+    slot += width;
   }
 }
 
@@ -247,6 +268,16 @@ void Features::AddSlot(size_t slot, const Record::View& view, size_t* id, const 
   out->offsets.push_back(static_cast<int64_t>(out->values.size()));
 }
 
+// Returns the variable of a column of ids, without weights.
+IdBatch& Features::IdsOf(size_t column, std::vector<Variable>* vars) const {
+  Variable& var = (*vars)[column];
+  if (!std::holds_alternative<IdBatch>(var)) var = IdBatch();
+  IdBatch& ids = std::get<IdBatch>(var);
+  ids.slots = columns_[column].width;
+  ids.weights.clear();
+  return ids;
+}
+
 // Returns whether every slot of a column gives one value: its id, or its missing id.
 bool Features::OneValueEach(size_t begin, size_t width, const Record::View& view) const {
   if (view.weights != nullptr) return false;
@@ -271,31 +302,49 @@ size_t Features::SaltSlots(size_t begin, size_t width, const Record::View& view,
   return width;
 }
 
-// Handles the common case of a whole column with one value in every slot, which is only salted. Returns false, without
-// output, for any other column. next: as in MakeIds.
-bool Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width,
-                                std::vector<size_t>* next, IdBatch* out) const {
+// Handles the common case of one value in every slot of all ids, which are only salted. Returns false, without output,
+// for any other batch.
+bool Features::MakeOneValueEach(const std::vector<Record>& records, std::vector<Variable>* vars) const {
   for (const Record& record : records) {
-    if (!OneValueEach(slot, width, record.Look(floats_.size(), slots_.size()))) return false;
+    if (!OneValueEach(0, slots_.size(), record.Look(floats_.size(), slots_.size()))) return false;
   }
-  const size_t all = records.size() * width;
-  // Batches usually have equal sizes, so resize writes nothing.
-  out->values.resize(all);
-  int64_t* values = out->values.data();
-  for (size_t r = 0; r < records.size(); ++r, values += width) {
-    (*next)[r] += SaltSlots(slot, width, records[r].Look(floats_.size(), slots_.size()), (*next)[r], values);
+  // Of each column: where the values of the next record belong.
+  std::vector<int64_t*> out(columns_.size());
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].kind != v1::IDS) continue;
+    IdBatch& ids = IdsOf(c, vars);
+    const size_t all = records.size() * static_cast<size_t>(columns_[c].width);
+    // Batches usually have equal sizes, so resize writes nothing.
+    ids.values.resize(all);
+    out[c] = ids.values.data();
+    ids.offsets.resize(all + 1);
+    int64_t* const offsets = ids.offsets.data();
+    for (size_t i = 0; i <= all; ++i) offsets[i] = static_cast<int64_t>(i);
   }
-  out->offsets.resize(all + 1);
-  int64_t* const offsets = out->offsets.data();
-  for (size_t i = 0; i <= all; ++i) offsets[i] = static_cast<int64_t>(i);
+  std::vector<int64_t> together(slots_.size());
+  for (const Record& record : records) {
+    const Record::View view = record.Look(floats_.size(), slots_.size());
+    size_t id = 0;
+    for (const SaltGroup& group : salt_groups_) {
+      if (group.columns.size() == 1) {
+        int64_t*& values = out[group.columns[0]];
+        id += SaltSlots(group.slot, group.width, view, id, values);
+        values += group.width;
+        continue;
+      }
+      const int64_t* values = together.data();
+      id += SaltSlots(group.slot, group.width, view, id, together.data());
+      for (const size_t c : group.columns) {
+        for (int64_t s = 0; s < columns_[c].width; ++s) *out[c]++ = *values++;
+      }
+    }
+  }
   return true;
 }
 
 // Makes a column of any records. next[r] is the first of its ids in record r, and becomes the one behind them.
 void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted,
                        const DataStatistics* statistics, std::vector<size_t>* next, IdBatch* out) const {
-  out->values.clear();
-  out->offsets.clear();
   out->values.reserve(records.size() * width);
   out->offsets.reserve(records.size() * width + 1);
   out->offsets.push_back(0);
@@ -317,7 +366,8 @@ void Features::MakeBatch(const std::vector<Record>& records, const DataStatistic
                          std::vector<Variable>* vars) const {
   vars->resize(columns_.size());
   const bool counts_ids = statistics != nullptr && statistics->min_count() > 1;
-  std::vector<size_t> next(slots_.empty() ? 0 : records.size(), 0);
+  const bool ids_done = !salt_groups_.empty() && !counts_ids && !records.empty() && MakeOneValueEach(records, vars);
+  std::vector<size_t> next(slots_.empty() || ids_done ? 0 : records.size(), 0);
   size_t position = 0;
   size_t slot = 0;
   for (size_t c = 0; c < columns_.size(); ++c) {
@@ -336,17 +386,11 @@ void Features::MakeBatch(const std::vector<Record>& records, const DataStatistic
       position += width;
       continue;
     }
-    if (!std::holds_alternative<IdBatch>(var)) var = IdBatch();
-    IdBatch& ids = std::get<IdBatch>(var);
-    ids.slots = columns_[c].width;
-    ids.weights.clear();
-    if (records.empty()) {
+    if (!ids_done) {
+      IdBatch& ids = IdsOf(c, vars);
       ids.values.clear();
       ids.offsets.clear();
-    } else {
-      const bool salted = plain_[c] && !counts_ids;
-      if (!salted || !MakeOneValueEach(records, slot, width, &next, &ids))
-        MakeIds(records, slot, width, salted, statistics, &next, &ids);
+      if (!records.empty()) MakeIds(records, slot, width, plain_[c] && !counts_ids, statistics, &next, &ids);
     }
     slot += width;
   }

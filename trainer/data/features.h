@@ -49,13 +49,22 @@ class Features {
                  std::vector<Variable>* vars) const;
 
  private:
+  // Columns of ids that are salted together: a wide one alone, narrow ones that follow each other.
+  struct SaltGroup {
+    size_t slot = 0;   // the first
+    size_t width = 0;  // slots
+    std::vector<size_t> columns;
+  };
+
+  // Sets plain_, and the groups.
   void FindPlainColumns();
+  void FindSaltGroups();
   void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics,
                  float* out) const;
-  bool MakeOneValueEach(const std::vector<Record>& records, size_t slot, size_t width, std::vector<size_t>* next,
-                        IdBatch* out) const;
+  bool MakeOneValueEach(const std::vector<Record>& records, std::vector<Variable>* vars) const;
   void MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted,
                const DataStatistics* statistics, std::vector<size_t>* next, IdBatch* out) const;
+  IdBatch& IdsOf(size_t column, std::vector<Variable>* vars) const;
   bool OneValueEach(size_t begin, size_t width, const Record::View& view) const;
   size_t SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const;
   void AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const;
@@ -70,6 +79,7 @@ class Features {
   std::vector<int64_t> missing_ids_;  // likewise
   // By column: true for floats that are not transformed, and for slots of ids that are only salted.
   std::vector<bool> plain_;
+  std::vector<SaltGroup> salt_groups_;  // empty: there are columns of ids that are not plain, or no ids
   std::vector<std::pair<int64_t, std::string>> required_;
   std::vector<std::pair<int64_t, LabelRange>> label_ranges_;
   bool standardizes_ = false;

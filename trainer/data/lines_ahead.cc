@@ -465,7 +465,7 @@ class LinesAhead::Source : public RecordSource {
 
 std::unique_ptr<LinesAhead> LinesAhead::For(const DataSet& data, int lanes, int threads) {
   for (const DataFile& file : data.files()) {
-    if (lanes > 0 && file.compressed() && file.idx == nullptr)
+    if (lanes > 0 && file.compressed() && file.lines())
       return std::make_unique<LinesAhead>(Options{.lanes = lanes, .threads = threads});
   }
   return nullptr;

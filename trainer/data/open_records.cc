@@ -1,18 +1,23 @@
 #include "trainer/data/open_records.h"
 
 #include "absl/strings/str_cat.h"
+#include "trainer/data/example_file.h"
 #include "trainer/data/idx_source.h"
 #include "trainer/data/line_source.h"
+#include "trainer/data/tf_record_source.h"
 
 namespace weir {
 
 absl::StatusOr<std::unique_ptr<RecordSource>> OpenRecords(const DataFile& file, const Segment& segment) {
+  if (file.examples != nullptr) return std::make_unique<ExampleFileSource>(file, segment);
   if (file.idx != nullptr) return IdxSource::Open(file, segment);
+  if (file.tf_record) return TfRecordSource::Open(file, segment);
   return LineSource::Open(file, segment);
 }
 
 std::string RecordPlace(const DataFile& file, int64_t offset) {
-  if (file.idx != nullptr) return absl::StrCat(file.name, ", example ", offset, " from 0");
+  if (file.idx != nullptr || file.examples != nullptr) return absl::StrCat(file.name, ", example ", offset, " from 0");
+  if (file.tf_record) return absl::StrCat(file.name, ", record at byte ", offset);
   const absl::StatusOr<int64_t> number = LineNumber(file, offset);
   return number.ok() ? absl::StrCat(file.name, ":", *number) : absl::StrCat(file.name, ", byte ", offset);
 }

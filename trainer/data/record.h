@@ -1,4 +1,4 @@
-// One example in one run of bytes: the unit that shuffling moves. Ids that fit in 32 bits take four bytes.
+// One example in one run of bytes (framework/formats/example_record.h): the unit that shuffling moves.
 #ifndef WEIR_TRAINER_DATA_RECORD_H_
 #define WEIR_TRAINER_DATA_RECORD_H_
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/formats/example.h"
+#include "framework/formats/example_record.h"
 
 namespace weir {
 
@@ -48,6 +49,8 @@ class Record {
   Record() = default;
   // Without a pool the memory comes from the system.
   explicit Record(const Example& example, RecordPool* pool = nullptr);
+  // Copies the bytes of an example that CheckExampleRecord has accepted.
+  Record(const char* data, const ExampleRecordSizes& sizes, RecordPool* pool = nullptr);
   Record(Record&& other) noexcept { Swap(&other); }
   Record& operator=(Record&& other) noexcept {
     Swap(&other);
@@ -59,18 +62,11 @@ class Record {
   // memory may be less.
   int64_t bytes() const { return bytes_; }
   // `example` must have the sizes of the parser that made the record's example.
-  void CopyTo(Example* example) const;
+  void CopyTo(Example* example) const { ReadExampleRecord(data_, example); }
 
-  // Addresses of the parts of the example, none of them aligned. Valid as long as the record.
-  struct View {
-    const char* floats;   // float
-    const char* counts;   // uint16_t; null where every slot has one id
-    const char* ids;      // int64_t, or uint32_t where not `wide`
-    const char* weights;  // float; null without weights
-    uint32_t id_count;
-    bool wide;
-  };
-  View Look(size_t floats, size_t slots) const;
+  using View = ExampleRecordView;
+  // Valid as long as the record.
+  View Look(size_t floats, size_t slots) const { return LookAtExampleRecord(data_, floats, slots); }
 
   // Prefetches the record into the cache.
   void Prefetch() const {
@@ -80,6 +76,7 @@ class Record {
  private:
   static constexpr uint32_t kPrefetched = 512;  // bytes; the hardware prefetches the rest of longer records
 
+  void Take(const ExampleRecordSizes& sizes);
   void Swap(Record* other) {
     std::swap(data_, other->data_);
     std::swap(pool_, other->pool_);

@@ -18,8 +18,7 @@ ShuffledStream::ShuffledStream(Options options)
 }
 
 bool ShuffledStream::Read(Record* record, InputPosition* position) {
-  if (!stream_.Next(&example_, position)) return false;
-  *record = Record(example_, &pool_);
+  if (!stream_.Next(&example_, &pool_, record, position)) return false;
   ++read_;
   ++total_read_;
   return true;

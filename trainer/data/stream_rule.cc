@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "glog/logging.h"
+#include "trainer/data/example_file.h"
 
 namespace weir {
 namespace {
@@ -21,12 +22,23 @@ bool Seekable(const DataFile& file) {
   return !file.compressed() && !labels_compressed;
 }
 
-// Text is cut by bytes, IDX files by examples.
+// IDX files are measured in examples. Others in bytes, so that files of several kinds are divided evenly.
 int64_t Units(const DataFile& file) { return file.idx != nullptr ? file.idx->examples : file.bytes; }
 
-Segment Whole(const DataFile& file, size_t index) {
-  return {.file = static_cast<int64_t>(index), .begin = 0, .end = Units(file)};
+// Returns the part of a file from one place to another, in units. Of an example file it has the blocks that begin
+// there.
+Segment Part(const DataFile& file, size_t index, int64_t begin, int64_t end) {
+  const auto place = [&](int64_t units) {
+    if (file.examples == nullptr) return units;
+    const std::vector<int64_t>& places = file.examples->place;
+    // Behind the last block there is the description.
+    const auto block = std::lower_bound(places.begin(), places.end() - 1, units) - places.begin();
+    return file.examples->first[static_cast<size_t>(block)];
+  };
+  return {.file = static_cast<int64_t>(index), .begin = place(begin), .end = place(end)};
 }
+
+Segment Whole(const DataFile& file, size_t index) { return Part(file, index, 0, Units(file)); }
 
 Segment Dealt(const DataFile& file, size_t index, int stream, int streams) {
   Segment segment = Whole(file, index);
@@ -51,7 +63,7 @@ void AddParts(absl::Span<const DataFile> files, int64_t bytes, int stream, int s
     while (file < files.size()) {
       const int64_t size = Seekable(files[file]) ? Units(files[file]) : 0;
       const int64_t from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, size);
-      if (from < to) segments->push_back({.file = static_cast<int64_t>(file), .begin = from, .end = to});
+      if (from < to) segments->push_back(Part(files[file], file, from, to));
       if (base + size > end) break;
       base += size;
       ++file;

@@ -170,7 +170,9 @@ TEST_F(DerivedTest, PartsOfTimesAreThoseOfTheCalendar) {
     EXPECT_THAT(Ids(kOwn + 5), ElementsAre(utc.hour())) << seconds;
   }
   EXPECT_THAT(Parse(absl::StrCat("1,42,30,Oslo,", std::numeric_limits<int64_t>::min(), ",1.8,,")),
-              StatusIs(kInvalid, "'h': -9223372036854775808 is no time since 1970 in this unit"));
+              StatusIs(kInvalid,
+                       "'h': -9223372036854775808 seconds since 1970 are not in the years 0 to 9999; is the "
+                       "unit right?"));
 }
 
 // What one line leaves in an example is not seen by the next, also by readers that reorder ids.

@@ -177,12 +177,14 @@ TEST(CustomReaderTest, AFormatFromOutsideIsFoundByItsMessage) {
 
 TEST(CustomReaderTest, AnUnknownFormatIsRefusedByName) {
   v1::Data data;
-  EXPECT_THAT(MakeLineParser(data).status(), Invalid("data: no reader; write criteo {}, multi_slot { ... }, csv { ... "
-                                                     "}, lib_svm { ... }, idx { ... } or custom { ... }"));
-  data.mutable_custom()->PackFrom(v1::Scale());
   EXPECT_THAT(MakeLineParser(data).status(),
-              Invalid("data: no reader is registered for weir.v1.Scale; there are weir.v1.Criteo, weir.v1.Csv, "
-                      "weir.v1.Idx, weir.v1.Input, weir.v1.LibSvm, weir.v1.MultiSlot"));
+              Invalid("data: no reader; write criteo {}, multi_slot { ... }, csv { ... "
+                      "}, lib_svm { ... }, idx { ... }, tf_record { ... }, slot_sign { ... } or custom { ... }"));
+  data.mutable_custom()->PackFrom(v1::Scale());
+  EXPECT_THAT(
+      MakeLineParser(data).status(),
+      Invalid("data: no reader is registered for weir.v1.Scale; there are weir.v1.Criteo, weir.v1.Csv, "
+              "weir.v1.Idx, weir.v1.Input, weir.v1.LibSvm, weir.v1.MultiSlot, weir.v1.SlotSign, weir.v1.TfRecord"));
   data.mutable_custom()->set_type_url("type.googleapis.com/no.such.Message");
   EXPECT_THAT(MakeLineParser(data).status(),
               Invalid("data.custom: this program knows no message no.such.Message; link the library that registers its "

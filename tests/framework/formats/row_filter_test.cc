@@ -123,5 +123,37 @@ TEST(RowFilterTest, WrongRulesAreRefused) {
   }
 }
 
+// Columns whose reader says what the ids are.
+TEST(RowFilterTest, ValuesAreReadAsTheIdsOfTheColumnAre) {
+  const std::vector<Column> columns = {
+      {.name = "integer", .kind = v1::IDS, .slot_names = {"integer"}, .id_kinds = {IdKind::kInteger}},
+      {.name = "hex", .kind = v1::IDS, .slot_names = {"hex"}, .id_kinds = {IdKind::kHex}},
+      {.name = "text", .kind = v1::IDS, .slot_names = {"text"}, .id_kinds = {IdKind::kText}}};
+  const auto create = [&](const std::string& rules) {
+    const v1::Data data = ParseData(absl::StrCat("train { ", rules, " }"));
+    return RowFilter::Create(columns, data.train().where(), "train.where", PlainSettingErrors("data"));
+  };
+  const auto keeps = [&](const std::string& rules, int64_t integer, int64_t hex, int64_t text) {
+    const absl::StatusOr<RowFilter> filter = create(rules);
+    EXPECT_TRUE(filter.ok()) << filter.status();
+    return filter.ok() && filter->Keeps({.ids = {integer, hex, text}, .counts = {1, 1, 1}});
+  };
+  EXPECT_TRUE(keeps("where { of: 'integer' value: '18446744073709551615' }", -1, 0, 0));
+  EXPECT_TRUE(keeps("where { of: 'integer' value: '-9' }", -9, 0, 0));
+  EXPECT_TRUE(keeps("where { of: 'hex' value: '10000001' }", 0, 0x10000001, 0));
+  EXPECT_FALSE(keeps("where { of: 'hex' value: '10000001' }", 0, 10000001, 0));
+  EXPECT_TRUE(keeps("where { of: 'text' value: '7' }", 0, 0, static_cast<int64_t>(StableHash("7"))));
+  EXPECT_FALSE(keeps("where { of: 'text' value: '7' }", 0, 0, 7));
+  EXPECT_THAT(create("where { of: 'integer' value: 'DE' }").status(),
+              StatusIs(kInvalid, "data.train.where[0].value[0] is no integer, as the ids of 'integer' are; got 'DE'"));
+  EXPECT_THAT(
+      create("where { of: 'hex' value: 'xyz' }").status(),
+      StatusIs(kInvalid, "data.train.where[0].value[0] is no hexadecimal number, as the ids of 'hex' are; got 'xyz'"));
+  EXPECT_THAT(create("where { of: 'text' from: 20240101 }").status(),
+              StatusIs(kInvalid,
+                       "data.train.where[0].of 'text' is texts, whose ids are hashes: there is no number in "
+                       "them; read the column as ids or floats"));
+}
+
 }  // namespace
 }  // namespace weir

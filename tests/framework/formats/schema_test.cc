@@ -31,7 +31,8 @@ TEST(DataSchemaTest, EveryReaderOfTheJobHasASchemaUnderItsName) {
     if (readers->field(i)->name() == "custom") continue;
     EXPECT_NE(FindDataSchema(readers->field(i)->name()), nullptr) << readers->field(i)->name();
   }
-  EXPECT_THAT(DataFormatNames(), ElementsAre("criteo", "csv", "idx", "lib_svm", "multi_slot"));
+  EXPECT_THAT(DataFormatNames(),
+              ElementsAre("criteo", "csv", "idx", "lib_svm", "multi_slot", "slot_sign", "tf_record"));
   EXPECT_EQ(FindDataSchema("weir.v1.Csv"), nullptr);
 }
 
@@ -48,7 +49,7 @@ TEST(DataSchemaTest, EveryReaderOfTheJobHasAParser) {
 TEST(DataSchemaTest, DataWithoutAReaderIsToldTheReadersThereAre) {
   EXPECT_EQ(MakeLineParser(v1::Data()).status(),
             absl::InvalidArgumentError("data: no reader; write criteo {}, multi_slot { ... }, csv { ... }, lib_svm { "
-                                       "... }, idx { ... } or custom { ... }"));
+                                       "... }, idx { ... }, tf_record { ... }, slot_sign { ... } or custom { ... }"));
 }
 
 TEST(DataSchemaTest, ARuleSaysWhichFieldIsWrong) {

@@ -270,6 +270,64 @@ TEST_P(KernelsTest, LossesOfOneNumber) {
   }
 }
 
+TEST_P(KernelsTest, LossesOfAScoreBesideOthers) {
+  for (const char* const type : {"bpr_loss", "pairwise_hinge_loss", "sampled_softmax"}) {
+    for (const int64_t negatives : {1, 5, 40}) {
+      for (const bool weights : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(type, " ", negatives, weights ? " weighted" : ""));
+        for (const auto& batches : Batches()) {
+          DeviceTwin t(memory(), batches);
+          t.Batched("p", {1}).Batched("n", {negatives}).Batched("weight", {1}, Values::kPositive).Batched("dloss", {1});
+          std::vector<std::pair<std::string, std::vector<std::string>>> in = {{"Positive", {"p"}}, {"Negative", {"n"}}};
+          if (weights) in.push_back({"Weight", {"weight"}});
+          t.Op(MakeOp(type, in, {{"Out", {"loss"}}}));
+          in.push_back({"Out@GRAD", {"dloss"}});
+          const std::string gradient = absl::StrCat(type, "_grad");
+          t.Op(MakeOp(gradient, in, {{"Positive@GRAD", {"dp"}}, {"Negative@GRAD", {"dn"}}}));
+          t.Op(MakeOp(gradient, in, {{"Positive@GRAD", {"dp_alone"}}}));
+          t.Compare({"loss", "dp", "dn", "dp_alone"});
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelsTest, LossesOfSeveralLabels) {
+  for (const int64_t classes : {1, 6, 37}) {
+    for (const bool optional : {false, true}) {
+      for (const auto& batches : Batches()) {
+        int64_t examples = 0;
+        for (const int64_t b : batches) examples += b;
+        std::vector<float> length;
+        for (int64_t i = 0; i < examples; ++i) length.push_back(static_cast<float>(i * 5 % (classes + 2)));
+        DeviceTwin t(memory(), batches);
+        t.Batched("x", {classes})
+            .Batched("label", {classes}, Values::kBits)
+            .BatchedValues("length", length)
+            .Batched("weight", {1}, Values::kPositive)
+            .Batched("dloss", {1});
+        std::vector<std::pair<std::string, std::vector<std::string>>> many = {{"X", {"x"}}, {"Label", {"label"}}},
+                                                                      list = {{"Label", {"label"}}};
+        if (optional) {
+          many.push_back({"Weight", {"weight"}});
+          list.push_back({"Length", {"length"}});
+          list.push_back({"Weight", {"weight"}});
+        }
+        t.Op(MakeOp("multi_label_cross_entropy", many, {{"Out", {"loss"}}}));
+        many.push_back({"Out@GRAD", {"dloss"}});
+        t.Op(MakeOp("multi_label_cross_entropy_grad", many, {{"X@GRAD", {"dx"}}}));
+        auto scores = list;
+        scores.push_back({"Scores", {"x"}});
+        t.Op(MakeOp("listwise_softmax", scores, {{"Softmax", {"q"}}, {"Out", {"list_loss"}}}));
+        list.push_back({"Softmax", {"q"}});
+        list.push_back({"Out@GRAD", {"dloss"}});
+        t.Op(MakeOp("listwise_softmax_grad", list, {{"Scores@GRAD", {"dscores"}}}));
+        t.Compare({"loss", "dx", "q", "list_loss", "dscores"});
+      }
+    }
+  }
+}
+
 TEST_P(KernelsTest, SoftmaxAndItsCrossEntropy) {
   for (const int64_t classes : {1, 2, 10, 37}) {
     for (const auto& batches : Batches()) {

@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NoLoss", "  loss { name: \"ctr\" sigmoid_cross_entropy { logits: \"logit\" label: \"label\" } }\n", "",
               "model.loss must have at least one loss"},
         Wrong{"NoReader", "criteo { integers: 6 categoricals: 30 }", "",
-              "data needs one of criteo, multi_slot, csv, lib_svm, idx, custom"},
+              "data needs one of criteo, multi_slot, csv, lib_svm, idx, tf_record, slot_sign, custom"},
         Wrong{"DistributedWithoutSparse", "width: 4 is_sparse: true", "width: 4",
               "job.textproto:17:34: table[0].is_distributed needs is_sparse: true"},
         Wrong{"DenseTableWithoutSize", "is_sparse: true is_distributed: true }", "is_sparse: true }",

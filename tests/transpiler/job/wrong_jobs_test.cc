@@ -62,8 +62,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Data, WrongJobTest,
     ::testing::Values(
-        Wrong{"NoReader", "criteo { integers: 6 categoricals: 30 }", "",
-              "job.textproto:2:1: data needs one of criteo, multi_slot, csv, lib_svm, idx, custom"},
+        Wrong{
+            "NoReader", "criteo { integers: 6 categoricals: 30 }", "",
+            "job.textproto:2:1: data needs one of criteo, multi_slot, csv, lib_svm, idx, tf_record, slot_sign, custom"},
         Wrong{"NoFiles", "train { files: \"train.tsv\" }", "train {}", "job.textproto:3:3: data.train names no files"},
         Wrong{
             "BatchIsNoMultipleOfLanes", "batch_size: 64", "batch_size: 100",

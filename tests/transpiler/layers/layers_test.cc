@@ -416,6 +416,41 @@ TEST(LossesTest, EachSaysWhatItPredicts) {
   EXPECT_EQ(desc.prediction(), "x");
 }
 
+TEST(LossesTest, OfSeveralScoresSayWhatTheyPredict) {
+  v1::LossDesc desc;
+  EXPECT_EQ(LossOps(R"(loss { bpr_loss { positive: "x" negative: "c" } })", &desc),
+            "Out=bpr_loss.label <- fill_like_batch(X=x) value=1.0\n"
+            "Out=bpr_loss.loss <- bpr_loss(Positive=x, Negative=c) @LOSS\n"
+            "Out=bpr_loss.prediction <- sigmoid(X=x)");
+  EXPECT_EQ(desc.kind(), v1::LossDesc::BINARY);
+  EXPECT_EQ(desc.label(), "bpr_loss.label");
+  EXPECT_EQ(
+      LossOps(R"(loss { pairwise_hinge_loss { positive: "x" negative: "c" label: "label" margin: 2 } })", &desc),
+      "Out=pairwise_hinge_loss.loss <- pairwise_hinge_loss(Positive=x, Negative=c, Weight=label) margin=2.0 @LOSS\n"
+      "Out=pairwise_hinge_loss.prediction <- sigmoid(X=x)");
+  EXPECT_EQ(desc.label(), "label");
+  EXPECT_EQ(
+      LossOps(R"(loss { sampled_softmax { positive: "x" negative: "c" label: "label" sample_weight: "p" } })", &desc),
+      "Out=sampled_softmax.weight <- elementwise_mul(X=label, Y=p)\n"
+      "Out=sampled_softmax.loss <- sampled_softmax(Positive=x, Negative=c, Weight=sampled_softmax.weight) @LOSS\n"
+      "Out=sampled_softmax.prediction <- sigmoid(X=x)");
+  EXPECT_EQ(desc.sample_weight(), "p");
+  EXPECT_EQ(
+      LossOps(R"(loss { listwise_softmax { scores: "c" label: "c" length: "label" sample_weight: "p" } })", &desc),
+      "Softmax=listwise_softmax.prediction, Out=listwise_softmax.loss <- "
+      "listwise_softmax(Scores=c, Label=c, Length=label, Weight=p) @LOSS");
+  EXPECT_EQ(LossOps(R"(loss { in_batch_softmax { query: "c" item: "c" label: "label" temperature: 0.5 } })", &desc),
+            "Score=in_batch_softmax.score, LogSum=in_batch_softmax.log_sum, Out=in_batch_softmax.loss <- "
+            "in_batch_softmax(Query=c, Item=c, Weight=label) temperature=0.5 @LOSS\n"
+            "Out=in_batch_softmax.prediction <- sigmoid(X=in_batch_softmax.score)");
+  EXPECT_EQ(desc.kind(), v1::LossDesc::BINARY);
+  EXPECT_THAT(LossOps(R"(loss { in_batch_softmax { query: "c" item: "c" probability: "p" } })", &desc),
+              HasSubstr("Out=in_batch_softmax.label <- fill_like_batch(X=in_batch_softmax.one)"));
+  EXPECT_EQ(desc.label(), "in_batch_softmax.label");
+  EXPECT_THAT(LossOps(R"(loss { sigmoid_cross_entropy { logits: "c" label: "c" } })", &desc),
+              HasSubstr("multi_label_cross_entropy(X=c, Label=c) @LOSS"));
+}
+
 TEST(LossesTest, WrongSettingsAreNamed) {
   v1::LossDesc desc;
   const auto error = [&](const std::string& settings) { return LossOps("loss { " + settings + " }", &desc); };
@@ -429,6 +464,14 @@ TEST(LossesTest, WrongSettingsAreNamed) {
               HasSubstr("delta must be positive, got -2"));
   EXPECT_THAT(error(R"(quantile_loss { input: "x" label: "label" quantile: 1 })"),
               HasSubstr("quantile must be between 0 and 1, got 1"));
+  EXPECT_THAT(error(R"(pairwise_hinge_loss { positive: "x" negative: "c" margin: 0 })"),
+              HasSubstr("margin must be positive, got 0"));
+  EXPECT_THAT(error(R"(bpr_loss { positive: "c" negative: "c" })"), HasSubstr("Positive must be [B, 1]"));
+  EXPECT_THAT(error(R"(in_batch_softmax { query: "c" item: "c" temperature: -1 })"),
+              HasSubstr("temperature must be positive, got -1"));
+  EXPECT_THAT(error(R"(in_batch_softmax { query: "c" item: "c" item_id: "label" })"),
+              HasSubstr("item_id 'label' is no variable of ids"));
+  EXPECT_THAT(error(R"(in_batch_softmax { query: "c" item: "x" })"), HasSubstr("Item must be [-1, 3], got [-1, 1]"));
   EXPECT_THAT(error(R"(poisson_loss { log_rate: "y" label: "label" })"), HasSubstr("log_rate"));
 }
 

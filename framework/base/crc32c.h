@@ -1,0 +1,17 @@
+// CRC-32C (Castagnoli), the checksum of TFRecord files.
+#ifndef WEIR_FRAMEWORK_BASE_CRC32C_H_
+#define WEIR_FRAMEWORK_BASE_CRC32C_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir {
+
+// Returns the checksum of the bytes; "123456789" has 0xe3069283. Uses the processor's instruction where it has one.
+uint32_t Crc32c(const void* data, size_t size);
+// The same without that instruction.
+uint32_t Crc32cPlainly(const void* data, size_t size);
+
+}  // namespace weir
+
+#endif  // WEIR_FRAMEWORK_BASE_CRC32C_H_

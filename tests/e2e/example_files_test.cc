@@ -1,0 +1,111 @@
+// A job on example files that the convert program made of its data: the same bits as on the text where both are dealt
+// to streams alike, on every cluster and after a resume, and the same predictions.
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "framework/checkpoint/directory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/slot_job.h"
+#include "tests/testing/slot_job_test.h"
+#include "tests/testing/train_in_process.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Read(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class ExampleFilesTest : public SlotJobTest {
+ protected:
+  static std::string JobOn(const std::string& train, const std::string& eval) {
+    return absl::StrReplaceAll(kSlotJob, {{"files: \"train.txt\"", absl::StrCat("files: \"", train, "\"")},
+                                          {"files: \"eval.txt\"", absl::StrCat("files: \"", eval, "\"")},
+                                          {"epochs: 8", "epochs: 2"},
+                                          {"  batch_size: 32", R"(  dense { transform: STANDARDIZE }
+  derived { name: "a_x_b" cross { of: "a" of: "b" } }
+  batch_size: 32)"}});
+  }
+  // Runs the program; returns its exit code. What it prints is in the file "log".
+  static int Convert(const std::string& flags) {
+    return WEXITSTATUS(std::system(absl::StrCat("tools/convert ", flags, " > ", Path("log"), " 2>&1").c_str()));
+  }
+  static void WriteJob(const std::string& text) { std::ofstream(Path("job.textproto")) << text; }
+};
+
+TEST_F(ExampleFilesTest, TrainToTheBitsOfTheTextOnEveryCluster) {
+  const std::string text_job = JobOn("train.txt", "eval.txt");
+  WriteJob(text_job);
+  for (const char* const source : {"train", "eval"}) {
+    ASSERT_EQ(
+        Convert(absl::StrCat("--job=", Path("job.textproto"), " --output=", Path("parsed"), " --source=", source)), 0)
+        << Read(Path("log"));
+  }
+  EXPECT_THAT(Read(Path("log")), HasSubstr("examples=1000 skipped_lines=0"));
+  ASSERT_EQ(Convert(absl::StrCat("--describe=", Path("parsed/eval.txt.examples"))), 0);
+  EXPECT_THAT(Read(Path("log")), HasSubstr("format=1 examples=1000 blocks="));
+  EXPECT_THAT(Read(Path("log")), HasSubstr("cat.b                    ids=1000 empty=0 most=1"));
+
+  const std::vector<std::string> digests = {"train.digest_every_steps=10"};
+  const InProcessResult text = Run({.job_text = text_job, .overrides = digests});
+  const std::string job = JobOn("parsed/train.txt.examples", "parsed/eval.txt.examples");
+  const auto same = [&](const char* what, InProcessRun other) {
+    other.job_text = job;
+    other.overrides.push_back(digests[0]);
+    const InProcessResult result = Run(std::move(other));
+    EXPECT_EQ(result.digests, text.digests) << what;
+    EXPECT_EQ(EvalLines(result), EvalLines(text)) << what;
+  };
+  ASSERT_GT(text.digests.size(), 5u);
+  same("one process", {});
+  same("a cluster", {.servers = 2, .trainers = 3, .threads = 2});
+
+  Run({.job_text = job, .overrides = {CheckpointIn("resumed"), "train.max_steps=50"}});
+  const InProcessResult resumed =
+      Run({.job_text = job, .overrides = {CheckpointIn("resumed")}, .servers = 2, .trainers = 2, .resume = true});
+  EXPECT_EQ(EvalLines(resumed), EvalLines(text));
+
+  const auto scores = [&](const std::string& of, const std::string& output) {
+    const absl::StatusOr<int64_t> scored =
+        PredictInProcess({.job_text = of, .directory = dir_}, {.checkpoints = Path("resumed"), .output = Path(output)});
+    EXPECT_TRUE(scored.ok()) << scored.status();
+    return Read(Path(output));
+  };
+  EXPECT_EQ(scores(job, "parsed.scores"), scores(text_job, "text.scores"));
+}
+
+TEST_F(ExampleFilesTest, WrongUseOfTheProgramIsNamed) {
+  WriteJob(JobOn("train.txt", "eval.txt"));
+  const std::string job = absl::StrCat("--job=", Path("job.textproto"));
+  const auto said = [&](const std::string& flags) {
+    EXPECT_EQ(Convert(flags), 2) << flags;
+    return Read(Path("log"));
+  };
+  EXPECT_EQ(said(""), "convert: --job and --output must be given, or --describe\n");
+  EXPECT_EQ(said(absl::StrCat(job, " --output=", Path("x"), " --source=test")),
+            "convert: --source must be train or eval, got 'test'\n");
+  EXPECT_EQ(said(absl::StrCat("--describe=", Path("train.txt"))),
+            absl::StrCat("convert: ", Path("train.txt"), ": is no example file\n"));
+  // A line that does not parse ends it, and is skipped where the job says so; nothing half is left.
+  std::ofstream(Path("bad.txt")) << SlotLine(1) << "\nno line\n" << SlotLine(2) << "\n";
+  WriteJob(JobOn("bad.txt", "eval.txt"));
+  EXPECT_THAT(said(absl::StrCat(job, " --output=", Path("bad"))), HasSubstr("convert: bad.txt:2: slot 'label'"));
+  EXPECT_EQ(Read(Path("bad/bad.txt.examples")), "");
+  EXPECT_EQ(Convert(absl::StrCat(job, " --output=", Path("bad"), " --set data.bad_line=SKIP")), 0);
+  EXPECT_THAT(Read(Path("log")), HasSubstr("files=1 examples=2 skipped_lines=1"));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,132 @@
+#include "trainer/data/tf_record_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/crc32c.h"
+#include "framework/base/status_macros.h"
+#include "framework/formats/line_parser.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kLength = 8, kCrc = 4;
+constexpr size_t kHeader = kLength + kCrc;
+
+template <typename T>
+T Load(const char* p) {
+  T value;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
+}
+
+// A checksum of bytes that hold checksums would be weak: the format turns and shifts it.
+uint32_t Masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }
+bool IsRight(const char* bytes, size_t size) { return Load<uint32_t>(bytes + size) == Masked(Crc32c(bytes, size)); }
+
+}  // namespace
+
+TfRecordSource::TfRecordSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end)
+    : file_(file), bytes_(std::move(bytes)), offset_(offset), end_(end) {}
+
+absl::StatusOr<std::unique_ptr<RecordSource>> TfRecordSource::Open(const DataFile& file, const Segment& segment) {
+  const int64_t begin = file.compressed() ? 0 : segment.begin;
+  const int64_t end = file.compressed() ? std::numeric_limits<int64_t>::max() : segment.end;
+  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, begin));
+  std::unique_ptr<TfRecordSource> source(new TfRecordSource(file, std::move(bytes), begin, end));
+  if (begin > 0) RETURN_IF_ERROR(source->FindFirst());
+  return source;
+}
+
+absl::StatusOr<size_t> TfRecordSource::Fill(size_t size) {
+  while (filled_ - begin_ < size && !at_end_) {
+    if (begin_ > 0) {
+      std::memmove(buffer_.data(), at(), filled_ - begin_);
+      filled_ -= begin_;
+      begin_ = 0;
+    }
+    const size_t wanted = std::max(size, ByteSource::kBlock);
+    if (buffer_.size() < wanted + LineParser::kPadding) buffer_.resize(wanted + LineParser::kPadding);
+    ASSIGN_OR_RETURN(const size_t got,
+                     bytes_->Read(buffer_.data() + filled_, buffer_.size() - LineParser::kPadding - filled_));
+    filled_ += got;
+    at_end_ = got == 0;
+  }
+  return std::min(size, filled_ - begin_);
+}
+
+absl::Status TfRecordSource::Damaged(std::string_view what) const {
+  return absl::DataLossError(
+      absl::StrCat(file_.name, ", record at byte ", offset_, ": ", std::string(what), "; get the file again"));
+}
+
+absl::StatusOr<int64_t> TfRecordSource::Length() {
+  ASSIGN_OR_RETURN(const size_t got, Fill(kHeader));
+  if (got == 0) return -1;
+  if (got < kHeader) return Damaged("cut: the file ends in the middle of its length");
+  if (!IsRight(at(), kLength)) {
+    return offset_ == 0 ? absl::InvalidArgumentError(absl::StrCat(
+                              file_.name, ": is no TFRecord file: it does not begin with a length and its checksum"))
+                        : Damaged("damaged: the checksum of its length is wrong");
+  }
+  const auto length = Load<uint64_t>(at());
+  if (length <= uint64_t{kMostBytes}) return static_cast<int64_t>(length);
+  return absl::InvalidArgumentError(absl::StrCat(file_.name, ", record at byte ", offset_, ": has ", length,
+                                                 " bytes; at most ", kMostBytes, " are possible"));
+}
+
+absl::Status TfRecordSource::FindFirst() {
+  while (offset_ < end_) {
+    ASSIGN_OR_RETURN(const size_t got, Fill(kHeader));
+    if (got < kHeader) {
+      // What is left is the end of a record that begins in front of the range.
+      Pass(got);
+      return absl::OkStatus();
+    }
+    if (IsRight(at(), kLength) && Load<uint64_t>(at()) <= uint64_t{kMostBytes}) {
+      const size_t size = Load<uint64_t>(at());
+      ASSIGN_OR_RETURN(const size_t whole, Fill(kHeader + size + kCrc));
+      if (whole == kHeader + size + kCrc && IsRight(at() + kHeader, size)) return absl::OkStatus();
+    }
+    Pass(1);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TfRecordSource::Read(std::string_view* record, int64_t* offset, bool check) {
+  if (offset_ >= end_) return false;
+  ASSIGN_OR_RETURN(const int64_t length, Length());
+  if (length < 0) return false;
+  const auto size = static_cast<size_t>(length);
+  ASSIGN_OR_RETURN(const size_t got, Fill(kHeader + size + kCrc));
+  if (got < kHeader + size + kCrc)
+    return Damaged(absl::StrCat("cut: the file ends in the middle of its ", size, " bytes"));
+  if (check && !IsRight(at() + kHeader, size)) return Damaged("damaged: the checksum of its bytes is wrong");
+  *record = {at() + kHeader, size};
+  *offset = offset_;
+  Pass(kHeader + size + kCrc);
+  return true;
+}
+
+bool TfRecordSource::Next(std::string_view* record, int64_t* offset) {
+  if (!status_.ok()) return false;
+  const absl::StatusOr<bool> read = Read(record, offset, /*check=*/true);
+  status_ = read.status();
+  return read.ok() && *read;
+}
+
+int64_t TfRecordSource::Skip(int64_t records) {
+  std::string_view record;
+  int64_t offset;
+  for (int64_t skipped = 0; skipped < records; ++skipped) {
+    const absl::StatusOr<bool> read = status_.ok() ? Read(&record, &offset, /*check=*/false) : false;
+    if (!read.ok()) status_ = read.status();
+    if (!read.ok() || !*read) return skipped;
+  }
+  return records;
+}
+
+}  // namespace weir

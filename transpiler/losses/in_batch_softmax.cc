@@ -1,0 +1,56 @@
+// in_batch_softmax: the product of a query and its item among those with the items of the other examples of the lane's
+// batch. The prediction is sigmoid(product / temperature).
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "transpiler/losses/pair_parts.h"
+
+namespace weir {
+namespace {
+
+absl::Status Build(const v1::InBatchSoftmax& m, ModelContext& ctx, v1::LossDesc* loss) {
+  if (!(m.temperature() > 0)) {
+    return ctx.Error("temperature", absl::StrCat("must be positive, got ", m.temperature()));
+  }
+  std::vector<std::pair<std::string, std::vector<std::string>>> inputs;
+  const std::pair<const char*, const std::string*> towers[] = {{"query", &m.query()}, {"item", &m.item()}};
+  for (const auto& [field, variable] : towers) {
+    ASSIGN_OR_RETURN(const v1::VarDesc var, ctx.DenseInput(field, *variable));
+    // One slot that is not pooled is [B, 1, W].
+    ASSIGN_OR_RETURN(const v1::VarDesc flat, Flatten(ctx, field, var, absl::StrCat(ctx.name(), ".", field)));
+    inputs.push_back({inputs.empty() ? "Query" : "Item", {flat.name()}});
+  }
+  if (m.has_probability()) {
+    RETURN_IF_ERROR(ctx.DenseInput("probability", m.probability()).status());
+    inputs.push_back({"Probability", {m.probability()}});
+  }
+  if (m.has_item_id()) {
+    ASSIGN_OR_RETURN(const v1::VarDesc ids, ctx.Input("item_id", m.item_id()));
+    if (ids.kind() != v1::IDS) return ctx.Error("item_id", absl::StrCat("'", m.item_id(), "' is no variable of ids"));
+    inputs.push_back({"ItemId", {m.item_id()}});
+  }
+  const std::string score = ctx.name() + ".score";
+  loss->set_var(ctx.name() + ".loss");
+  loss->set_kind(v1::LossDesc::BINARY);
+  loss->set_prediction(ctx.name() + ".prediction");
+  // Without a label the loss reads one column of ones, which takes its batch from the query.
+  const std::string label = m.label();
+  std::string column = ctx.name() + ".one";
+  if (label.empty()) {
+    RETURN_IF_ERROR(ctx.Append(MakeOp("reduce_sum", {{"X", inputs[0].second}}, {{"Out", {column}}},
+                                      {AttrInts("dims", {1}), AttrB("keep_dim", true)})));
+  }
+  ASSIGN_OR_RETURN(const std::string weight, PositiveWeight(ctx, label, m.sample_weight(), column, loss));
+  if (!weight.empty()) inputs.push_back({"Weight", {weight}});
+  v1::OpDesc desc = MakeOp("in_batch_softmax", inputs,
+                           {{"Score", {score}}, {"LogSum", {ctx.name() + ".log_sum"}}, {"Out", {loss->var()}}},
+                           {AttrF("temperature", m.temperature())});
+  desc.set_role(v1::LOSS);
+  RETURN_IF_ERROR(ctx.Append(std::move(desc)));
+  return ctx.Append(MakeOp("sigmoid", {{"X", {score}}}, {{"Out", {loss->prediction()}}}));
+}
+REGISTER_LOSS(in_batch_softmax, v1::InBatchSoftmax, Build);
+
+}  // namespace
+}  // namespace weir
