@@ -61,8 +61,15 @@ void SetFigures(const MetricResult& eval, const std::string& best_by, v1::Checkp
     out->set_name(figure.name);
     out->set_value(figure.value);
   }
-  const std::optional<double> rank = best_by.empty() ? std::nullopt : eval.RankBy(best_by);
-  if (rank.has_value()) manifest->set_eval_rank(*rank);
+  manifest->clear_eval_rank();
+  manifest->clear_eval_ranked_by();
+  // Without best_by eval_auc and eval_loss rank, unless the job has an exact auc.
+  const std::string ranked_by = best_by.empty() && eval.HasFigure("auc") ? "auc" : best_by;
+  const std::optional<double> rank = ranked_by.empty() ? std::nullopt : eval.RankBy(ranked_by);
+  if (rank.has_value()) {
+    manifest->set_eval_rank(*rank);
+    manifest->set_eval_ranked_by(ranked_by);
+  }
   if (eval.early_stop.has_value()) *manifest->mutable_early_stop() = *eval.early_stop;
 }
 
@@ -234,6 +241,9 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
   if (manifest.has_early_stop()) point.early_stop = manifest.early_stop();
   point.first_step_examples = manifest.first_step_examples();
+  // An interruption may have prevented the evaluation of its step. A directory of this host alone is not enough to
+  // write it down later.
+  if (!per_host_) published_ = Published{"", manifest};
   LOG(INFO) << "resumed from " << path;
   return point;
 }

@@ -86,8 +86,8 @@ class Checkpointing {
   // Writes this trainer's shard of the checkpoint that `chief` saves at the same time. OK if it could not be written:
   // the chief, which learns why, ends the job.
   absl::Status WriteShareFor(int chief);
-  // Adds the figures of an evaluation at the step of the last Save to the manifest of that checkpoint, and prunes by
-  // them. The checkpoint stays on disk even if this fails.
+  // Adds the figures of an evaluation at the step of the last Save, or of Resume before the first, to the manifest of
+  // that checkpoint, and prunes by them. The checkpoint stays on disk even if this fails.
   absl::Status RecordEvaluation(const MetricResult& eval);
   // Returns the number of steps of each trainer in the checkpoint of the last Save.
   const std::vector<int64_t>& saved_trainer_steps() const { return saved_trainer_steps_; }

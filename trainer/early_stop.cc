@@ -1,5 +1,6 @@
 #include "trainer/early_stop.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,12 @@
 #include "glog/logging.h"
 
 namespace weir {
+namespace {
+
+// Beyond any use; a count from a file stays far from the end of its type.
+constexpr int kMostEvaluations = 1 << 30;
+
+}  // namespace
 
 EarlyStop::EarlyStop(const v1::JobConfig& job)
     : on_(job.train().has_early_stop()),
@@ -45,6 +52,7 @@ std::string EarlyStop::Why() const {
 
 v1::EarlyStopState EarlyStop::State() const {
   v1::EarlyStopState state;
+  state.set_metric(name_);
   if (best_.has_value()) state.set_best(*best_);
   state.set_evaluations(evaluations_);
   state.set_step(step_);
@@ -53,9 +61,15 @@ v1::EarlyStopState EarlyStop::State() const {
 
 void EarlyStop::Restore(const v1::EarlyStopState& state) {
   best_.reset();
-  if (state.has_best()) best_ = state.best();
-  evaluations_ = state.evaluations();
-  step_ = state.step();
+  step_ = std::max<int64_t>(state.step(), 0);
+  evaluations_ = 0;
+  if (state.has_metric() && state.metric() != name_) {
+    LOG(WARNING) << "train.early_stop judges by '" << name_ << "', the run before by '" << state.metric()
+                 << "': it begins anew";
+    return;
+  }
+  if (state.has_best() && std::isfinite(state.best())) best_ = state.best();
+  evaluations_ = std::clamp(state.evaluations(), 0, kMostEvaluations);
 }
 
 }  // namespace weir

@@ -33,6 +33,7 @@ class EarlyStop {
   std::string Why() const;
 
   v1::EarlyStopState State() const;
+  // Another figure's state is not taken over, with a line in the log.
   void Restore(const v1::EarlyStopState& state);
 
  private:

@@ -36,15 +36,16 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   v1::EvaluationPart part;
   part.set_measures(measures.Serialize());
   metrics.Serialize(&part);
-  // Metrics of groups send every example.
-  constexpr size_t kMostBytes = size_t{1} << 30;
+  // Metrics of groups send every example. Server 0 has room for twice as much of one trainer: the evaluation before may
+  // still be there.
+  constexpr size_t kMostBytes = size_t{512} << 20;
   if (part.ByteSizeLong() > kMostBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the evaluation of one trainer has ", part.ByteSizeLong() >> 20,
                      " MiB of examples for auc, gauc and "
                      "the metrics of groups; ",
                      kMostBytes >> 20,
-                     " MiB are possible, of about 125 million examples: "
+                     " MiB are possible, of about 60 million examples: "
                      "evaluate fewer examples, on more trainers, or without these metrics"));
   }
   return part.SerializeAsString();
@@ -100,6 +101,11 @@ absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t versio
         without.empty() ? "" : absl::StrCat(" (without trainer ", absl::StrJoin(without, ", trainer "), ")")));
   }
   if (result_->samples == 0) {
+    if (o_.trainer.IsChief()) {
+      LOG(WARNING)
+          << "the evaluation after step " << step
+          << " had no examples, and ranks nothing; data.eval.where keeps none of data.eval.files, if it is set";
+    }
     result_.reset();
     return absl::OkStatus();
   }

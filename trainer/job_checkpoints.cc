@@ -114,7 +114,9 @@ absl::Status JobCheckpoints::SaveLast(const BorderState& at) {
 }
 
 void JobCheckpoints::RecordEvaluation(int64_t step, const MetricResult& eval) {
-  if (!keeps() || !o_.trainer.IsChief() || saved_step_ != step) return;
+  if (!keeps() || !o_.trainer.IsChief()) return;
+  const bool resumed = saved_step_ < 0 && o_.trainer.sync && step == o_.first_number;
+  if (saved_step_ != step && !resumed) return;
   const absl::Status recorded = o_.checkpointing->RecordEvaluation(eval);
   if (recorded.ok()) return;
   LOG(WARNING) << "the checkpoint of step " << step << " is saved, without its evaluation: " << recorded.message();

@@ -59,7 +59,8 @@ class JobCheckpoints {
   absl::Status SaveLast(const BorderState& at);
   // Async: posts this trainer's residuals, once per step, for the checkpoints of the chief (who has its own).
   absl::Status PostResiduals(int64_t step);
-  // Adds an evaluation to the checkpoint of its step, if this trainer has written that. A failure is logged.
+  // Adds an evaluation to the checkpoint of its step, if this trainer has written that or was resumed from it. A
+  // failure is logged.
   void RecordEvaluation(int64_t step, const MetricResult& eval);
 
  private:

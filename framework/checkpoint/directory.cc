@@ -362,6 +362,7 @@ uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest) {
   bare.clear_eval_loss();
   bare.clear_eval_figure();
   bare.clear_eval_rank();
+  bare.clear_eval_ranked_by();
   bare.clear_early_stop();
   return StableHash(ManifestText(bare));
 }
@@ -443,12 +444,16 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
   for (const Kept& each : complete) {
     if (each.manifest.has_eval_auc() || each.manifest.has_eval_loss()) judged.push_back(&each);
   }
-  std::sort(judged.begin(), judged.end(), [](const Kept* a, const Kept* b) {
+  // checkpoint.best_by may have been another before a resume: the newest says.
+  const std::string ranked_by = judged.empty() ? "" : judged.back()->manifest.eval_ranked_by();
+  std::sort(judged.begin(), judged.end(), [&](const Kept* a, const Kept* b) {
     const v1::CheckpointManifest& x = a->manifest;
     const v1::CheckpointManifest& y = b->manifest;
-    // checkpoint.best_by. One that was judged by it is before others.
-    if (x.has_eval_rank() != y.has_eval_rank()) return x.has_eval_rank();
-    if (x.has_eval_rank() && x.eval_rank() != y.eval_rank()) return x.eval_rank() > y.eval_rank();
+    // One that was judged by it is before others.
+    const bool ranked_x = x.has_eval_rank() && x.eval_ranked_by() == ranked_by;
+    const bool ranked_y = y.has_eval_rank() && y.eval_ranked_by() == ranked_by;
+    if (ranked_x != ranked_y) return ranked_x;
+    if (ranked_x && x.eval_rank() != y.eval_rank()) return x.eval_rank() > y.eval_rank();
     if (x.has_eval_auc() != y.has_eval_auc()) return x.has_eval_auc();
     if (x.has_eval_auc() && x.eval_auc() != y.eval_auc()) return x.eval_auc() > y.eval_auc();
     if (!x.has_eval_auc() && x.eval_loss() != y.eval_loss()) return x.eval_loss() < y.eval_loss();

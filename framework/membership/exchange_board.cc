@@ -20,10 +20,10 @@ absl::Status ExchangeBoard::Take(int trainer, size_t bytes, const std::string& k
   size_t& used = used_[static_cast<size_t>(trainer)];
   const size_t room = room_[static_cast<size_t>(trainer)];
   if (bytes > room || used > room - bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("exchange ", key, ": trainer ", trainer, " has ", used,
-                                                     " bytes at server 0 that others have yet to read, and brings ",
-                                                     bytes, " more; at most ", room,
-                                                     " may be there (docs/wire.md, \"Limits\")"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("exchange ", key, ": trainer ", trainer, " has ", used,
+                     " bytes at server 0 that others read, or have read just now, and brings ", bytes,
+                     " more; at most ", room, " may be there (docs/wire.md, \"Limits\")"));
   }
   used += bytes;
   return absl::OkStatus();

@@ -80,6 +80,34 @@ TEST(EarlyStopTest, ARestoredOneGoesOn) {
   EXPECT_TRUE(second.Ends());
 }
 
+TEST(EarlyStopTest, AStateOfAnotherFigureOrADamagedOneIsNotTakenOver) {
+  EarlyStop first(JobWith("train { eval_every_steps: 10 early_stop { metric: \"auc\" patience: 2 } }"));
+  Judge(&first, Auc(.7));
+  Judge(&first, Auc(.6));
+  EarlyStop second(JobWith("train { eval_every_steps: 10 early_stop { metric: \"loss\" patience: 2 } }"));
+  second.Restore(first.State());
+  EXPECT_EQ(second.State().step(), 20);
+  Judge(&second, Auc(.6));
+  Judge(&second, Auc(.5));
+  EXPECT_FALSE(second.Ends()) << "the first of them is the best so far";
+
+  v1::EarlyStopState damaged = first.State();
+  damaged.set_best(std::numeric_limits<double>::quiet_NaN());
+  damaged.set_evaluations(std::numeric_limits<int>::min());
+  damaged.set_step(-5);
+  first.Restore(damaged);
+  EXPECT_EQ(first.State().evaluations(), 0);
+  EXPECT_EQ(first.State().step(), 0);
+  EXPECT_FALSE(first.State().has_best());
+}
+
+TEST(EarlyStopTest, AnEvaluationWithoutExamplesIsNoBetter) {
+  EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { metric: \"loss\" patience: 1 } }"));
+  Judge(&stop, {.samples = 0, .loss = 0, .kind = v1::LossDesc::REGRESSION});
+  EXPECT_TRUE(stop.Ends());
+  EXPECT_EQ(stop.Why(), "none of 1 evaluations had the loss (train.early_stop)");
+}
+
 TEST(EarlyStopTest, EvaluationsOfOtherStepsAndRepeatedOnesDoNotCount) {
   EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 2 } }"));
   stop.Judge(10, Auc(.7));

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/stable_hash.h"
@@ -41,22 +43,36 @@ absl::StatusOr<std::vector<float>> LabelsOf(const Tensor& label, size_t examples
   return labels;
 }
 
+// Largest count in a message: sums over a few thousand trainers stay within int64.
+constexpr int64_t kMostExamples = int64_t{1} << 48;
+
 // Whether a slice has the sizes that the rule's figures read.
 bool IsSliceOf(const MetricRule& rule, const v1::EvaluationPart::Slice& slice) {
   const auto counts = static_cast<size_t>(slice.counts_size());
-  if (slice.examples() < 1 || static_cast<size_t>(slice.sums_size()) != rule.sums) return false;
+  if (slice.examples() < 1 || slice.examples() > kMostExamples) return false;
+  if (static_cast<size_t>(slice.sums_size()) != rule.sums) return false;
+  for (const int64_t count : slice.counts()) {
+    if (count < 0 || count > kMostExamples) return false;
+  }
   if (rule.counts > 0 || rule.sums > 0) return counts == rule.counts;
   const auto side = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(counts))));
   return counts >= 4 && side * side == counts;
 }
 
-// A blank or a bracket would end the name in a line of figures.
-std::string InFigureName(const std::string& text) {
-  std::string name = text;
-  for (char& c : name) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == '[' || c == ']') c = '_';
+// Numbers of an example in a variable; 1 if the program does not say.
+int64_t WidthOf(const std::string& name, const v1::ProgramDesc& program) {
+  if (program.blocks_size() == 0) return 1;
+  for (const v1::VarDesc& var : program.blocks(0).vars()) {
+    if (var.name() == name && var.dims_size() == 2 && var.dims(1) > 0) return var.dims(1);
   }
-  return name;
+  return 1;
+}
+
+// The shortest text that reads as this number.
+std::string FloatText(float x) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof(text), x);
+  return {text, end.ptr};
 }
 
 }  // namespace
@@ -98,10 +114,34 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::J
                                     [&](const v1::LossDesc& l) { return l.var() == loss->var(); });
     metric.loss = static_cast<size_t>(known - plan->losses_.begin());
     if (known == plan->losses_.end()) plan->losses_.push_back(*loss);
+    const int64_t classes = WidthOf(loss->prediction(), program);
+    const std::string path = absl::StrCat("metric[", i, "]");
+    if (metric.rule.one_number && classes != 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": ", metric.name, " judges a prediction of one number; that of ", loss->name(), " has ", classes));
+    }
+    if (const int64_t labels = WidthOf(loss->label(), program); labels != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": ", metric.name, " judges by one label; ", loss->name(), " has ", labels));
+    }
+    if (config.has_normalized_entropy() && loss->kind() != v1::LossDesc::BINARY) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": normalized_entropy judges probabilities of two classes; ",
+                                                     loss->name(), " does not predict them"));
+    }
+    if (metric.rule.add != nullptr) {
+      const size_t bytes = metric.rule.SliceBytes(classes);
+      metric.most_slices = std::min(kMostSlices, kMostSliceBytes / bytes);
+      if (metric.most_slices == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(path, ": ", metric.name, " of ", classes, " classes would take ",
+                                                       bytes >> 20, " MiB; at most ", kMostSliceBytes >> 20,
+                                                       " are possible"));
+      }
+    }
     ASSIGN_OR_RETURN(metric.by, plan->KeyOf(config.by(), job, columns));
     for (const std::string& value : config.value()) {
       metric.value_names[static_cast<int64_t>(StableHash(value))] = value;
-      metric.always.insert(InFigureName(value));
+      if (int64_t id = 0; absl::SimpleAtoi(value, &id)) metric.value_names[id] = value;
+      metric.always.insert(FigureValue(value));
     }
     if (metric.rule.of_group != nullptr) {
       GroupSet set{.loss = metric.loss, .by = metric.by};
@@ -121,11 +161,11 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::J
 
 std::string MetricPlan::SliceName(const Metric& metric, uint64_t value) const {
   const Key& key = keys_[static_cast<size_t>(metric.by)];
-  if (!key.ids) return absl::StrCat(std::bit_cast<float>(static_cast<uint32_t>(value)));
+  if (!key.ids) return FloatText(std::bit_cast<float>(static_cast<uint32_t>(value)));
   if (value == static_cast<uint64_t>(MissingId(key.salt))) return "missing";
   const auto raw = static_cast<int64_t>(key.shared ? value : UnmixId(UnmixId(value) ^ key.salt));
   const auto named = metric.value_names.find(raw);
-  if (named != metric.value_names.end()) return InFigureName(named->second);
+  if (named != metric.value_names.end()) return FigureValue(named->second);
   // Hashes of texts are nearly all beyond this.
   constexpr int64_t kLargestNumber = int64_t{1} << 48;
   return raw < kLargestNumber && raw > -kLargestNumber ? absl::StrCat(raw) : absl::StrCat("0x", absl::Hex(raw));
@@ -229,10 +269,14 @@ absl::Status JobMetrics::AddSlices(const MetricPlan::Metric& metric, int lane, c
     ++sums->examples;
     metric.rule.add({prediction.data<float>() + static_cast<int64_t>(i) * classes, classes, labels[i]}, sums);
   }
-  if (slices.size() <= kMostSlices) return absl::OkStatus();
+  return CheckSlices(metric);
+}
+
+absl::Status JobMetrics::CheckSlices(const MetricPlan::Metric& metric) const {
+  if (metric.by < 0 || slices_[metric.place].size() <= metric.most_slices) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("metric ", metric.name, ": '", plan_->keys_[static_cast<size_t>(metric.by)].name, "' has more than ",
-                   kMostSlices, " values, and each would have sums of its own; for many groups there is gauc"));
+                   metric.most_slices, " values, and each would have sums of its own; for many groups there is gauc"));
 }
 
 void JobMetrics::Sort() {
@@ -295,16 +339,18 @@ absl::Status JobMetrics::Merge(const v1::EvaluationPart& part) {
     if (at != groups.score_size() || !std::is_sorted(theirs, entries.end())) return bad;
     std::inplace_merge(entries.begin(), theirs, entries.end());
   }
-  std::vector<const MetricRule*> summed;
+  std::vector<const MetricPlan::Metric*> summed;
   for (const MetricPlan::Metric& metric : plan_->metrics_) {
-    if (metric.rule.add != nullptr) summed.push_back(&metric.rule);
+    if (metric.rule.add != nullptr) summed.push_back(&metric);
   }
   for (int m = 0; m < part.slices_size(); ++m) {
     for (const v1::EvaluationPart::Slice& slice : part.slices(m).slice()) {
-      if (!IsSliceOf(*summed[static_cast<size_t>(m)], slice)) return bad;
+      if (!IsSliceOf(summed[static_cast<size_t>(m)]->rule, slice)) return bad;
       SliceSums sums{.examples = slice.examples(), .counts = {slice.counts().begin(), slice.counts().end()}};
       for (const std::string& bytes : slice.sums()) RETURN_IF_ERROR(sums.sums.emplace_back().FromBytes(bytes));
       slices_[static_cast<size_t>(m)][slice.value()].Merge(sums);
+      // However the examples are spread over trainers, the same evaluation is too much.
+      RETURN_IF_ERROR(CheckSlices(*summed[static_cast<size_t>(m)]));
     }
   }
   return absl::OkStatus();

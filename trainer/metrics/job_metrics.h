@@ -1,8 +1,8 @@
 // Metrics that a job names, over all trainers (proto/metric.proto).
 //
 // An evaluation adds batches to a JobMetrics in each trainer; its parts are merged in any order, and the figures have
-// the same bits. Metrics of groups keep 24 bytes of each example; a part has 8 bytes of each, and 16 to 26 of each
-// group.
+// the same bits. For each set of groups (of one loss, key and `by`) 24 bytes of each example are kept; a part has 8
+// bytes of each, and 16 to 26 of each group.
 #ifndef WEIR_TRAINER_METRICS_JOB_METRICS_H_
 #define WEIR_TRAINER_METRICS_JOB_METRICS_H_
 
@@ -31,7 +31,12 @@ namespace weir {
 // Settings of the metrics of a job. Immutable; thread-safe.
 class MetricPlan {
  public:
-  // `columns`: of the readers. NotFound: a metric names a loss that the program does not have.
+  // Most values of `by` of a metric without groups, and most memory of its sums.
+  static constexpr size_t kMostSlices = 4096;
+  static constexpr size_t kMostSliceBytes = size_t{256} << 20;
+
+  // `columns`: of the readers. NotFound: a metric names a loss that the program does not have. InvalidArgument: a
+  // metric cannot judge the loss's predictions, or its sums would take too much memory.
   static absl::StatusOr<std::shared_ptr<const MetricPlan>> Create(const v1::JobConfig& job,
                                                                   const v1::ProgramDesc& program,
                                                                   const std::vector<Column>& columns);
@@ -56,6 +61,7 @@ class MetricPlan {
     size_t loss = 0;
     int by = -1;  // index into keys_; -1: one slice
     int most_values = 10;
+    size_t most_slices = 0;                      // of a metric without groups
     std::map<int64_t, std::string> value_names;  // by raw id
     std::set<std::string> always;                // names of slices that have figures however few examples they have
     size_t place = 0;                            // of its groups or slices
@@ -79,9 +85,6 @@ class MetricPlan {
 // Not thread-safe.
 class JobMetrics {
  public:
-  // Most values of `by` of a metric without groups.
-  static constexpr size_t kMostSlices = 4096;
-
   explicit JobMetrics(std::shared_ptr<const MetricPlan> plan);
 
   const MetricPlan& plan() const { return *plan_; }
@@ -93,7 +96,8 @@ class JobMetrics {
   absl::Status Add(int lane, size_t loss, const Tensor& prediction, const Tensor& label);
 
   void Serialize(v1::EvaluationPart* part);
-  // DataLoss: the part is not one of this plan; *this is then unusable.
+  // DataLoss: the part is not one of this plan. InvalidArgument: `by` has too many values over all parts. *this is then
+  // unusable.
   absl::Status Merge(const v1::EvaluationPart& part);
   // Returns the figures in the order of the job.
   std::vector<Figure> Figures();
@@ -108,6 +112,7 @@ class JobMetrics {
   uint64_t KeyAt(int lane, int key, int64_t example) const;
   absl::Status AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
                          const std::vector<float>& labels);
+  absl::Status CheckSlices(const MetricPlan::Metric& metric) const;
   // Sorts the entries of all group sets, unless they are sorted.
   void Sort();
   void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const;

@@ -44,13 +44,19 @@ SliceSums* WithCounts(SliceSums* sums, size_t n) {
 }
 double SumOf(const SliceSums& sums, size_t i) { return i < sums.sums.size() ? sums.sums[i].value() : 0; }
 
+bool HasNan(const Judged& judged) {
+  return std::any_of(judged.row, judged.row + judged.classes, [](float p) { return std::isnan(p); });
+}
 // A prediction of one number is a class of two.
 int64_t ClassOf(const Judged& judged, double threshold) {
   if (judged.classes == 1) return static_cast<double>(judged.row[0]) >= threshold;
   return std::max_element(judged.row, judged.row + judged.classes) - judged.row;
 }
+// -1: the label is no class.
 int64_t LabelClass(const Judged& judged) {
-  return judged.classes == 1 ? IsPositive(judged.label) : static_cast<int64_t>(judged.label);
+  if (judged.classes == 1) return IsPositive(judged.label);
+  return judged.label >= 0 && judged.label < static_cast<float>(judged.classes) ? static_cast<int64_t>(judged.label)
+                                                                                : -1;
 }
 
 MetricRule Accuracy(int k) {
@@ -59,11 +65,13 @@ MetricRule Accuracy(int k) {
               [k](const Judged& judged, SliceSums* sums) {
                 WithCounts(sums, 1);
                 const int64_t label = LabelClass(judged);
+                // What is no number is wrong.
+                if (HasNan(judged)) return;
                 if (judged.classes == 1) {
                   sums->counts[0] += k > 1 || ClassOf(judged, 0.5) == label;
                   return;
                 }
-                if (label < 0 || label >= judged.classes) return;
+                if (label < 0) return;
                 const float own = judged.row[label];
                 int64_t before = 0;
                 for (int64_t c = 0; c < judged.classes; ++c) {
@@ -79,42 +87,46 @@ MetricRule Accuracy(int k) {
 
 // counts: a matrix [classes, classes], by label and predicted class.
 MetricRule ConfusionRule(double threshold) {
-  return {
-      .undefined = "no example has the class, or none is predicted to have it",
-      .one_number = false,
-      .add =
-          [threshold](const Judged& judged, SliceSums* sums) {
-            const int64_t classes = std::max<int64_t>(judged.classes, 2), label = LabelClass(judged);
-            WithCounts(sums, static_cast<size_t>(classes * classes));
-            if (label < 0 || label >= classes) return;
-            ++sums->counts[static_cast<size_t>(label * classes + ClassOf(judged, threshold))];
-          },
-      .figures = [](const SliceSums& sums) -> Parts {
-        const auto classes = static_cast<size_t>(std::llround(std::sqrt(double(sums.counts.size()))));
-        double precision = 0, recall = 0, f1 = 0, judged = 0;
-        for (size_t c = classes == 2 ? 1 : 0; c < classes; ++c) {
-          double of_label = 0, predicted = 0;
-          for (size_t other = 0; other < classes; ++other) {
-            of_label += static_cast<double>(sums.counts[c * classes + other]);
-            predicted += static_cast<double>(sums.counts[other * classes + c]);
-          }
-          if (classes > 2 && of_label == 0) continue;
-          const auto right = static_cast<double>(sums.counts[c * classes + c]);
-          // Of several classes one that is never predicted has precision 0.
-          precision += classes > 2 && predicted == 0 ? 0 : Ratio(right, predicted);
-          recall += Ratio(right, of_label);
-          f1 += Ratio(2 * right, of_label + predicted);
-          ++judged;
-        }
-        Parts parts = {
-            {".precision", Ratio(precision, judged)}, {".recall", Ratio(recall, judged)}, {".f1", Ratio(f1, judged)}};
-        if (classes > 2) return parts;
-        constexpr const char* kCells[] = {".tn", ".fp", ".fn", ".tp"};
-        for (size_t cell = 0; cell < 4; ++cell) {
-          parts.push_back({.suffix = kCells[cell], .value = static_cast<double>(sums.counts[cell]), .is_count = true});
-        }
-        return parts;
-      }};
+  return {.undefined = "no example has the class, or none is predicted to have it",
+          .one_number = false,
+          .add =
+              [threshold](const Judged& judged, SliceSums* sums) {
+                const int64_t classes = std::max<int64_t>(judged.classes, 2), label = LabelClass(judged);
+                WithCounts(sums, static_cast<size_t>(classes * classes));
+                if (label < 0 || HasNan(judged)) return;
+                ++sums->counts[static_cast<size_t>(label * classes + ClassOf(judged, threshold))];
+              },
+          .figures = [](const SliceSums& sums) -> Parts {
+            const auto classes = static_cast<size_t>(std::llround(std::sqrt(double(sums.counts.size()))));
+            double precision = 0, recall = 0, f1 = 0, judged = 0;
+            for (size_t c = classes == 2 ? 1 : 0; c < classes; ++c) {
+              double of_label = 0, predicted = 0;
+              for (size_t other = 0; other < classes; ++other) {
+                of_label += static_cast<double>(sums.counts[c * classes + other]);
+                predicted += static_cast<double>(sums.counts[other * classes + c]);
+              }
+              if (classes > 2 && of_label == 0) continue;
+              const auto right = static_cast<double>(sums.counts[c * classes + c]);
+              // Of several classes one that is never predicted has precision 0.
+              precision += classes > 2 && predicted == 0 ? 0 : Ratio(right, predicted);
+              recall += Ratio(right, of_label);
+              f1 += Ratio(2 * right, of_label + predicted);
+              ++judged;
+            }
+            Parts parts = {{".precision", Ratio(precision, judged)},
+                           {".recall", Ratio(recall, judged)},
+                           {".f1", Ratio(f1, judged)}};
+            if (classes > 2) return parts;
+            constexpr const char* kCells[] = {".tn", ".fp", ".fn", ".tp"};
+            for (size_t cell = 0; cell < 4; ++cell) {
+              const bool mistakes = cell == 1 || cell == 2;
+              parts.push_back({.suffix = kCells[cell],
+                               .value = static_cast<double>(sums.counts[cell]),
+                               .lower_is_better = mistakes,
+                               .is_count = true});
+            }
+            return parts;
+          }};
 }
 
 // sums: predictions, labels, then both for each bucket. counts: examples by bucket.
@@ -152,7 +164,7 @@ MetricRule CalibrationRule(int buckets) {
 double LogLoss(double label, double p) { return -label * std::log(p) - (1 - label) * std::log1p(-p); }
 
 MetricRule NormalizedEntropyRule() {
-  return {.undefined = "all labels are equal",
+  return {.undefined = "all labels are equal, or a prediction is no number",
           .add =
               [](const Judged& judged, SliceSums* sums) {
                 constexpr double kLeast = 1e-7;
@@ -171,7 +183,8 @@ MetricRule NormalizedEntropyRule() {
 }
 
 MetricRule DistanceRule(bool squared) {
-  return {.add =
+  return {.undefined = "a prediction is no number",
+          .add =
               [squared](const Judged& judged, SliceSums* sums) {
                 const double error = static_cast<double>(judged.row[0]) - static_cast<double>(judged.label);
                 WithSums(sums, 1)->sums[0].Add(squared ? error * error : std::fabs(error));
@@ -184,6 +197,12 @@ MetricRule DistanceRule(bool squared) {
 }
 
 }  // namespace
+
+size_t MetricRule::SliceBytes(int64_t classes) const {
+  const auto side = static_cast<size_t>(std::max<int64_t>(classes, 2));
+  const size_t numbers = counts == 0 && sums == 0 ? side * side : counts;
+  return sizeof(SliceSums) + numbers * sizeof(int64_t) + sums * sizeof(DoubleSum);
+}
 
 MetricRule RuleOf(const v1::Metric& metric) {
   switch (metric.kind_case()) {

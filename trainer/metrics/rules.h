@@ -39,6 +39,9 @@ struct MetricRule {
   std::function<std::vector<FigurePart>(const SliceSums&)> figures = nullptr;
   // Sizes of SliceSums' vectors. counts 0: a square of at least 4, of a matrix.
   size_t counts = 0, sums = 0;
+
+  // Returns the bytes of the sums of one slice, for predictions of `classes` numbers.
+  size_t SliceBytes(int64_t classes) const;
 };
 
 // Returns the rule of a metric whose kind is set.

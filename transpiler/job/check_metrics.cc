@@ -18,8 +18,34 @@ namespace {
 constexpr int64_t kMostBuckets = 10'000;
 constexpr int64_t kMostClasses = int64_t{1} << 20;
 constexpr int64_t kMostValues = 4096;
-// Figures of every evaluation, as far as the first loss has them.
-constexpr const char* kBuiltIn[] = {"loss", "auc", "accuracy", "rmse", "mae"};
+// Figures that an evaluation has besides the loss: all of them if it is not known which the first loss brings.
+std::vector<std::string> BuiltInFigures(const v1::JobConfig& job) {
+  const v1::Loss::KindCase kind = job.model().loss_size() > 0 ? job.model().loss(0).kind_case() : v1::Loss::kCustom;
+  switch (kind) {
+    case v1::Loss::kCustom:
+    case v1::Loss::KIND_NOT_SET:
+      return {"loss", "auc", "accuracy", "rmse", "mae"};
+    case v1::Loss::kSquareError:
+    case v1::Loss::kHuberLoss:
+    case v1::Loss::kPoissonLoss:
+    case v1::Loss::kQuantileLoss:
+      return {"loss", "rmse", "mae"};
+    case v1::Loss::kSoftmaxCrossEntropy:
+      return {"loss", "accuracy"};
+    case v1::Loss::kListwiseSoftmax:
+      return {"loss"};
+    case v1::Loss::kSigmoidCrossEntropy:
+    case v1::Loss::kLogLoss:
+    case v1::Loss::kFocalLoss:
+    case v1::Loss::kHingeLoss:
+    case v1::Loss::kBprLoss:
+    case v1::Loss::kPairwiseHingeLoss:
+    case v1::Loss::kSampledSoftmax:
+    case v1::Loss::kInBatchSoftmax:
+      return {"loss", "auc"};
+  }
+  return {"loss"};
+}
 
 std::string AtK(const char* name, int k, int plain) { return k == plain ? name : absl::StrCat(name, "@", k); }
 
@@ -45,26 +71,63 @@ Grouped GroupedOf(const v1::Metric& metric) {
   return {};
 }
 
+// Whether a loss names the variable as its label or sample weight.
+bool IsOfLoss(const std::string& name, const v1::Loss& loss) {
+  const google::protobuf::FieldDescriptor* const kind =
+      loss.GetReflection()->GetOneofFieldDescriptor(loss, v1::Loss::descriptor()->FindOneofByName("kind"));
+  if (kind == nullptr) return false;
+  const google::protobuf::Message& settings = loss.GetReflection()->GetMessage(loss, kind);
+  for (const char* const field : {"label", "sample_weight"}) {
+    const google::protobuf::FieldDescriptor* const found = settings.GetDescriptor()->FindFieldByName(field);
+    if (found != nullptr && settings.GetReflection()->GetString(settings, found) == name) return true;
+  }
+  return false;
+}
+
+// Whether the values of a float variable do not reach a metric as they are in the data.
+bool IsTransformed(const std::string& name, const v1::JobConfig& job) {
+  const v1::DenseTransform& dense = job.data().dense();
+  for (const v1::DenseTransform::Column& column : dense.column()) {
+    if (column.variable() == name) return column.transform() != v1::DenseTransform::NONE;
+  }
+  const auto& except = dense.except();
+  if (dense.transform() == v1::DenseTransform::NONE) return false;
+  if (!except.empty()) return std::find(except.begin(), except.end(), name) == except.end();
+  const auto& losses = job.model().loss();
+  return std::none_of(losses.begin(), losses.end(), [&](const v1::Loss& loss) { return IsOfLoss(name, loss); });
+}
+
 // Checks a variable whose values tell examples apart.
-absl::Status CheckKey(const Setting& at, std::string_view field, const std::string& name, const v1::Data& data,
+absl::Status CheckKey(const Setting& at, std::string_view field, const std::string& name, const v1::JobConfig& job,
                       const std::vector<v1::VarDesc>& schema) {
   std::vector<std::string> known;
   for (const v1::VarDesc& var : schema) {
     if (var.dims(1) != 1) continue;
-    known.push_back(var.name());
+    if (var.kind() == v1::IDS || field == "by") known.push_back(var.name());
     if (var.name() != name) continue;
-    if (var.kind() == v1::IDS && data.ids().min_count() > 1) {
+    if (var.kind() == v1::IDS && job.data().ids().min_count() > 1) {
       return at.Error(field, absl::StrCat("'", name,
                                           "' is ids, of which data.ids.min_count makes one id where they are "
                                           "rare: groups would be mixed. Take min_count out, or use another variable"));
     }
+    if (var.kind() == v1::DENSE && field != "by") {
+      return at.Error(field, absl::StrCat("'", name,
+                                          "' is floats, in which a missing value is 0, and would be a group with the "
+                                          "others: read it as ids"));
+    }
+    if (var.kind() == v1::DENSE && IsTransformed(name, job)) {
+      return at.Error(field, absl::StrCat("'", name,
+                                          "' is transformed by data.dense, and its values would not be those of the "
+                                          "data: name it in data.dense.except, or use another variable"));
+    }
     return absl::OkStatus();
   }
-  return at.Error(field, absl::StrCat("'", name, "' is no variable of the data with one value an example; there are: ",
-                                      absl::StrJoin(known, ", ")));
+  return at.Error(field, absl::StrCat("'", name, "' is no variable of the data with one ",
+                                      field == "by" ? "value" : "id", " an example; ",
+                                      known.empty() ? "there is none" : "there are: " + absl::StrJoin(known, ", ")));
 }
 
-absl::Status CheckKind(const Setting& at, const v1::Metric& metric, const v1::Data& data,
+absl::Status CheckKind(const Setting& at, const v1::Metric& metric, const v1::JobConfig& job,
                        const std::vector<v1::VarDesc>& schema) {
   const Grouped grouped = GroupedOf(metric);
   if (grouped.key != nullptr) {
@@ -73,7 +136,7 @@ absl::Status CheckKind(const Setting& at, const v1::Metric& metric, const v1::Da
       return at.Error(grouped.kind,
                       "needs a key: the variable of the data whose values make the groups, such as a user");
     }
-    RETURN_IF_ERROR(CheckKey(at, field, *grouped.key, data, schema));
+    RETURN_IF_ERROR(CheckKey(at, field, *grouped.key, job, schema));
     return AtLeast(at, absl::StrCat(grouped.kind, ".k"), grouped.k, 0);
   }
   if (metric.has_accuracy()) {
@@ -93,36 +156,62 @@ absl::Status CheckKind(const Setting& at, const v1::Metric& metric, const v1::Da
 absl::Status CheckMetric(const Setting& at, const v1::Metric& metric, const v1::JobConfig& job,
                          const std::vector<v1::VarDesc>& schema) {
   RETURN_IF_ERROR(KindOf(at, "kind").status());
-  RETURN_IF_ERROR(CheckKind(at, metric, job.data(), schema));
+  RETURN_IF_ERROR(CheckKind(at, metric, job, schema));
+  const auto& losses = job.model().loss();
+  const auto named = [&](const v1::Loss& loss) {
+    if (loss.has_name()) return loss.name() == metric.loss();
+    const absl::StatusOr<Kind> kind = KindOf(at.Member(&loss, "model.loss"), "kind");
+    return kind.ok() && kind->key == metric.loss();
+  };
   if (metric.has_loss() && job.has_model()) {
-    const auto& losses = job.model().loss();
-    const auto named = [&](const v1::Loss& loss) {
-      if (loss.has_name()) return loss.name() == metric.loss();
-      const absl::StatusOr<Kind> kind = KindOf(at.Member(&loss, "model.loss"), "kind");
-      return kind.ok() && kind->key == metric.loss();
-    };
     if (std::none_of(losses.begin(), losses.end(), named)) {
       return at.Error("loss", absl::StrCat("'", metric.loss(),
                                            "' is the name of no loss of the model; give the loss a "
                                            "name, or leave this out for the first"));
     }
   }
+  // Figures of the first loss have these names.
+  const std::vector<std::string> built_in = BuiltInFigures(job);
+  const std::string name = NameOf(metric);
+  const bool first = !metric.has_loss() || (!losses.empty() && named(losses[0]));
+  v1::Metric unnamed = metric;
+  unnamed.clear_name();
+  if (std::find(built_in.begin(), built_in.end(), name) != built_in.end() && (!first || NameOf(unnamed) != name)) {
+    return at.Error(metric.has_name() ? "name" : "",
+                    absl::StrCat("would be called ", name,
+                                 ", as a figure that every evaluation has of the first loss; "
+                                 "give it a name of its own"));
+  }
   if (!metric.has_by() && metric.value_size() > 0) return at.Error("value", "names values of `by`, which is not set");
   if (!metric.has_by()) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckKey(at, "by", metric.by(), job.data(), schema));
+  RETURN_IF_ERROR(CheckKey(at, "by", metric.by(), job, schema));
   RETURN_IF_ERROR(AtLeast(at, "most_values", metric.most_values(), 1));
   return AtMost(at, "most_values", metric.most_values(), kMostValues);
 }
 
-// Checks that an evaluation has a figure of this name.
+// Checks that every evaluation has a figure of this name, by which one can be better than another.
 absl::Status CheckFigure(const Setting& at, std::string_view field, const std::string& name, const v1::JobConfig& job) {
-  std::vector<std::string> known(std::begin(kBuiltIn), std::end(kBuiltIn));
-  const std::string plain = name.substr(0, name.find('['));
+  std::vector<std::string> known = BuiltInFigures(job);
   for (const v1::Metric& metric : job.metric()) {
     for (const std::string& part : PartsOf(metric)) {
       const std::string figure = NameOf(metric) + part;
-      if (metric.has_by() ? figure == plain && name != plain : figure == name) return absl::OkStatus();
-      known.push_back(metric.has_by() ? absl::StrCat(figure, "[", metric.by(), "=...]") : figure);
+      if (!metric.has_by()) {
+        if (figure == name && metric.has_calibration() && part.empty()) {
+          return at.Error(field, absl::StrCat("'", name, "' is best at 1, neither high nor low; ", name,
+                                              ".error or normalized_entropy can be compared"));
+        }
+        known.push_back(figure);
+        continue;
+      }
+      for (const std::string& value : metric.value()) {
+        known.push_back(absl::StrCat(figure, "[", metric.by(), "=", FigureValue(value), "]"));
+      }
+      if (name.starts_with(absl::StrCat(figure, "[", metric.by(), "=")) &&
+          std::find(known.begin(), known.end(), name) == known.end()) {
+        return at.Error(field, absl::StrCat("'", name,
+                                            "' is in an evaluation only if many examples have that value; "
+                                            "name the value in metric.value, so that it always is"));
+      }
     }
   }
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
@@ -181,6 +270,14 @@ std::string NameOf(const v1::Metric& metric) {
   return "";
 }
 
+std::string FigureValue(const std::string& value) {
+  std::string name = value;
+  for (char& c : name) {
+    if (static_cast<unsigned char>(c) <= ' ' || c == '[' || c == ']') c = '_';
+  }
+  return name;
+}
+
 absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema) {
   const v1::JobConfig& config = job.config;
   std::set<std::string> names;
@@ -192,10 +289,11 @@ absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema
     }
     RETURN_IF_ERROR(CheckMetric(at, metric, config, schema));
     if (metric.has_name()) RETURN_IF_ERROR(CheckName(at, "name", metric.name()));
-    const std::string unique = absl::StrCat(NameOf(metric), metric.has_by() ? absl::StrCat("[", metric.by()) : "");
-    if (!names.insert(unique).second) {
+    for (const std::string& part : PartsOf(metric)) {
+      const std::string figure = NameOf(metric) + part;
+      if (names.insert(metric.has_by() ? absl::StrCat(figure, "[", metric.by()) : figure).second) continue;
       return at.Error(metric.has_name() ? "name" : "",
-                      absl::StrCat("is the second metric named ", NameOf(metric), "; give it a name of its own"));
+                      absl::StrCat("is the second metric with a figure named ", figure, "; give it a name of its own"));
     }
   }
   const v1::CheckpointConfig& checkpoint = config.checkpoint();

@@ -15,6 +15,10 @@ namespace weir {
 // Returns the name of a metric: its own, or made of its kind ("ndcg@10").
 std::string NameOf(const v1::Metric& metric);
 
+// Returns a value of Metric.by as it stands in the name of a figure, "auc[city=New_York]": a blank or a bracket would
+// end the name in a line of figures.
+std::string FigureValue(const std::string& value);
+
 // Checks metric, train.early_stop and checkpoint.best_by. `schema`: variables of the data.
 absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema);
 

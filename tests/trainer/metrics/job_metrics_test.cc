@@ -310,9 +310,34 @@ TEST(JobMetricsTest, WithoutAFigureItIsNotANumberAndSaysWhy) {
   EXPECT_TRUE(std::isnan(figures[0].value));
   EXPECT_EQ(figures[0].undefined, "no group has both classes");
   EXPECT_TRUE(std::isnan(figures[1].value));
-  EXPECT_EQ(figures[1].undefined, "all labels are equal");
+  EXPECT_EQ(figures[1].undefined, "all labels are equal, or a prediction is no number");
   JobMetrics none(PlanOf(kAll));
   EXPECT_EQ(none.Figures().size(), 0u) << "without examples there is nothing to say";
+}
+
+TEST(JobMetricsTest, PredictionsThatAreNoNumbersAreNeverRight) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::string all =
+      "metric { accuracy {} } metric { accuracy { k: 2 } } metric { confusion {} } metric { rmse {} } metric { mae {} "
+      "} "
+      "metric { normalized_entropy {} } metric { calibration {} } metric { auc {} }";
+  std::map<std::string, double> figures =
+      FiguresOf(all, {{.label = 0, .prediction = {kNan}}, {.label = 1, .prediction = {kNan}}});
+  EXPECT_EQ(figures["accuracy"], 0);
+  EXPECT_EQ(figures["accuracy@2"], 0);
+  EXPECT_EQ(figures["confusion.tn"] + figures["confusion.fp"] + figures["confusion.fn"] + figures["confusion.tp"], 0);
+  for (const char* const undefined : {"rmse", "mae", "normalized_entropy", "calibration", "calibration.error"}) {
+    EXPECT_TRUE(std::isnan(figures[undefined])) << undefined;
+  }
+  EXPECT_EQ(figures["auc"], 0.5) << "none is before another";
+
+  figures = FiguresOf("metric { accuracy {} } metric { accuracy { k: 2 } } metric { confusion {} }",
+                      {{.label = 1, .prediction = {0, kNan, 0}},
+                       {.label = 1, .prediction = {kNan, 0.5f, 0}},
+                       {.label = 1, .prediction = {.25f, .5f, .25f}}});
+  EXPECT_DOUBLE_EQ(figures["accuracy"], 1.0 / 3);
+  EXPECT_DOUBLE_EQ(figures["accuracy@2"], 1.0 / 3);
+  EXPECT_EQ(figures["confusion.recall"], 1);
 }
 
 TEST(JobMetricsTest, ExamplesWithoutAKeyAndTooManySlicesAreErrors) {
@@ -325,16 +350,61 @@ TEST(JobMetricsTest, ExamplesWithoutAKeyAndTooManySlicesAreErrors) {
   EXPECT_THAT(std::string(groups.TakeKeys({batch}).message()), HasSubstr("an example has 2 ids of 'user'"));
 
   JobMetrics slices(PlanOf("metric { rmse {} by: \"user\" }"));
-  std::vector<Example> examples(JobMetrics::kMostSlices + 1);
+  std::vector<Example> examples(MetricPlan::kMostSlices + 1);
   for (size_t i = 0; i < examples.size(); ++i) {
     examples[i].user = static_cast<int64_t>(i);
     examples[i].prediction = {0.5f};
   }
   EXPECT_THAT(std::string(Add(&slices, examples).message()),
               HasSubstr("metric rmse: 'user' has more than 4096 values"));
+  // Also if each trainer has fewer.
+  const auto plan = PlanOf("metric { rmse {} by: \"user\" }");
+  JobMetrics whole(plan);
+  for (const size_t begin : {size_t{0}, size_t{2000}}) {
+    JobMetrics half(plan);
+    ASSERT_EQ(Add(&half, {examples.begin() + static_cast<int64_t>(begin),
+                          examples.end() - 2000 + static_cast<int64_t>(begin)}),
+              absl::OkStatus());
+    v1::EvaluationPart part;
+    half.Serialize(&part);
+    const absl::Status merged = whole.Merge(part);
+    if (begin == 0) {
+      EXPECT_EQ(merged, absl::OkStatus());
+    } else {
+      EXPECT_THAT(std::string(merged.message()), HasSubstr("metric rmse: 'user' has more than 4096 values"));
+    }
+  }
   JobMetrics one_number(PlanOf("metric { auc {} }"));
   EXPECT_THAT(std::string(Add(&one_number, {{.prediction = {.5f, .5f}}}).message()),
               HasSubstr("metric auc needs a prediction of one number, not [1, 2]"));
+}
+
+// A program with one loss whose prediction has `classes` numbers.
+absl::Status CreatedFor(const std::string& metrics, int64_t classes, v1::LossDesc::Kind kind) {
+  v1::JobConfig job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(metrics, &job)) << metrics;
+  v1::ProgramDesc program;
+  v1::LossDesc* const loss = program.add_losses();
+  loss->set_name("ctr");
+  loss->set_var("loss");
+  loss->set_prediction("p");
+  loss->set_kind(kind);
+  v1::VarDesc* const prediction = program.add_blocks()->add_vars();
+  prediction->set_name("p");
+  prediction->add_dims(-1);
+  prediction->add_dims(classes);
+  return MetricPlan::Create(job, program, Columns()).status();
+}
+
+TEST(JobMetricsTest, WhatCannotJudgeALossIsRefusedBeforeTraining) {
+  const auto classes = v1::LossDesc::MULTI_CLASS;
+  EXPECT_EQ(CreatedFor("metric { confusion {} }", 1000, classes), absl::OkStatus());
+  EXPECT_EQ(std::string(CreatedFor("metric { confusion {} }", 50000, classes).message()),
+            "metric[0]: confusion of 50000 classes would take 19073 MiB; at most 256 are possible");
+  EXPECT_EQ(std::string(CreatedFor("metric { accuracy {} } metric { auc {} }", 10, classes).message()),
+            "metric[1]: auc judges a prediction of one number; that of ctr has 10");
+  EXPECT_EQ(std::string(CreatedFor("metric { normalized_entropy {} }", 1, v1::LossDesc::REGRESSION).message()),
+            "metric[0]: normalized_entropy judges probabilities of two classes; ctr does not predict them");
 }
 
 TEST(JobMetricsTest, DamagedPartsAreDataLoss) {
@@ -348,6 +418,15 @@ TEST(JobMetricsTest, DamagedPartsAreDataLoss) {
     return !JobMetrics(PlanOf(kAll)).Merge(part).ok();
   };
   EXPECT_FALSE(refused([](v1::EvaluationPart*) {}));
+  const auto slice_with_counts = [](v1::EvaluationPart* part) {
+    for (v1::EvaluationPart::Slices& slices : *part->mutable_slices()) {
+      if (slices.slice(0).counts_size() > 0) return slices.mutable_slice(0);
+    }
+    return static_cast<v1::EvaluationPart::Slice*>(nullptr);
+  };
+  EXPECT_TRUE(refused([&](v1::EvaluationPart* part) { slice_with_counts(part)->set_counts(0, -1); }));
+  EXPECT_TRUE(refused([&](v1::EvaluationPart* part) { slice_with_counts(part)->set_counts(0, int64_t{1} << 62); }));
+  EXPECT_TRUE(refused([&](v1::EvaluationPart* part) { slice_with_counts(part)->set_examples(int64_t{1} << 62); }));
   EXPECT_TRUE(refused([](v1::EvaluationPart* part) { part->clear_groups(); }));
   EXPECT_TRUE(refused([](v1::EvaluationPart* part) { part->mutable_groups(0)->add_key(1); }));
   EXPECT_TRUE(refused([](v1::EvaluationPart* part) { part->mutable_groups(0)->add_score(1); }));

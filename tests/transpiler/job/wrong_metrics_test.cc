@@ -36,13 +36,15 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:22:10: metric[0].gauc needs a key: the variable of the data whose values make the groups, "
               "such as a user"},
         Wrong{"KeyIsNoVariable", "metric { ndcg { key: \"user\" } }",
-              "job.textproto:22:17: metric[0].ndcg.key 'user' is no variable of the data with one value an example; "
-              "there are: label"},
+              "job.textproto:22:17: metric[0].ndcg.key 'user' is no variable of the data with one id an example; "
+              "there is none"},
         Wrong{"KeyHasManyValues", "metric { mrr { key: \"cat\" } }",
-              "job.textproto:22:16: metric[0].mrr.key 'cat' is no variable of the data with one value an example; "
-              "there are: label"},
-        Wrong{"KIsNegative", "metric { recall { key: \"label\" k: -1 } }",
-              "job.textproto:22:32: metric[0].recall.k must be at least 0, got -1"},
+              "job.textproto:22:16: metric[0].mrr.key 'cat' is no variable of the data with one id an example; "
+              "there is none"},
+        Wrong{
+            "KeyIsFloats", "metric { gauc { key: \"label\" } }",
+            "job.textproto:22:17: metric[0].gauc.key 'label' is floats, in which a missing value is 0, and would be a "
+            "group with the others: read it as ids"},
         Wrong{"AccuracyOfNone", "metric { accuracy { k: 0 } }",
               "job.textproto:22:21: metric[0].accuracy.k must be at least 1, got 0"},
         Wrong{"NoBuckets", "metric { calibration { buckets: 0 } }",
@@ -55,13 +57,39 @@ INSTANTIATE_TEST_SUITE_P(
               "are: label"},
         Wrong{"ValuesWithoutBy", "metric { auc {} value: \"DE\" }",
               "job.textproto:22:17: metric[0].value names values of `by`, which is not set"},
-        Wrong{"SameName", "metric { auc {} }\nmetric { rmse {} name: \"auc\" }",
-              "job.textproto:23:18: metric[1].name is the second metric named auc; give it a name of its own"},
+        Wrong{
+            "SameName", "metric { rmse {} }\nmetric { mae {} name: \"rmse\" }",
+            "job.textproto:23:17: metric[1].name is the second metric with a figure named rmse; give it a name of its "
+            "own"},
+        Wrong{
+            "NameOfAFigureOfAnother", "metric { calibration {} }\nmetric { rmse {} name: \"calibration.error\" }",
+            "job.textproto:23:18: metric[1].name is the second metric with a figure named calibration.error; give it a "
+            "name of its own"},
+        Wrong{"NameOfTheLoss", "metric { auc {} name: \"loss\" }",
+              "job.textproto:22:17: metric[0].name would be called loss, as a figure that every evaluation has of the "
+              "first loss; give it a name of its own"},
+        Wrong{"NameOfAnotherKind", "metric { rmse {} name: \"auc\" }",
+              "job.textproto:22:18: metric[0].name would be called auc, as a figure that every evaluation has of the "
+              "first loss; give it a name of its own"},
+        Wrong{"BestByCalibration",
+              "checkpoint { dir: \"c\" keep_best: 1 best_by: \"calibration\" }\nmetric { calibration {} }",
+              "job.textproto:22:36: checkpoint.best_by 'calibration' is best at 1, neither high nor low; "
+              "calibration.error or normalized_entropy can be compared"},
+        Wrong{"BestByAValueThatMayBeLeftOut",
+              "checkpoint { dir: \"c\" keep_best: 1 best_by: \"auc[label=1]\" }\nmetric { auc {} by: \"label\" }",
+              "job.textproto:22:36: checkpoint.best_by 'auc[label=1]' is in an evaluation only if many examples have "
+              "that value; name the value in metric.value, so that it always is"},
+        Wrong{
+            "BestByAnotherVariable",
+            "checkpoint { dir: \"c\" keep_best: 1 best_by: \"auc[lable=1]\" }\n"
+            "metric { auc {} by: \"label\" value: \"1\" }",
+            "job.textproto:22:36: checkpoint.best_by 'auc[lable=1]' is no figure of the evaluations; there are: loss, "
+            "auc, auc[label=1]. Add a metric to the job"},
         Wrong{"BestByIsNoFigure",
               "checkpoint { dir: \"c\" keep_best: 1 best_by: \"ndcg@5\" }\n"
               "metric { auc {} by: \"label\" }",
-              "job.textproto:22:36: checkpoint.best_by 'ndcg@5' is no figure of the evaluations; there are: loss, auc, "
-              "accuracy, rmse, mae, auc[label=...]. Add a metric to the job"},
+              "job.textproto:22:36: checkpoint.best_by 'ndcg@5' is no figure of the evaluations; there are: loss, "
+              "auc. Add a metric to the job"},
         Wrong{"BestOfNone", "checkpoint { dir: \"c\" best_by: \"auc\" }",
               "job.textproto:22:23: checkpoint.best_by ranks checkpoints for keep_best, which is 0"},
         Wrong{"EarlyStopWithoutEvaluations", "train { early_stop {} }",
@@ -72,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:22:42: train.early_stop.min_delta must be a number, at least 0, got -1"},
         Wrong{"EarlyStopFigure", "train { eval_every_steps: 5 early_stop { metric: \"gauc\" } }",
               "job.textproto:22:42: train.early_stop.metric 'gauc' is no figure of the evaluations; there are: loss, "
-              "auc, accuracy, rmse, mae. Add a metric to the job"}),
+              "auc. Add a metric to the job"}),
     [](const ::testing::TestParamInfo<Wrong>& info) { return std::string(info.param.name); });
 
 TEST(MetricTest, NeedsDataToEvaluate) {
@@ -91,6 +119,14 @@ TEST(MetricTest, IsRefusedWhereRareKeysAreMixed) {
           ParseJob(absl::StrCat(text, "metric { gauc { key: \"user\" } }"), "job.textproto", {}).status().message()),
       "job.textproto:23:17: metric[0].gauc.key 'user' is ids, of which data.ids.min_count makes one id where they "
       "are rare: groups would be mixed. Take min_count out, or use another variable");
+}
+
+TEST(MetricTest, NeedsARankOfZeroOrMore) {
+  const std::string text = Replaced(Replaced(kDeepFm, "train { files: \"train.tsv\" }", kEval), "criteo {",
+                                    "derived { name: \"user\" hash { of: \"C1\" } } criteo {");
+  const std::string recall = absl::StrCat(text, "metric { recall { key: \"user\" k: -1 } }");
+  EXPECT_EQ(std::string(ParseJob(recall, "job.textproto", {}).status().message()),
+            "job.textproto:22:31: metric[0].recall.k must be at least 0, got -1");
 }
 
 }  // namespace
