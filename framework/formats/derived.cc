@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/civil_time.h"
 #include "absl/types/span.h"
+#include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/example_input.h"
@@ -43,6 +45,7 @@ class SlotView {
     }
   }
 
+  uint64_t draw() const { return example_.draw; }
   float Float(size_t position) const { return example_.floats[position]; }
   size_t count(size_t slot) const { return example_.counts[slot]; }
   // Valid until the next Append.
@@ -312,6 +315,77 @@ absl::StatusOr<RulePtr> MakeTime(const std::vector<Column>& columns, const v1::D
   return std::make_unique<TimeRule>(derived.name(), input.place, time);
 }
 
+class NegativesRule : public Rule {
+ public:
+  NegativesRule(std::string name, size_t of, const v1::Derived::Negatives& negatives)
+      : name_(std::move(name)),
+        of_(of),
+        count_(static_cast<size_t>(negatives.count())),
+        first_(negatives.uniform().first()),
+        items_(static_cast<uint64_t>(negatives.uniform().items())),
+        key_(StableHash(name_)) {}
+  absl::Status Add(size_t slot, SlotView* view) const override {
+    // An example that has nearly all ids would draw for ever.
+    constexpr uint64_t kMostDraws = 1000;
+    int64_t* const out = view->Append(slot, count_);
+    const int64_t* const own = view->ids(of_);
+    const int64_t* const own_end = own + view->count(of_);
+    uint64_t draws = 0;
+    for (size_t i = 0; i < count_; ++i) {
+      do {
+        if (draws == kMostDraws * (i + 1)) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              "'", name_, "': ", own_end - own, " ids of the example leave too few of ", items_, " to draw from"));
+        }
+        const PhiloxBlock random = Philox(key_ ^ view->draw(), draws++, 0);
+        const uint64_t bits = static_cast<uint64_t>(random.v[1]) << 32 | random.v[0];
+        out[i] = static_cast<int64_t>(static_cast<uint64_t>(first_) + Below(bits, items_));
+      } while (std::find(own, own_end, out[i]) != own_end);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Returns the number in [0, n) that a uniform number of 64 bits stands for.
+  static uint64_t Below(uint64_t bits, uint64_t n) {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<uint64_t>(static_cast<Wide>(bits) * n >> 64);
+  }
+
+  const std::string name_;
+  const size_t of_;
+  const size_t count_;
+  const int64_t first_;
+  const uint64_t items_;
+  const uint64_t key_;
+};
+
+absl::StatusOr<RulePtr> MakeNegatives(const std::vector<Column>& columns, const v1::Derived& derived,
+                                      const std::string& path, const SettingErrors& errors) {
+  const v1::Derived::Negatives& negatives = derived.negatives();
+  if (negatives.count() < 1 || negatives.count() > Example::kMaxSlotIds) {
+    return errors.Error(path + ".count",
+                        absl::StrCat("must be from 1 to ", Example::kMaxSlotIds, ", got ", negatives.count()));
+  }
+  if (!negatives.has_uniform()) return errors.Error(path, "needs uniform: the ids to draw from");
+  const v1::Derived::Negatives::Range& range = negatives.uniform();
+  if (range.items() < 2) {
+    return errors.Error(path + ".uniform.items",
+                        absl::StrCat("must be at least 2, one to be chosen and one to be none; got ", range.items()));
+  }
+  if (range.first() > std::numeric_limits<int64_t>::max() - range.items()) {
+    return errors.Error(path + ".uniform.items", "goes beyond the largest id");
+  }
+  ASSIGN_OR_RETURN(const ExampleInput input,
+                   FindIds(columns, negatives.of(), path + ".of", "read the column as ids", errors));
+  if (input.id_kind == IdKind::kText) {
+    return errors.Error(path + ".of", absl::StrCat("'", input.name,
+                                                   "' is texts, whose ids are no range of numbers: read "
+                                                   "the column as ids"));
+  }
+  return std::make_unique<NegativesRule>(derived.name(), input.place, negatives);
+}
+
 absl::StatusOr<RulePtr> MakeRule(const std::vector<Column>& columns, const v1::Derived& derived,
                                  const std::string& path, const SettingErrors& errors) {
   switch (derived.kind_case()) {
@@ -323,10 +397,25 @@ absl::StatusOr<RulePtr> MakeRule(const std::vector<Column>& columns, const v1::D
       return MakeBucketize(columns, derived, path + ".bucketize", errors);
     case v1::Derived::kTime:
       return MakeTime(columns, derived, path + ".time", errors);
+    case v1::Derived::kNegatives:
+      return MakeNegatives(columns, derived, path + ".negatives", errors);
     case v1::Derived::KIND_NOT_SET:
       break;
   }
-  return errors.Error(path, "needs one of cross, hash, bucketize, time");
+  return errors.Error(path, "needs one of cross, hash, bucketize, time, negatives");
+}
+
+// Gives a column the ids of an input that FindInput has found.
+void ShareIds(const std::vector<Column>& columns, const std::string& input, Column* shared) {
+  for (const Column& column : columns) {
+    if (column.kind != v1::IDS) continue;
+    for (size_t slot = 0; slot < column.slot_names.size(); ++slot) {
+      if ((column.width == 1 ? column.name : column.slot_names[slot]) != input) continue;
+      shared->ids_of = column.ids_of.empty() ? column.name : column.ids_of;
+      shared->slot_names = {column.slot_names[slot]};
+      if (!column.id_kinds.empty()) shared->id_kinds = {column.id_kinds[slot]};
+    }
+  }
 }
 
 // The rules of a job, in order. Immutable.
@@ -394,8 +483,9 @@ absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> r
     }
     ASSIGN_OR_RETURN(RulePtr rule, MakeRule(columns, derived[i], path, errors));
     rules->all.push_back(std::move(rule));
-    columns.push_back(
-        {.name = name, .kind = v1::IDS, .width = 1, .slot_names = {name}, .id_kinds = {IdKind::kInteger}});
+    Column column{.name = name, .kind = v1::IDS, .width = 1, .slot_names = {name}, .id_kinds = {IdKind::kInteger}};
+    if (derived[i].has_negatives()) ShareIds(columns, derived[i].negatives().of(), &column);
+    columns.push_back(std::move(column));
   }
   return std::make_unique<DerivedParser>(std::move(columns), std::move(reader), std::move(rules));
 }

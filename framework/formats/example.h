@@ -30,6 +30,8 @@ struct Column {
   std::vector<std::string> slot_names = {};
   // IDS: empty, or of each slot.
   std::vector<IdKind> id_kinds = {};
+  // IDS: the variable whose ids these are, with its slots in slot_names; empty: ids of its own.
+  std::string ids_of = {};
   // Whatever the ids are, the variable is the same.
   bool operator==(const Column& other) const {
     return name == other.name && kind == other.kind && width == other.width && slot_names == other.slot_names;
@@ -51,6 +53,10 @@ struct Example {
   std::vector<int64_t> scratch_ids = {};
   std::vector<float> scratch_weights = {};
   std::vector<uint32_t> scratch_slots = {};
+
+  // A function of the seed, the epoch and the example's position, for what is drawn at random. Set by the caller of a
+  // parser.
+  uint64_t draw = 0;
 
   // What a parser expects of the next line after this one. It must be right with any content.
   std::vector<int32_t> hints = {};

@@ -202,6 +202,27 @@ TEST_F(EarlyStopRunTest, AnEvaluationThatAnInterruptionPreventedIsMadeAfterTheRe
   EXPECT_EQ(judged->early_stop().evaluations(), 2);
 }
 
+TEST_F(EarlyStopRunTest, AnEvaluationMadeAfterTheResumeIsWrittenToTheCheckpointOfItsStep) {
+  const std::vector<std::string> settings = {CheckpointIn("late"), "checkpoint.every_steps=10",
+                                             "checkpoint.keep_last=100"};
+  const InProcessResult whole = Run(OverFit({.overrides = settings}));
+  const std::string path = Path("late") + "/" + StepDirectoryName(whole.summary.steps);
+  absl::StatusOr<v1::CheckpointManifest> newest = ReadManifest(path);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  const double loss = newest->eval_loss();
+  newest->mutable_early_stop()->set_step(whole.summary.steps - 10);
+  newest->clear_eval_loss();
+  ASSERT_TRUE(ReplaceManifest(path, *newest).ok());
+  // More patience, so that training goes on and later checkpoints are written.
+  std::vector<std::string> patient = settings;
+  patient.push_back("train.early_stop.patience=6");
+  const InProcessResult resumed = Run(OverFit({.overrides = patient, .trainers = 2, .resume = true}));
+  EXPECT_GT(resumed.summary.steps, whole.summary.steps);
+  newest = ReadManifest(path);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->eval_loss(), loss);
+}
+
 TEST_F(EarlyStopRunTest, TheBestCheckpointIsKeptByTheFigureOfTheJob) {
   const InProcessResult result =
       Run(OverFit({.overrides = {CheckpointIn("best"), "checkpoint.every_steps=10", "checkpoint.keep_last=1",

@@ -85,5 +85,65 @@ TEST_F(RankingLossesTest, TheSameBitsOnEveryClusterAndAfterAResume) {
   EXPECT_EQ(EvalLines(resumed), EvalLines(one));
 }
 
+// Matrix factorisation with a weight of each item, and drawn negatives.
+constexpr char kDrawnJob[] = R"(
+name: "drawn"
+data {
+  train { files: "train.txt" }
+  eval { files: "eval.txt" }
+  multi_slot {
+    slot { name: "label" type: FLOAT }
+    slot { name: "x" type: FLOAT dim: 4 }
+    slot { name: "a" }
+    slot { name: "b" }
+  }
+  derived { name: "none" negatives { of: "b" count: 4 uniform { first: 100 items: 50 } } }
+  batch_size: 64
+}
+model {
+  layer { name: "query" embedding { ids: "a" table: "query_vectors" pooling: SUM } }
+  layer { name: "item" embedding { ids: "b" table: "item_vectors" pooling: SUM } }
+  layer { name: "others" embedding { ids: "none" table: "item_vectors" sequence: 4 } }
+  layer { name: "liked" embedding { ids: "b" table: "item_weights" pooling: SUM } }
+  layer { name: "other_liked" embedding { ids: "none" table: "item_weights" sequence: 4 } }
+  layer { name: "other_weights" reshape { input: "other_liked" dims: 4 } }
+  layer { name: "product" dot { x: "query" y: "item" } }
+  layer { name: "products" dot { x: "query" y: "others" } }
+  layer { name: "score" add { input: "product" input: "liked" } }
+  layer { name: "other_scores" add { input: "products" input: "other_weights" } }
+  loss { sampled_softmax { positive: "score" negative: "other_scores" label: "label" } }
+}
+table { name: "query_vectors" width: 2 is_sparse: true is_distributed: true }
+table { name: "item_vectors" width: 2 is_sparse: true is_distributed: true }
+table { name: "item_weights" width: 1 is_sparse: true is_distributed: true }
+optimizer { adam { learning_rate: 0.02 } }
+train { epochs: 6 seed: 3 lanes: 4 digest_every_steps: 10 }
+)";
+
+TEST_F(RankingLossesTest, NegativesAreDrawnAlikeOnEveryCluster) {
+  const InProcessResult one = Run({.job_text = kDrawnJob, .overrides = {CheckpointIn("drawn")}});
+  ASSERT_GT(one.digests.size(), 5u);
+  // The labels say which items are liked, and drawn ones are liked as often as all.
+  EXPECT_GT(one.summary.eval->auc, 0.6);
+  const auto same = [&](const char* name, InProcessRun other) {
+    other.job_text = kDrawnJob;
+    const InProcessResult result = Run(std::move(other));
+    EXPECT_EQ(result.digests, one.digests) << name;
+    EXPECT_EQ(EvalLines(result), EvalLines(one)) << name;
+  };
+  same("cluster", {.servers = 2, .trainers = 3});
+  same("threads", {.overrides = {"data.shuffle=ALL"}, .threads = 3});
+  same("collective", {.overrides = {"distribute.mode=COLLECTIVE"}, .servers = 0, .trainers = 2, .threads = 2});
+  // In the fourth epoch: its draws are those of a run that was not interrupted.
+  Run({.job_text = kDrawnJob, .overrides = {CheckpointIn("drawn_resumed"), "train.max_steps=110"}});
+  const InProcessResult resumed =
+      Run({.job_text = kDrawnJob, .overrides = {CheckpointIn("drawn_resumed")}, .trainers = 2, .resume = true});
+  EXPECT_EQ(EvalLines(resumed), EvalLines(one));
+  EXPECT_EQ(resumed.digests.back(), one.digests.back());
+  // Another seed draws otherwise.
+  const InProcessResult other = Run({.job_text = kDrawnJob, .overrides = {"train.seed=4"}});
+  EXPECT_NE(other.digests, one.digests);
+}
+
 }  // namespace
 }  // namespace weir

@@ -1,13 +1,17 @@
-// Any bytes as what trainers tell each other: data statistics (also a file of checkpoints), metrics, scores, and the
-// sums behind norms. The first byte says which, and of statistics whether they end with a right checksum.
+// Any bytes as what trainers tell each other: data statistics (also a file of checkpoints), metrics, evaluations,
+// scores, and the sums behind norms. The first byte says which, and of statistics whether they end with a right
+// checksum.
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "framework/base/exact_sum.h"
 #include "framework/base/stable_hash.h"
+#include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
 #include "trainer/data/statistics.h"
 #include "trainer/metrics.h"
+#include "trainer/metrics/job_metrics.h"
 #include "trainer/scores.h"
 
 namespace weir {
@@ -49,6 +53,32 @@ void ReadMetrics(v1::LossDesc::Kind kind, const std::string& first, const std::s
   if (again.MergeSerialized(metrics.Serialize()).ok() && again.Serialize() != metrics.Serialize()) std::abort();
 }
 
+void MergeEvaluations(const std::string& first, const std::string& second) {
+  static const auto* const plan = [] {
+    v1::JobConfig job;
+    if (!google::protobuf::TextFormat::ParseFromString(
+            "metric { gauc { key: 'a' } } metric { auc {} by: 'a' } metric { confusion {} by: 'a' } metric { "
+            "calibration { "
+            "buckets: 2 } } metric { rmse {} } metric { ndcg { key: 'a' gain: EXPONENTIAL } }",
+            &job)) {
+      std::abort();
+    }
+    v1::ProgramDesc program;
+    program.add_losses()->set_var("loss");
+    return new std::shared_ptr<const MetricPlan>(
+        MetricPlan::Create(job, program, {{.name = "label"}, {.name = "a", .kind = v1::IDS, .slot_names = {"a"}}})
+            .value());
+  }();
+  JobMetrics metrics(*plan);
+  for (const std::string* const bytes : {&first, &second}) {
+    v1::EvaluationPart part;
+    if (!part.ParseFromString(*bytes) || !metrics.Merge(part).ok()) return;
+  }
+  for (const Figure& figure : metrics.Figures()) (void)FigureText(figure);
+  v1::EvaluationPart merged;
+  metrics.Serialize(&merged);
+}
+
 void ReadScores(const std::string& first, const std::string& second) {
   Scores scores;
   (void)scores.Append(first);
@@ -75,7 +105,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
   FuzzInput input(data, size);
   const uint8_t which = input.Byte();
-  if (which % 8 == 0) {
+  if (which >= 128) {
+    const std::string first = input.Piece();
+    MergeEvaluations(first, input.Rest());
+  } else if (which % 8 == 0) {
     ReadStatistics(input.Rest());
   } else if (which % 8 == 1) {
     ReadStatistics(WithChecksum(input.Rest()));

@@ -32,6 +32,14 @@ constexpr char kFormats[][400] = {
     "lib_svm { fields: true slot { name: 'a' field: 1 } slot { name: 'x' type: FLOAT field: 0 last: 3 } slot { name: "
     "'b' "
     "field: 2 first: 10 } }",
+    "slot_sign { slot { name: 'label' type: FLOAT } slot { name: 'x' type: FLOAT dim: 2 } slot { name: '6' } slot { "
+    "name: "
+    "'a:b' } leading: 'label' }",
+    "csv { header: false column { name: 'label' } column { name: 'a' type: ID list: '|' } column { name: 'b' type: "
+    "TEXT } } "
+    "derived { name: 'c' cross { of: 'a' of: 'b' buckets: 9 } } derived { name: 'd' bucketize { of: 'label' "
+    "boundaries: 0 } "
+    "}",
 };
 constexpr size_t kFormatCount = std::size(kFormats);
 

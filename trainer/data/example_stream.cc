@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/data/example_file.h"
@@ -70,12 +71,13 @@ void ExampleStream::Prepare(const LineParser& parser, Example* example) {
   example->counts.resize(static_cast<size_t>(parser.slots()));
 }
 
-void ExampleStream::Rewind() {
+void ExampleStream::Rewind(int64_t epoch) {
   CHECK(status_.ok()) << status_;
   source_ = nullptr;
   segment_ = 0;
   dealt_records_ = 0;
   ++round_;
+  epoch_ = epoch;
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(const DataFile& file) const {
@@ -213,6 +215,8 @@ bool ExampleStream::LabelsAreGood(std::string_view record) const {
 
 bool ExampleStream::Take(std::string_view line, Example* example) {
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
+  example->draw = MixId(MixId(MixId(options_.seed) ^ static_cast<uint64_t>(epoch_)) ^
+                        (static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset)));
   absl::Status parsed =
       line.empty() && file.lines() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
   if (parsed.ok() && options_.where != nullptr && !options_.where->Keeps(*example)) return false;

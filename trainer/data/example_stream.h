@@ -33,6 +33,8 @@ class ExampleStream {
     const LineParser* parser = nullptr;
     int stream = 0;
     int streams = 1;
+    // Of what is drawn at random (Example.draw).
+    uint64_t seed = 0;
     v1::Data::BadLine bad_line = v1::Data::ERROR;
     // Leaves examples out. Borrowed; may be null.
     const RowFilter* where = nullptr;
@@ -68,8 +70,8 @@ class ExampleStream {
   // `scratch` must be prepared.
   bool Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position);
   const absl::Status& status() const { return status_; }
-  // Starts again from the beginning. Not after an error.
-  void Rewind();
+  // Starts again from the beginning, as an epoch from 0 on. Not after an error.
+  void Rewind(int64_t epoch = 0);
 
  private:
   bool NextLine(std::string_view* line);
@@ -97,6 +99,7 @@ class ExampleStream {
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
   int64_t round_ = 0;          // number of rewinds
+  int64_t epoch_ = 0;
   int64_t lines_ = 0;
   InputPosition position_;
   absl::Status status_;

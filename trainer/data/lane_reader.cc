@@ -115,6 +115,7 @@ class Lane {
                       .parser = shared->parser.get(),
                       .stream = stream,
                       .streams = spec.streams(),
+                      .seed = spec.seed,
                       .bad_line = spec.config.bad_line(),
                       .where = shared->where.empty() ? nullptr : &shared->where,
                       .required = {},

@@ -102,7 +102,7 @@ void ShuffledStream::StartEpoch(int64_t epoch) {
   CHECK(status().ok() && epoch_examples_ >= 0 && epoch > epoch_);
   buffer_.clear();
   has_waiting_ = false;
-  stream_.Rewind();
+  stream_.Rewind(epoch);
   epoch_ = epoch;
   draws_ = 0;
   read_ = 0;

@@ -44,6 +44,7 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
                           .parser = &pass.parser,
                           .stream = stream,
                           .streams = pass.spec.streams(),
+                          .seed = pass.spec.seed,
                           .bad_line = pass.spec.config.bad_line(),
                           .where = &pass.where,
                           .required = pass.features.required(),
@@ -72,6 +73,10 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
     if (!counting) continue;
     size_t id = 0;
     for (size_t slot = 0; slot < example.counts.size(); ++slot) {
+      if (pass.features.slots()[slot].drawn) {
+        id += example.counts[slot];
+        continue;
+      }
       for (uint16_t i = 0; i < example.counts[slot]; ++i, ++id) {
         ++counts[static_cast<uint64_t>(SaltId(pass.features.slots()[slot].salt, example.ids[id]))];
       }

@@ -358,6 +358,22 @@ TEST(DirectoryTest, AfterAPublicationNothingHasAHigherNumber) {
   EXPECT_FALSE(std::filesystem::exists(dir + "/earlier-2"));
 }
 
+TEST(DirectoryTest, RanksByAnotherFigureThanTheNewestOnesDoNotCount) {
+  const std::string dir = FreshDir("prune_ranked");
+  const std::pair<double, const char*> ranks[] = {{0.77, "auc"}, {-0.46, "loss"}, {-0.44, "loss"}, {-0.45, "loss"}};
+  for (int i = 0; i < 4; ++i) {
+    v1::CheckpointManifest manifest;
+    manifest.set_eval_loss(0.4);
+    manifest.set_eval_rank(ranks[i].first);
+    manifest.set_eval_ranked_by(ranks[i].second);
+    ASSERT_OK(ToyModel::Make().Save(dir, 10 * (i + 1), 1, manifest).status());
+  }
+  ASSERT_OK(PruneCheckpoints(dir, 1, 2));
+  EXPECT_THAT(Steps(dir), ElementsAre(30, 40));
+  ASSERT_OK(PruneCheckpoints(dir, 1, 1));
+  EXPECT_THAT(Steps(dir), ElementsAre(30, 40));
+}
+
 TEST(DirectoryTest, WithoutAucTheLowestLossIsBest) {
   const std::string dir = FreshDir("prune_loss");
   const double losses[] = {0.5, 0.4, 0.6};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -232,7 +233,7 @@ TEST(DerivedReadersTest, EveryReaderGivesTheSameInAUsedExampleAndInAFreshOne) {
 TEST_F(DerivedTest, WrongOnesAreRefused) {
   const std::pair<const char*, const char*> wrong[] = {
       {"derived { hash { of: 'user' } }", "data.derived[0] needs a name"},
-      {"derived { name: 'x' }", "data.derived[0] needs one of cross, hash, bucketize, time"},
+      {"derived { name: 'x' }", "data.derived[0] needs one of cross, hash, bucketize, time, negatives"},
       {"derived { name: 'time' hash { of: 'user' } }", "data.derived[0].name 'time' is a variable of the data already"},
       {"derived { name: 'x' hash { of: 'usr' } }",
        "data.derived[0].hash.of 'usr' is no variable of one column, and no slot, of the data; there are label, user, "
@@ -272,6 +273,69 @@ TEST(ExampleInputTest, ANameOfSeveralSlotsIsRefused) {
                                "derived { name: 'x' hash { of: 'C1' } }"))
           .status(),
       StatusIs(kInvalid, "data.derived[1].hash.of 'C1' is the name of several slots of the data"));
+}
+
+TEST_F(DerivedTest, NegativesAreIdsThatTheExampleDoesNotHave) {
+  Configure(
+      "derived { name: 'n' negatives { of: 'items' count: 5 uniform { first: 10 items: 8 } } } "
+      "derived { name: 'm' negatives { of: 'user' count: 1 uniform { items: 2 } } }");
+  std::map<int64_t, int> drawn;
+  std::vector<std::vector<int64_t>> first;
+  for (uint64_t draw = 0; draw < 4000; ++draw) {
+    example_.draw = draw * 12345;
+    ASSERT_EQ(Parse("1,1,30,Rome,7,1.8,a,11|12:2|17"), absl::OkStatus());
+    const std::vector<int64_t> ids = Ids(5);
+    ASSERT_EQ(ids.size(), 5u);
+    for (const int64_t id : ids) ++drawn[id];
+    EXPECT_THAT(Ids(6), ElementsAre(0)) << "all that is left";
+    first.push_back(ids);
+  }
+  // Each of the five that are left, as often.
+  ASSERT_EQ(drawn.size(), 5u);
+  for (const auto& [id, times] : drawn) {
+    EXPECT_TRUE(id >= 10 && id < 18 && id != 11 && id != 12 && id != 17) << id;
+    EXPECT_NEAR(times, 4000, 300) << id;
+  }
+  // A function of the draw alone.
+  example_.draw = 77 * 12345;
+  ASSERT_EQ(Parse("0,1,,Rome,,,,17|12|11"), absl::OkStatus());
+  EXPECT_EQ(Ids(5), first[77]);
+  EXPECT_NE(first[77], first[78]);
+}
+
+TEST_F(DerivedTest, NegativesShareTheIdsOfTheirVariable) {
+  Configure(
+      "derived { name: 'n' negatives { of: 'user' count: 2 uniform { items: 100 } } } "
+      "derived { name: 'h' hash { of: 'user' } }");
+  const std::vector<Column>& columns = parser_->columns();
+  EXPECT_EQ(columns[columns.size() - 2].ids_of, "cat");
+  EXPECT_THAT(columns[columns.size() - 2].slot_names, ElementsAre("user"));
+  EXPECT_EQ(columns.back().ids_of, "");
+}
+
+TEST_F(DerivedTest, WrongNegativesAreNamed) {
+  const auto error = [](const std::string& negatives) {
+    return MakeLineParser(ParseData(absl::StrCat(kColumns, "derived { name: 'n' negatives { ", negatives, " } }")))
+        .status();
+  };
+  EXPECT_THAT(error("of: 'user' uniform { items: 100 } count: 0"),
+              StatusIs(kInvalid, "data.derived[0].negatives.count must be from 1 to 65535, got 0"));
+  EXPECT_THAT(error("of: 'user'"), StatusIs(kInvalid, "data.derived[0].negatives needs uniform: the ids to draw from"));
+  EXPECT_THAT(error("of: 'user' uniform {}"),
+              StatusIs(kInvalid,
+                       "data.derived[0].negatives.uniform.items must be at least 2, one to be chosen and one to "
+                       "be none; got 0"));
+  EXPECT_THAT(error("of: 'age' uniform { items: 9 }"),
+              StatusIs(kInvalid,
+                       "data.derived[0].negatives.of 'age' is no variable of one column, and no slot, of the "
+                       "data; there are label, user, city, dense[0], dense[1], time, genres, items"));
+  EXPECT_THAT(error("of: 'city' uniform { items: 9 }"),
+              StatusIs(kInvalid,
+                       "data.derived[0].negatives.of 'city' is texts, whose ids are no range of numbers: read "
+                       "the column as ids"));
+  Configure("derived { name: 'n' negatives { of: 'items' uniform { items: 2 } } }");
+  EXPECT_THAT(Parse("1,1,30,Rome,7,1.8,a,0|1"),
+              StatusIs(kInvalid, "'n': 2 ids of the example leave too few of 2 to draw from"));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ inline std::string Bits(const std::vector<float>& values) {
 inline absl::Status ParseBothWays(const LineParser& parser, const std::string& line, Example* example) {
   Example plain;
   ExampleStream::Prepare(parser, &plain);
+  plain.draw = example->draw;
   const absl::Status status = parser.ParsePlain(Guarded(line, Guard::kInFront), &plain);
   EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kInvalidArgument) << status;
   for (const Guard guard : {Guard::kInFront, Guard::kBehind}) {

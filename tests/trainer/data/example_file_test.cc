@@ -2,6 +2,7 @@
 #include "trainer/data/example_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -336,6 +337,49 @@ TEST_F(ExampleFileTest, OfAnotherVersionCutOrDamagedIsRefused) {
   }
   EXPECT_THAT(described([](v1::ExampleFile* message, std::string*) { message->set_format_version(9); }),
               StatusIs(kInvalid, "x: is an example file of format 9; this program reads format 1"));
+}
+
+// The bytes of format 1, which every later version must read.
+TEST_F(ExampleFileTest, TheGoldenFileIsReadAndWrittenAgain) {
+  std::filesystem::copy_file("tests/trainer/data/testdata/golden.examples", dir_.path() + "/golden");
+  const auto set = Open("golden");
+  ASSERT_TRUE(set.ok()) << set.status();
+  const ExampleFile& file = *set->files()[0].examples;
+  EXPECT_EQ(file.examples(), 4);
+  const std::string path = dir_.path() + "/again";
+  auto writer = ExampleFileWriter::Create(path, parser_->columns(), file.message.reader());
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ExampleStream stream({.data = &*set, .parser = parser_.get()});
+  Example example;
+  ExampleStream::Prepare(*parser_, &example);
+  InputPosition position;
+  std::vector<std::vector<float>> floats;
+  std::vector<std::vector<int64_t>> ids;
+  while (stream.Next(&example, &position)) {
+    floats.push_back(example.floats);
+    ids.push_back(example.ids);
+    ASSERT_EQ((*writer)->Add(example), absl::OkStatus());
+    if (position.offset == 0) {
+      EXPECT_THAT(example.weights, ElementsAre(1, 1, 1, 0.25f, 1));
+    } else {
+      EXPECT_TRUE(example.weights.empty());
+    }
+  }
+  ASSERT_EQ(stream.status(), absl::OkStatus());
+  const auto hash = [](std::string_view text) { return static_cast<int64_t>(StableHash(text)); };
+  ASSERT_EQ(floats.size(), 4u);
+  EXPECT_THAT(floats[0], ElementsAre(1, 30, 1.5f));
+  EXPECT_TRUE(std::isnan(floats[1][2]));
+  EXPECT_THAT(ids[0], ElementsAre(7, hash("Rome"), 1, 2, 3));
+  EXPECT_THAT(ids[1], ElementsAre(hash("Rome")));
+  EXPECT_THAT(ids[2], ElementsAre(8, hash("Oslo"), int64_t{1} << 40));
+  EXPECT_THAT(ids[3], ElementsAre(4294967295, 5));
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const auto bytes = [](const std::string& name) {
+    std::ifstream in(name, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  EXPECT_EQ(bytes(path), bytes("tests/trainer/data/testdata/golden.examples"));
 }
 
 }  // namespace
