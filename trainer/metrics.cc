@@ -148,6 +148,7 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
     }
     for (int64_t i = 0; i < label.size(); ++i) {
       ASSIGN_OR_RETURN(const double truth, LabelAt(label, i));
+      if (std::isnan(truth)) continue;  // Loss.label_may_be_missing
       ++(truth >= 0.5 ? positives_ : negatives_)[BucketOf(p[i])];
     }
   } else if (kind_ == v1::LossDesc::MULTI_CLASS) {

@@ -51,6 +51,19 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
   return found;
 }
 
+// Whether the label may be missing (Loss.label_may_be_missing): known_label reads it, and nothing else.
+bool MayBeMissing(const v1::ProgramDesc& program, const std::string& label) {
+  bool optional = false;
+  for (const v1::BlockDesc& block : program.blocks()) {
+    for (const v1::OpDesc& op : block.ops()) {
+      if (!Names(op.inputs(), label)) continue;
+      if (op.type() != "known_label") return false;
+      optional = true;
+    }
+  }
+  return optional;
+}
+
 bool OfTwoClasses(std::string_view loss) {
   static const auto* const types = new std::set<std::string_view>(
       {"sigmoid_cross_entropy_with_logits", "log_loss", "focal_loss", "hinge_loss", "multi_label_cross_entropy"});
@@ -74,6 +87,10 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
       range.most = std::numeric_limits<float>::max();
     } else if (!OfTwoClasses(op.type())) {
       continue;
+    }
+    // A label that may be missing must be in the range where it is there.
+    for (const v1::OpDesc& other : block.ops()) {
+      if (other.type() == "known_label" && Names(other.outputs(), range.variable)) range.variable = InputOf(other, "X");
     }
     const bool made = std::any_of(block.ops().begin(), block.ops().end(),
                                   [&](const v1::OpDesc& other) { return Names(other.outputs(), range.variable); });
@@ -120,6 +137,10 @@ DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, co
   }
   spec.label_ranges = LabelRanges(program);
   spec.never_transformed = spec.required;
+  for (const std::string& label : spec.never_transformed) {
+    if (MayBeMissing(program, label)) spec.keeps_missing.push_back(label);
+  }
+  for (const std::string& label : spec.keeps_missing) std::erase(spec.required, label);
   if (spec.config.dense().except_size() > 0) {
     spec.never_transformed.assign(spec.config.dense().except().begin(), spec.config.dense().except().end());
   }

@@ -41,6 +41,8 @@ struct DataSpec {
   // Labels and sample weights, or their data variables, even if data.dense.except is set: an example that lacks one is
   // a bad line.
   std::vector<std::string> required;
+  // Labels that may be missing: they reach the program as NaN.
+  std::vector<std::string> keeps_missing;
   // Ranges of labels that reach a loss unchanged: an example with a label outside is a bad line. In prediction such a
   // label counts as missing.
   std::vector<LabelRange> label_ranges;

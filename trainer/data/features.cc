@@ -84,8 +84,12 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
     return absl::InvalidArgumentError("data.dense.transform: BUCKETIZE needs boundaries; set it per data.dense.column");
   }
   for (const Column& column : made.columns_) {
-    if (column.kind != v1::DENSE) continue;
+    if (column.kind != v1::DENSE) {
+      made.keeps_missing_.push_back(false);
+      continue;
+    }
     const bool never = Contains(spec.never_transformed, column.name);
+    made.keeps_missing_.push_back(Contains(spec.keeps_missing, column.name));
     made.floats_.resize(made.floats_.size() + static_cast<size_t>(column.width),
                         {never ? v1::DenseTransform::NONE : dense.transform()});
   }
@@ -115,10 +119,11 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
   }
   for (const Column& column : made.columns_) {
     if (column.kind != v1::IDS) continue;
-    const bool is_shared = Contains(shared, column.name);
+    const std::string& ids_of = column.ids_of.empty() ? column.name : column.ids_of;
+    const bool is_shared = Contains(shared, ids_of);
     const auto padding = spec.padding_ids.find(column.name);
     for (const std::string& slot : column.slot_names) {
-      made.slots_.push_back({SlotSalt(column.name, is_shared ? "" : slot), is_shared,
+      made.slots_.push_back({SlotSalt(ids_of, is_shared ? "" : slot), is_shared, !column.ids_of.empty(),
                              padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
       made.salts_.push_back(made.slots_.back().salt);
       made.missing_ids_.push_back(MissingId(made.salts_.back()));
@@ -380,7 +385,12 @@ void Features::MakeBatch(const std::vector<Record>& records, const DataStatistic
       float* out = tensor.data<float>();
       for (const Record& record : records) {
         const Record::View view = record.Look(floats_.size(), slots_.size());
-        AddFloats(position, width, plain_[c], view.floats + position * sizeof(float), statistics, out);
+        const char* const in = view.floats + position * sizeof(float);
+        if (keeps_missing_[c]) {
+          std::memcpy(out, in, width * sizeof(float));
+        } else {
+          AddFloats(position, width, plain_[c], in, statistics, out);
+        }
         out += width;
       }
       position += width;

@@ -27,6 +27,7 @@ class Features {
   struct Slot {
     uint64_t salt = 0;
     bool shared = false;
+    bool drawn = false;                 // ids that are not in the data, which statistics do not count
     std::vector<int64_t> padding = {};  // raw
   };
 
@@ -79,6 +80,7 @@ class Features {
   std::vector<int64_t> missing_ids_;  // likewise
   // By column: true for floats that are not transformed, and for slots of ids that are only salted.
   std::vector<bool> plain_;
+  std::vector<bool> keeps_missing_;     // by column: missing floats stay NaN
   std::vector<SaltGroup> salt_groups_;  // empty: there are columns of ids that are not plain, or no ids
   std::vector<std::pair<int64_t, std::string>> required_;
   std::vector<std::pair<int64_t, LabelRange>> label_ranges_;

@@ -246,6 +246,7 @@ absl::Status JobMetrics::Add(int lane, size_t loss, const Tensor& prediction, co
     const MetricPlan::GroupSet& set = plan_->group_sets_[s];
     if (set.loss != loss) continue;
     for (size_t i = 0; i < examples; ++i) {
+      if (std::isnan(labels[i])) continue;
       const auto at = static_cast<int64_t>(i);
       groups_[s].push_back({KeyAt(lane, set.by, at), KeyAt(lane, set.key, at), PlaceOf({p[i], labels[i]})});
     }
@@ -261,6 +262,7 @@ absl::Status JobMetrics::AddSlices(const MetricPlan::Metric& metric, int lane, c
   uint64_t last = 0;
   SliceSums* sums = nullptr;
   for (size_t i = 0; i < labels.size(); ++i) {
+    if (std::isnan(labels[i])) continue;  // Loss.label_may_be_missing
     const uint64_t slice = KeyAt(lane, metric.by, static_cast<int64_t>(i));
     if (sums == nullptr || slice != last) {
       sums = &slices[slice];

@@ -14,6 +14,7 @@
 #include "framework/runtime/row_values.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/cluster_model.h"
+#include "transpiler/explain/columns.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/passes.h"
@@ -208,6 +209,7 @@ class ExplainerImpl : public Explainer {
       ASSIGN_OR_RETURN(*e.mutable_speed(), SpeedOf(job_, *model_));
     }
     AddNotes(&e);
+    for (const std::string& text : ColumnTexts(job_.config)) e.add_column(text);
     if (options_.alternatives) AddAlternatives(&e);
     RETURN_IF_ERROR(AddPrograms(&e));
     return e;

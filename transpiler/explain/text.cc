@@ -295,6 +295,8 @@ std::string ExplanationText(const v1::Explanation& e) {
   if (e.balance().idle() > 0) absl::StrAppend(&text, "; ", e.balance().idle(), " without a block of a dense parameter");
   text += "\n";
   for (const std::string& note : e.note()) absl::StrAppend(&text, note, "\n");
+  if (e.column_size() > 0) text += "\nvariables of the data\n";
+  for (const std::string& column : e.column()) absl::StrAppend(&text, "  ", column, "\n");
   if (e.alternative_size() > 0) text += "\nother choices\n";
   for (const v1::Alternative& alternative : e.alternative()) absl::StrAppend(&text, "  ", alternative.text(), "\n");
   return text;

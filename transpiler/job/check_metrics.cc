@@ -93,8 +93,7 @@ bool IsTransformed(const std::string& name, const v1::JobConfig& job) {
   const auto& except = dense.except();
   if (dense.transform() == v1::DenseTransform::NONE) return false;
   if (!except.empty()) return std::find(except.begin(), except.end(), name) == except.end();
-  const auto& losses = job.model().loss();
-  return std::none_of(losses.begin(), losses.end(), [&](const v1::Loss& loss) { return IsOfLoss(name, loss); });
+  return !IsLabelOrWeight(name, job);
 }
 
 // Checks a variable whose values tell examples apart.
@@ -268,6 +267,11 @@ std::string NameOf(const v1::Metric& metric) {
       return "";
   }
   return "";
+}
+
+bool IsLabelOrWeight(const std::string& variable, const v1::JobConfig& job) {
+  const auto& losses = job.model().loss();
+  return std::any_of(losses.begin(), losses.end(), [&](const v1::Loss& loss) { return IsOfLoss(variable, loss); });
 }
 
 std::string FigureValue(const std::string& value) {

@@ -19,6 +19,9 @@ std::string NameOf(const v1::Metric& metric);
 // end the name in a line of figures.
 std::string FigureValue(const std::string& value);
 
+// Returns whether a loss names the variable as its label or sample weight, so that data.dense leaves it as it is.
+bool IsLabelOrWeight(const std::string& variable, const v1::JobConfig& job);
+
 // Checks metric, train.early_stop and checkpoint.best_by. `schema`: variables of the data.
 absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema);
 

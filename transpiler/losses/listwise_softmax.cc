@@ -9,6 +9,9 @@ namespace weir {
 namespace {
 
 absl::Status Build(const v1::ListwiseSoftmax& m, ModelContext& ctx, v1::LossDesc* loss) {
+  if (ctx.label_may_be_missing()) {
+    return ctx.Error("label", "has several numbers; label_may_be_missing is for labels [B, 1]");
+  }
   std::vector<std::pair<std::string, std::vector<std::string>>> inputs;
   const std::pair<const char*, const std::string*> fields[] = {{"scores", &m.scores()}, {"label", &m.label()}};
   for (const auto& [field, variable] : fields) {

@@ -1,5 +1,7 @@
 #include "transpiler/losses/loss.h"
 
+#include <utility>
+
 #include "framework/base/status_macros.h"
 
 namespace weir {
@@ -9,9 +11,32 @@ KindRegistry<LossRule>& LossRegistry() {
   return *registry;
 }
 
+absl::StatusOr<KnownLabel> AppendKnownLabel(ModelContext& ctx, const std::string& label,
+                                            const std::string& sample_weight) {
+  KnownLabel known{.label = ctx.name() + ".label", .weight = ctx.name() + ".known"};
+  std::vector<std::pair<std::string, std::vector<std::string>>> inputs = {{"X", {label}}};
+  if (!sample_weight.empty()) inputs.push_back({"Weight", {sample_weight}});
+  RETURN_IF_ERROR(ctx.Append(MakeOp("known_label", inputs, {{"Out", {known.label}}, {"Mask", {known.weight}}})));
+  return known;
+}
+
 absl::Status AppendLoss(ModelContext& ctx, LossOp op, v1::LossDesc* loss) {
   RETURN_IF_ERROR(ctx.DenseInput(op.x_field, op.x).status());
   RETURN_IF_ERROR(ctx.DenseInput("label", op.label).status());
+  if (ctx.label_may_be_missing()) {
+    if (!op.sample_weight.empty()) RETURN_IF_ERROR(ctx.DenseInput("sample_weight", op.sample_weight).status());
+    ASSIGN_OR_RETURN(const KnownLabel known, AppendKnownLabel(ctx, op.label, op.sample_weight));
+    // Evaluation looks at the label itself, and at the weight of the data.
+    const std::string label = op.label, weight = op.sample_weight;
+    op.label = known.label;
+    op.sample_weight = known.weight;
+    ctx.set_label_may_be_missing(false);
+    const absl::Status appended = AppendLoss(ctx, std::move(op), loss);
+    ctx.set_label_may_be_missing(true);
+    loss->set_label(label);
+    loss->set_sample_weight(weight);
+    return appended;
+  }
   std::vector<std::pair<std::string, std::vector<std::string>>> inputs = {{op.x_slot, {op.x}}, {"Label", {op.label}}};
   if (!op.sample_weight.empty()) {
     RETURN_IF_ERROR(ctx.DenseInput("sample_weight", op.sample_weight).status());

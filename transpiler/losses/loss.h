@@ -49,6 +49,15 @@ struct LossOp {
   std::vector<std::pair<std::string, std::vector<std::string>>> outputs = {};
   std::vector<v1::OpAttr> attrs = {};
 };
+// Label and factor of a loss whose label may be missing in the data.
+struct KnownLabel {
+  std::string label;   // 0 where it is missing
+  std::string weight;  // [B, 1]: sample_weight, or 1; 0 where the label is missing
+};
+// Appends the operator that makes them. Errors: the label is not [B, 1].
+absl::StatusOr<KnownLabel> AppendKnownLabel(ModelContext& ctx, const std::string& label,
+                                            const std::string& sample_weight);
+
 // Appends the operator with role LOSS and sets var, label and sample_weight of `loss`.
 absl::Status AppendLoss(ModelContext& ctx, LossOp op, v1::LossDesc* loss);
 

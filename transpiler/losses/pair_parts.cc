@@ -19,9 +19,15 @@ absl::StatusOr<std::string> PositiveWeight(ModelContext& ctx, const std::string&
         ctx.Append(MakeOp("fill_like_batch", {{"X", {like}}}, {{"Out", {loss->label()}}}, {AttrF("value", 1)})));
     return sample_weight;
   }
-  if (sample_weight.empty()) return label;
+  std::string factor = label;
+  if (ctx.label_may_be_missing()) {
+    ASSIGN_OR_RETURN(const KnownLabel known, AppendKnownLabel(ctx, label, ""));
+    factor = known.label;
+  }
+  if (sample_weight.empty()) return factor;
   const std::string weight = ctx.name() + ".weight";
-  RETURN_IF_ERROR(ctx.Append(MakeOp("elementwise_mul", {{"X", {label}}, {"Y", {sample_weight}}}, {{"Out", {weight}}})));
+  RETURN_IF_ERROR(
+      ctx.Append(MakeOp("elementwise_mul", {{"X", {factor}}, {"Y", {sample_weight}}}, {{"Out", {weight}}})));
   return weight;
 }
 

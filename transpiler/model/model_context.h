@@ -41,6 +41,9 @@ class ModelContext {
   // Returns the name of the layer, which is its output's name and the prefix of its parameters.
   const std::string& name() const { return name_; }
   const v1::JobConfig& job() const;
+  // Of a loss: Loss.label_may_be_missing.
+  bool label_may_be_missing() const { return label_may_be_missing_; }
+  void set_label_may_be_missing(bool may) { label_may_be_missing_ = may; }
 
   // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>".
   absl::Status Error(std::string_view field, std::string_view text) const;
@@ -72,6 +75,7 @@ class ModelContext {
   const std::string what_;
   const std::string name_;
   const Setting at_;
+  bool label_may_be_missing_ = false;
 };
 
 // Returns x [B, ...] as [B, K]: x itself, or a variable `name` into which it is reshaped.

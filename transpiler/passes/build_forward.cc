@@ -56,7 +56,12 @@ absl::Status BuildLoss(const Job& job, int i, ModelState* state) {
     return at.Error("", absl::StrCat("has the name '", desc.name(), "' of an earlier loss; give it one of its own"));
   }
   ModelContext ctx(state, absl::StrCat("loss '", desc.name(), "'"), desc.name(), kind.setting);
+  ctx.set_label_may_be_missing(loss.label_may_be_missing());
   RETURN_IF_ERROR((*rule)(kind.setting.message(), ctx, &desc));
+  if (i == 0 && loss.label_may_be_missing() && desc.kind() != v1::LossDesc::BINARY) {
+    return at.Error("label_may_be_missing",
+                    "is for later losses, or one of two classes: evaluations judge every example by the first loss");
+  }
   *state->program.add_losses() = std::move(desc);
   return absl::OkStatus();
 }

@@ -270,6 +270,42 @@ TEST_P(KernelsTest, LossesOfOneNumber) {
   }
 }
 
+TEST_P(KernelsTest, Dot) {
+  for (const std::vector<int64_t>& y : std::vector<std::vector<int64_t>>{{7}, {1, 7}, {5, 7}, {3, 40}}) {
+    for (const auto& batches : Batches()) {
+      DeviceTwin t(memory(), batches);
+      t.Batched("x", {y.back()}).Batched("y", y).Batched("dout", {y.size() == 1 ? 1 : y[0]});
+      t.Op(MakeOp("dot", {{"X", {"x"}}, {"Y", {"y"}}}, {{"Out", {"out"}}}));
+      t.Op(MakeOp("dot_grad", {{"X", {"x"}}, {"Y", {"y"}}, {"Out@GRAD", {"dout"}}},
+                  {{"X@GRAD", {"dx"}}, {"Y@GRAD", {"dy"}}}));
+      t.Compare({"out", "dx", "dy"});
+    }
+  }
+}
+
+TEST_P(KernelsTest, WeightedSum) {
+  for (const std::vector<int64_t>& y : std::vector<std::vector<int64_t>>{{1, 7}, {5, 7}, {3, 40}}) {
+    for (const auto& batches : Batches()) {
+      DeviceTwin t(memory(), batches);
+      t.Batched("weight", {y[0]}).Batched("y", y).Batched("dout", {y[1]});
+      t.Op(MakeOp("weighted_sum", {{"Weight", {"weight"}}, {"Y", {"y"}}}, {{"Out", {"out"}}}));
+      t.Op(MakeOp("weighted_sum_grad", {{"Weight", {"weight"}}, {"Y", {"y"}}, {"Out@GRAD", {"dout"}}},
+                  {{"Weight@GRAD", {"dw"}}, {"Y@GRAD", {"dy"}}}));
+      t.Compare({"out", "dw", "dy"});
+    }
+  }
+}
+
+TEST_P(KernelsTest, KnownLabel) {
+  for (const auto& batches : Batches()) {
+    DeviceTwin t(memory(), batches);
+    t.Batched("label", {1}, Values::kSpecial).Batched("weight", {1}, Values::kPositive);
+    t.Op(MakeOp("known_label", {{"X", {"label"}}}, {{"Out", {"out"}}, {"Mask", {"mask"}}}));
+    t.Op(MakeOp("known_label", {{"X", {"label"}}, {"Weight", {"weight"}}}, {{"Out", {"out2"}}, {"Mask", {"mask2"}}}));
+    t.Compare({"out", "mask", "out2", "mask2"});
+  }
+}
+
 TEST_P(KernelsTest, LossesOfAScoreBesideOthers) {
   for (const char* const type : {"bpr_loss", "pairwise_hinge_loss", "sampled_softmax"}) {
     for (const int64_t negatives : {1, 5, 40}) {

@@ -567,5 +567,43 @@ TEST(ExplainTest, EveryOperatorHasACostRule) {
   EXPECT_THAT(without, ::testing::IsEmpty());
 }
 
+TEST(ExplainTest, SaysWhatBecomesOfTheColumns) {
+  const Job job = JobOf(R"(name: "columns"
+data {
+  csv { header: false
+    column { name: "label" }
+    column { name: "age" output: "dense" }
+    column { name: "pay" output: "dense" }
+    column { name: "user" type: ID }
+    column { name: "city" type: TEXT output: "cat" }
+    column { name: "shop" type: ID output: "cat" }
+  }
+  derived { name: "x" cross { of: "user" of: "city" buckets: 1000 } }
+  derived { name: "none" negatives { of: "user" count: 4 uniform { first: 1 items: 50 } } }
+  dense { transform: STANDARDIZE column { index: 1 transform: LOG1P } }
+  ids { min_count: 3 }
+  batch_size: 8
+}
+model {
+  layer { name: "out" fc { input: "dense" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+optimizer { sgd {} })");
+  const v1::Explanation e = ExplanationOf(job);
+  EXPECT_THAT(
+      e.column(),
+      ::testing::ElementsAre(
+          "label [B, 1]: floats; as in the file", "dense [B, 2]: floats; STANDARDIZE, [1] LOG1P",
+          "user: integers; an id space of its own; one id for all that are seen less than 3 times; empty slots "
+          "have an id",
+          "cat: hashes of texts and integers in 2 slots (city, shop); an id space for each slot; one id for all "
+          "that are seen less than 3 times; empty slots have an id",
+          "x: cross of user x city, 1000 buckets; an id space of its own; one id for all that are seen less than "
+          "3 times; empty slots have an id",
+          "none: 4 ids that are not in user, of 1 to 50, drawn in every epoch; id space of user; one id for all "
+          "that are seen less than 3 times; empty slots have an id"));
+  EXPECT_THAT(ExplanationText(e), HasSubstr("\nvariables of the data\n  label [B, 1]: floats; as in the file\n"));
+}
+
 }  // namespace
 }  // namespace weir

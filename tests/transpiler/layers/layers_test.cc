@@ -379,6 +379,41 @@ std::string LossOps(const std::string& loss, v1::LossDesc* desc) {
   return absl::StrJoin(ops, "\n");
 }
 
+TEST(LayersTest, DotMultipliesAVectorWithOthers) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(
+                layer { name: "q" embedding { ids: "cat" table: "t" pooling: SUM } }
+                layer { name: "x" dot { x: "q" y: "fields" } })")),
+            F() + "q [-1, 3] = lookup_table(cat, t)\nx [-1, 4] = dot(q, fields)");
+  EXPECT_THAT(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" dot { x: "dense" y: "fields" } })")),
+              HasSubstr("Y must be vectors of the width of X, [-1, T, 6] or [-1, 6], got [-1, 4, 3]"));
+}
+
+TEST(LayersTest, MmoeWeighsExpertsForEachTask) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "m" mmoe { input: "dense" experts: 2 sizes: [5, 3] tasks: 2 } }
+                             layer { name: "x" add { input: "m.0" input: "m.1" } })")),
+            "m.expert0.0 [-1, 5] = fc(dense, m.expert0.0.w, m.expert0.0.b)\n"
+            "m.expert0.1 [-1, 3] = fc(m.expert0.0, m.expert0.1.w, m.expert0.1.b)\n"
+            "m.expert1.0 [-1, 5] = fc(dense, m.expert1.0.w, m.expert1.0.b)\n"
+            "m.expert1.1 [-1, 3] = fc(m.expert1.0, m.expert1.1.w, m.expert1.1.b)\n"
+            "m.joined [-1, 6] = concat(m.expert0.1, m.expert1.1)\n"
+            "m.experts [-1, 2, 3] = reshape(m.joined)\n"
+            "m.gate0.linear [-1, 2] = fc(dense, m.gate0.w, m.gate0.b)\n"
+            "m.gate0 [-1, 2] = softmax(m.gate0.linear)\n"
+            "m.0 [-1, 3] = weighted_sum(m.gate0, m.experts)\n"
+            "m.gate1.linear [-1, 2] = fc(dense, m.gate1.w, m.gate1.b)\n"
+            "m.gate1 [-1, 2] = softmax(m.gate1.linear)\n"
+            "m.1 [-1, 3] = weighted_sum(m.gate1, m.experts)\n"
+            "x [-1, 3] = elementwise_add(m.0, m.1)");
+  for (const auto& [settings, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "sizes needs at least one size"},
+           {"sizes: 0", "sizes must be at least 1, got 0"},
+           {"sizes: 3 experts: 0", "experts must be from 1 to 1024, got 0"},
+           {"sizes: 3 tasks: 2000", "tasks must be from 1 to 1024, got 2000"}}) {
+    EXPECT_THAT(Built(LayerJob("layer { name: \"m\" mmoe { input: \"dense\" " + settings + " } }", "m.0")),
+                HasSubstr(message));
+  }
+}
+
 TEST(LossesTest, EachSaysWhatItPredicts) {
   v1::LossDesc desc;
   EXPECT_EQ(LossOps(R"(loss { sigmoid_cross_entropy { logits: "x" label: "label" } })", &desc),
@@ -449,6 +484,27 @@ TEST(LossesTest, OfSeveralScoresSayWhatTheyPredict) {
   EXPECT_EQ(desc.label(), "in_batch_softmax.label");
   EXPECT_THAT(LossOps(R"(loss { sigmoid_cross_entropy { logits: "c" label: "c" } })", &desc),
               HasSubstr("multi_label_cross_entropy(X=c, Label=c) @LOSS"));
+}
+
+TEST(LossesTest, LabelsThatMayBeMissingAreMasked) {
+  v1::LossDesc desc;
+  EXPECT_EQ(
+      LossOps(R"(loss { label_may_be_missing: true
+                              sigmoid_cross_entropy { logits: "x" label: "label" sample_weight: "p" } })",
+              &desc),
+      "Out=sigmoid_cross_entropy.label, Mask=sigmoid_cross_entropy.known <- known_label(X=label, Weight=p)\n"
+      "Out=sigmoid_cross_entropy.loss <- sigmoid_cross_entropy_with_logits(X=x, Label=sigmoid_cross_entropy.label, "
+      "Weight=sigmoid_cross_entropy.known) @LOSS\n"
+      "Out=sigmoid_cross_entropy.prediction <- sigmoid(X=x)");
+  EXPECT_EQ(desc.label(), "label");
+  EXPECT_EQ(desc.sample_weight(), "p");
+  EXPECT_THAT(
+      LossOps(R"(loss { label_may_be_missing: true bpr_loss { positive: "x" negative: "c" label: "label" } })", &desc),
+      HasSubstr("bpr_loss(Positive=x, Negative=c, Weight=bpr_loss.label) @LOSS"));
+  EXPECT_THAT(LossOps(R"(loss { label_may_be_missing: true square_error { input: "x" label: "label" } })", &desc),
+              HasSubstr("label_may_be_missing is for later losses, or one of two classes"));
+  EXPECT_THAT(LossOps(R"(loss { label_may_be_missing: true listwise_softmax { scores: "c" label: "c" } })", &desc),
+              HasSubstr("has several numbers; label_may_be_missing is for labels [B, 1]"));
 }
 
 TEST(LossesTest, WrongSettingsAreNamed) {

@@ -1,0 +1,119 @@
+#include "transpiler/explain/columns.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/formats/line_parser.h"
+#include "transpiler/job/check_metrics.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kMostNames = 8;  // of slots, in a line
+
+std::string Several(std::vector<std::string> names) {
+  const size_t all = names.size();
+  if (all > kMostNames) {
+    names.resize(kMostNames);
+    names.push_back(absl::StrCat("and ", all - kMostNames, " more"));
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+const char* KindText(IdKind kind) {
+  switch (kind) {
+    case IdKind::kUnknown:
+      return "ids";
+    case IdKind::kInteger:
+      return "integers";
+    case IdKind::kHex:
+      return "hexadecimal integers";
+    case IdKind::kText:
+      return "hashes of texts";
+  }
+  return "ids";
+}
+
+std::string FloatsText(const Column& column, const v1::JobConfig& job) {
+  const v1::DenseTransform& dense = job.data().dense();
+  const auto& except = dense.except();
+  const bool never = except.empty() ? IsLabelOrWeight(column.name, job)
+                                    : std::find(except.begin(), except.end(), column.name) != except.end();
+  const bool all = !never && dense.transform() != v1::DenseTransform::NONE;
+  std::vector<std::string> transforms;
+  transforms.push_back(all ? v1::DenseTransform::Transform_Name(dense.transform()) : "as in the file");
+  for (const v1::DenseTransform::Column& one : dense.column()) {
+    if (one.variable() != column.name) continue;
+    transforms.push_back(absl::StrCat("[", one.index(), "] ", v1::DenseTransform::Transform_Name(one.transform())));
+  }
+  return absl::StrCat(column.name, " [B, ", column.width, "]: floats; ", absl::StrJoin(transforms, ", "));
+}
+
+std::string BucketsText(int64_t buckets) { return buckets == 0 ? "64 bits" : absl::StrCat(buckets, " buckets"); }
+
+std::string DerivedText(const v1::Derived& derived) {
+  switch (derived.kind_case()) {
+    case v1::Derived::kCross:
+      return absl::StrCat("cross of ", absl::StrJoin(derived.cross().of(), " x "), ", ",
+                          BucketsText(derived.cross().buckets()));
+    case v1::Derived::kHash:
+      return absl::StrCat("hash of ", derived.hash().of(), ", ", BucketsText(derived.hash().buckets()));
+    case v1::Derived::kBucketize:
+      return absl::StrCat("bucket of ", derived.bucketize().of(), ", 0 to ", derived.bucketize().boundaries_size());
+    case v1::Derived::kTime:
+      return absl::StrCat(v1::Derived::Time::Part_Name(derived.time().part()), " of ", derived.time().of());
+    case v1::Derived::kNegatives:
+      return absl::StrCat(derived.negatives().count(), " ids that are not in ", derived.negatives().of(), ", of ",
+                          derived.negatives().uniform().first(), " to ",
+                          derived.negatives().uniform().first() + derived.negatives().uniform().items() - 1,
+                          ", drawn in every epoch");
+    case v1::Derived::KIND_NOT_SET:
+      break;
+  }
+  return "";
+}
+
+std::string IdsText(const Column& column, const v1::JobConfig& job) {
+  const v1::IdTransform& ids = job.data().ids();
+  std::string what;
+  for (const v1::Derived& derived : job.data().derived()) {
+    if (derived.name() == column.name) what = DerivedText(derived);
+  }
+  if (what.empty()) {
+    std::vector<std::string> kinds;
+    for (const IdKind kind : column.id_kinds.empty() ? std::vector<IdKind>{IdKind::kUnknown} : column.id_kinds) {
+      if (std::find(kinds.begin(), kinds.end(), KindText(kind)) == kinds.end()) kinds.emplace_back(KindText(kind));
+    }
+    what = absl::StrJoin(kinds, " and ");
+  }
+  if (column.width > 1) absl::StrAppend(&what, " in ", column.width, " slots (", Several(column.slot_names), ")");
+  const std::string& of = column.ids_of.empty() ? column.name : column.ids_of;
+  const bool shared = std::find(ids.shared().begin(), ids.shared().end(), of) != ids.shared().end();
+  absl::StrAppend(&what, "; ",
+                  shared                   ? "one id space"
+                  : !column.ids_of.empty() ? absl::StrCat("id space of ", of)
+                  : column.width == 1      ? "an id space of its own"
+                                           : "an id space for each slot");
+  if (ids.min_count() > 1)
+    absl::StrAppend(&what, "; one id for all that are seen less than ", ids.min_count(), " times");
+  absl::StrAppend(&what,
+                  ids.empty() == v1::IdTransform::ZERO ? "; empty slots add nothing" : "; empty slots have an id");
+  return absl::StrCat(column.name, ": ", what);
+}
+
+}  // namespace
+
+std::vector<std::string> ColumnTexts(const v1::JobConfig& job) {
+  const absl::StatusOr<std::unique_ptr<LineParser>> parser = MakeLineParser(job.data());
+  if (!parser.ok()) return {};
+  std::vector<std::string> texts;
+  for (const Column& column : (*parser)->columns()) {
+    texts.push_back(column.kind == v1::IDS ? IdsText(column, job) : FloatsText(column, job));
+  }
+  return texts;
+}
+
+}  // namespace weir
