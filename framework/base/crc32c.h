@@ -9,7 +9,7 @@ namespace weir {
 
 // Returns the checksum of the bytes; "123456789" has 0xe3069283. Uses the processor's instruction where it has one.
 uint32_t Crc32c(const void* data, size_t size);
-// The same without that instruction.
+// Returns the same, computed without that instruction.
 uint32_t Crc32cPlainly(const void* data, size_t size);
 
 }  // namespace weir

@@ -13,7 +13,7 @@
 
 namespace weir {
 
-// What the raw ids of a slot are in the data.
+// Kind of the raw ids of a slot in the data.
 enum class IdKind {
   kUnknown,  // of a reader that does not say
   kInteger,
@@ -58,7 +58,7 @@ struct Example {
   // parser.
   uint64_t draw = 0;
 
-  // What a parser expects of the next line after this one. It must be right with any content.
+  // Guesses of a parser about the next line, made from this one. Parsing must be right with any content.
   std::vector<int32_t> hints = {};
 
   static constexpr int kMaxSlotIds = 65535;

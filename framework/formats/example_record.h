@@ -41,7 +41,7 @@ struct ExampleRecordSizes {
   bool wide = false;
   bool one_each = false;
   uint32_t bytes = 0;
-  // What it would be without one_each: a function of the number of values and of `wide`.
+  // Bytes without one_each: a function of the number of values and of `wide`.
   uint32_t full_bytes = 0;
 };
 ExampleRecordSizes SizesOf(const Example& example);

@@ -10,7 +10,7 @@
 namespace weir {
 namespace device {
 
-// Of a product.
+// Computes a product.
 struct DotAt {
   int64_t width, count;
   const float* x;
@@ -22,7 +22,7 @@ struct DotAt {
     out[i] = SumOf16Parts(width, [=](int64_t w) { return a[w] * b[w]; });
   }
 };
-// Of an element of dx.
+// Computes an element of dx.
 struct DotXGradAt {
   int64_t width, count;
   const float* y;
@@ -35,7 +35,7 @@ struct DotXGradAt {
     dx[i] = sum;
   }
 };
-// Of an element of dy.
+// Computes an element of dy.
 struct DotYGradAt {
   int64_t width, count;
   const float* x;

@@ -17,7 +17,7 @@ struct SumOfParts {
   }
 };
 
-// Of a row.
+// Computes a row.
 template <typename Math>
 struct PairLossAt {
   Math math;
@@ -33,7 +33,7 @@ struct PairLossAt {
     out[row] = weight == nullptr ? loss : loss * weight[row];
   }
 };
-// Of a row; either gradient may be null.
+// Computes the gradients of a row; either may be null.
 template <typename Math>
 struct PairLossGradAt {
   Math math;
@@ -60,7 +60,7 @@ struct PairLossGradAt {
   }
 };
 
-// Of a row.
+// Computes a row.
 struct MultiLabelAt {
   int64_t n;
   const float* x;
@@ -72,7 +72,7 @@ struct MultiLabelAt {
     out[row] = weight == nullptr ? loss : loss * weight[row];
   }
 };
-// Of an element.
+// Computes an element.
 struct MultiLabelGradAt {
   int64_t n;
   const float* x;
@@ -92,7 +92,7 @@ WEIR_HOST_DEVICE inline int64_t CandidatesOf(const float* length, int64_t row, i
   const float count = length[row];
   return count >= 0.0f ? static_cast<int64_t>(count < static_cast<float>(n) ? count : static_cast<float>(n)) : 0;
 }
-// Of a row.
+// Computes a row.
 struct ListwiseSoftmaxAt {
   int64_t n;
   const float* scores;
