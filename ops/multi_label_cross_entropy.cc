@@ -12,7 +12,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
-#include "ops/pair_loss.h"
+#include "ops/ordered_sum.h"
 #include "ops/row_loss_math.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"

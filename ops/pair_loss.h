@@ -16,7 +16,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
-#include "ops/fixed_sum.h"
+#include "ops/ordered_sum.h"
 #include "ops/vectorized.h"
 
 namespace weir {
@@ -36,13 +36,6 @@ OpDef PairLossGradOp(PairLoss loss);
 // Checks the inputs of one run; `weight` and `out_grad` may be null.
 absl::Status CheckPairLoss(const Tensor& positive, const Tensor& negative, const Tensor* weight,
                            const Tensor* out_grad);
-
-struct OrderedSum {
-  template <typename Term>
-  inline __attribute__((always_inline)) float operator()(int64_t n, const Term& term) const {
-    return FixedSum(n, term);
-  }
-};
 
 // Defines Loops for the kernels below, from arithmetic that MakeMath(const KernelInit&) returns.
 #define WEIR_PAIR_LOSS_LOOPS(Math)                                                                                   \

@@ -94,8 +94,7 @@ bool SetBlocks(const DataFile& file, int64_t description, ExampleFile* info) {
   return info->place.back() == blocks_end && info->first.back() == m.examples();
 }
 
-}  // namespace
-
+// Returns the columns of a description. InvalidArgument: there are none, or one cannot be.
 absl::StatusOr<std::vector<Column>> ColumnsOf(const v1::ExampleFile& message) {
   std::vector<Column> columns;
   int64_t all = 0;
@@ -115,6 +114,8 @@ absl::StatusOr<std::vector<Column>> ColumnsOf(const v1::ExampleFile& message) {
   if (columns.empty()) return absl::InvalidArgumentError("there is no variable");
   return columns;
 }
+
+}  // namespace
 
 absl::Status LookAtExampleFile(DataFile* file) {
   if (file->bytes < kBegin + kTrailer) return Cut(*file);

@@ -67,7 +67,7 @@ class ExampleFileSource : public RecordSource {
   const ExampleFile& info_;
   int64_t at_;
   const int64_t end_;
-  std::unique_ptr<ByteSource> bytes_;  // of block read_next_ on
+  std::unique_ptr<ByteSource> bytes_;  // from block next_block_ on
   size_t block_ = 0;                   // in buffer_; the number of blocks: none
   size_t next_block_ = 0;              // which bytes_ gives next
   std::unique_ptr<char[]> buffer_;
@@ -112,9 +112,6 @@ class ExampleFileWriter {
   std::string block_;
   int64_t block_examples_ = 0;
 };
-
-// Returns the columns of a description. InvalidArgument: there are none, or one cannot be.
-absl::StatusOr<std::vector<Column>> ColumnsOf(const v1::ExampleFile& message);
 
 }  // namespace weir
 

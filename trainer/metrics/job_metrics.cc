@@ -88,8 +88,9 @@ absl::StatusOr<int> MetricPlan::KeyOf(const std::string& variable, const v1::Job
     if (column.name != variable || column.width != 1) continue;
     Key key{.column = c, .name = variable, .ids = column.kind == v1::IDS};
     const auto& shared = job.data().ids().shared();
-    key.shared = std::find(shared.begin(), shared.end(), variable) != shared.end();
-    if (key.ids) key.salt = SlotSalt(variable, key.shared ? "" : column.slot_names[0]);
+    const std::string& ids_of = column.ids_of.empty() ? variable : column.ids_of;
+    key.shared = std::find(shared.begin(), shared.end(), ids_of) != shared.end();
+    if (key.ids) key.salt = SlotSalt(ids_of, key.shared ? "" : column.slot_names[0]);
     keys_.push_back(std::move(key));
     return static_cast<int>(keys_.size()) - 1;
   }
