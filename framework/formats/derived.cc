@@ -399,6 +399,8 @@ absl::StatusOr<RulePtr> MakeRule(const std::vector<Column>& columns, const v1::D
       return MakeTime(columns, derived, path + ".time", errors);
     case v1::Derived::kNegatives:
       return MakeNegatives(columns, derived, path + ".negatives", errors);
+    case v1::Derived::kVocabulary:
+    case v1::Derived::kFrequency:
     case v1::Derived::KIND_NOT_SET:
       break;
   }

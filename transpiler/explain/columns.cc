@@ -70,6 +70,8 @@ std::string DerivedText(const v1::Derived& derived) {
                           derived.negatives().uniform().first(), " to ",
                           derived.negatives().uniform().first() + derived.negatives().uniform().items() - 1,
                           ", drawn in every epoch");
+    case v1::Derived::kVocabulary:
+    case v1::Derived::kFrequency:
     case v1::Derived::KIND_NOT_SET:
       break;
   }
