@@ -64,7 +64,9 @@ absl::Status JobData::LearnStatistics(const std::string& saved) {
     return absl::UnavailableError(
         absl::StrCat("trainer ", t, " died before it had measured its part of data.train: start the job again"));
   }
-  ASSIGN_OR_RETURN(statistics_, MergeStatistics(spec_, all));
+  absl::StatusOr<DataStatistics> merged = MergeStatistics(spec_, all);
+  if (!merged.ok()) return AtField(*o_.job, merged.status());
+  statistics_ = *std::move(merged);
   return absl::OkStatus();
 }
 

@@ -119,10 +119,10 @@ absl::StatusOr<std::unique_ptr<LaneReader>> OpenInput(const PredictOptions& o, c
   std::optional<DataStatistics> statistics;
   if (NeedsStatistics(spec)) {
     if (model.statistics.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the checkpoint ", o.checkpoint,
-                       " holds no data statistics, but the job standardises or counts values: it was "
-                       "trained with another job file"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the checkpoint ", o.checkpoint,
+          " holds no data statistics, but the job standardises columns, counts values or learns from the data: it was "
+          "trained with another job file"));
     }
     ASSIGN_OR_RETURN(statistics, DataStatistics::Parse(model.statistics));
   }

@@ -14,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/line_parser.h"
@@ -41,13 +43,23 @@ struct CsvColumn {
   std::vector<std::string> missing = {};  // texts besides the empty one
   // Texts of classes with the numbers of the classes; empty: fields are numbers.
   std::vector<std::pair<std::string, float>> classes = {};
-  bool has_texts() const { return !missing.empty() || !classes.empty(); }
+  // The same, where there are many.
+  absl::flat_hash_map<std::string, float> many_classes = {};
+  // Place in Example.texts of a text whose class is yet to be learned; -1: there is none.
+  int learns = -1;
+  // TIME
+  std::string time_format = {};
+  bool has_texts() const { return !missing.empty() || !classes.empty() || learns >= 0; }
 
   bool IsMissing(std::string_view text) const {
     return text.empty() || std::find(missing.begin(), missing.end(), text) != missing.end();
   }
   // Returns the number of the class; nullptr if none has the text.
   const float* ClassOf(std::string_view text) const {
+    if (!many_classes.empty()) {
+      const auto found = many_classes.find(absl::string_view(text.data(), text.size()));
+      return found == many_classes.end() ? nullptr : &found->second;
+    }
     for (const auto& [of_class, number] : classes) {
       if (of_class == text) return &number;
     }
@@ -62,6 +74,22 @@ struct Config {
 };
 
 int64_t TextId(std::string_view text) { return static_cast<int64_t>(StableHash(text)); }
+
+// Parses a time of a form as v1::Csv.Column.time_format.
+bool ParseSeconds(const std::string& format, std::string_view text, int64_t* seconds) {
+  absl::Time time;
+  if (!absl::ParseTime(format, absl::string_view(text.data(), text.size()), &time, nullptr)) return false;
+  // Words for times that never come are times to the library.
+  if (time == absl::InfiniteFuture() || time == absl::InfinitePast()) return false;
+  *seconds = absl::ToUnixSeconds(time);
+  return true;
+}
+
+void SetText(int place, std::string_view text, Example* example) {
+  const auto at = static_cast<size_t>(place);
+  if (example->texts.size() <= at) example->texts.resize(at + 1);
+  example->texts[at] = text;
+}
 
 std::string Shown(std::string_view text) { return std::string(text.substr(0, 40)); }
 
@@ -205,6 +233,11 @@ WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, cons
   const ptrdiff_t size = end - p;
   if (column.slot.is_float) {
     float* const out = &example->floats[position];
+    if (column.learns >= 0) {
+      SetText(column.learns, {p, static_cast<size_t>(size)}, example);
+      *out = size == 0 ? kMissing : 0;
+      return true;
+    }
     if (!column.classes.empty() && size > 0) {
       const float* const number = column.ClassOf({p, static_cast<size_t>(size)});
       if (number != nullptr) *out = *number;
@@ -228,6 +261,7 @@ WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, cons
     *id = TextId({p, static_cast<size_t>(size)});
     return true;
   }
+  if (column.type == Type::TIME) return ParseSeconds(column.time_format, {p, static_cast<size_t>(size)}, id);
   return ReadId(p, end, id) == end;
 }
 
@@ -325,6 +359,12 @@ std::string ClassesOf(const CsvColumn& column) {
 
 absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view field, Example* example) {
   float* out = &example->floats[static_cast<size_t>(column.slot.position)];
+  if (column.learns >= 0) {
+    const bool missing = column.IsMissing(field);
+    SetText(column.learns, missing ? "" : field, example);
+    *out = missing ? kMissing : 0;
+    return absl::OkStatus();
+  }
   if (column.IsMissing(field)) {
     std::fill_n(out, column.slot.dim, kMissing);
     return absl::OkStatus();
@@ -385,6 +425,11 @@ absl::Status CsvParser::AddElement(const CsvColumn& column, std::string_view ele
   int64_t id = 0;
   if (column.type == Type::TEXT) {
     id = TextId(value);
+  } else if (column.type == Type::TIME) {
+    if (!ParseSeconds(column.time_format, value, &id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", Shown(value), "' is no time of the form '", column.time_format, "' (time_format)"));
+    }
   } else if (!ParseId(value, &id)) {
     return absl::InvalidArgumentError(absl::StrCat("'", Shown(value), "' is not a 64-bit integer"));
   }
@@ -455,8 +500,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
   if (!separator.has_value()) return absl::InvalidArgumentError("data.csv.separator: must be one character");
   made->separator = *separator;
   made->trim = config.trim();
+  constexpr size_t kManyClasses = 16;
   std::vector<DataSlot> slots;
   std::vector<int> order;
+  int learning = 0;
   for (int i = 0; i < config.column_size(); ++i) {
     const v1::Csv::Column& in = config.column(i);
     const std::string where = absl::StrCat("data.csv.column[", i, "]");
@@ -468,6 +515,11 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
     for (int c = 0; c < in.classes_size(); ++c) {
       for (const std::string& text : in.classes(c).text()) column.classes.emplace_back(text, static_cast<float>(c));
     }
+    if (column.classes.size() > kManyClasses) {
+      column.many_classes.insert(column.classes.begin(), column.classes.end());
+    }
+    if (in.learn_classes()) column.learns = learning++;
+    column.time_format = in.time_format();
     if (in.dim() != 1 && !column.list.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(where, ".dim: is for a column with a list, got ", in.dim()));
     }
@@ -509,6 +561,13 @@ absl::Status CheckTexts(const v1::Csv::Column& column, bool trim, const std::str
   };
   for (int i = 0; i < column.missing_size(); ++i)
     RETURN_IF_ERROR(check(column.missing(i), absl::StrCat(path, ".missing[", i, "]")));
+  if (column.learn_classes()) {
+    const std::string field = path + ".learn_classes";
+    if (column.classes_size() > 0) return at.Error(field, "is for a column without a list of classes");
+    if (column.type() != v1::Csv::Column::FLOAT)
+      return at.Error(field, "is for FLOAT columns; the texts of a TEXT column need no list");
+    if (column.has_list()) return at.Error(field, "is for a field that is no list");
+  }
   if (column.classes_size() == 0) return absl::OkStatus();
   if (column.type() != v1::Csv::Column::FLOAT)
     return at.Error(path + ".classes", "is for FLOAT columns; the texts of a TEXT column need no list");
@@ -525,6 +584,16 @@ absl::Status CheckTexts(const v1::Csv::Column& column, bool trim, const std::str
 absl::Status CheckCsvColumn(const v1::Csv::Column& column, const std::string& path, const SettingErrors& at) {
   using Column = v1::Csv::Column;
   const bool is_float = column.type() == Column::FLOAT;
+  if (column.type() == Column::TIME) {
+    if (column.has_list()) return at.Error(path + ".list", "is for numbers and texts; a TIME column holds one time");
+    if (column.time_format().empty())
+      return at.Error(path + ".time_format", "is empty; \"%Y-%m-%d %H:%M:%S\" is a form");
+    if (column.time_format().find('%') == std::string::npos)
+      return at.Error(path + ".time_format",
+                      absl::StrCat("'", column.time_format(), "' has no letter of strftime, as %Y"));
+  } else if (column.has_time_format()) {
+    return at.Error(path + ".time_format", "is for TIME columns");
+  }
   if (column.has_list())
     RETURN_IF_ERROR(CheckCharacter(column.list(), column.type() != Column::TEXT, path + ".list", at));
   RETURN_IF_ERROR(CheckSlotDim(column.dim(), is_float, column.has_dim(), path,

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "framework/formats/learned.h"
 #include "framework/formats/line_parser.h"
 #include "framework/formats/schema.h"
 #include "google/protobuf/repeated_ptr_field.h"
@@ -14,11 +15,12 @@ namespace weir {
 
 using DerivedList = google::protobuf::RepeatedPtrField<v1::Derived>;
 
-// Returns a parser with the columns of `reader` and, behind them, one of ids for each derived variable.
-// InvalidArgument: an input that is not there or of the wrong kind, or wrong settings, with paths that begin with
-// "derived[0]".
+// Returns a parser with the columns of `reader` and, behind them, one for each derived variable. `learned` (may be
+// null): the lists of ids that are known. A variable whose list or boundaries are not, gives what it will be learned
+// from: a vocabulary the raw ids, others nothing. InvalidArgument: an input that is not there or of the wrong kind, or
+// wrong settings, with paths that begin with "derived[0]".
 absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> reader, const DerivedList& derived,
-                                                   const SettingErrors& errors);
+                                                   const Learned* learned, const SettingErrors& errors);
 
 }  // namespace weir
 

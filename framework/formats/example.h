@@ -32,6 +32,8 @@ struct Column {
   std::vector<IdKind> id_kinds = {};
   // IDS: the variable whose ids these are, with its slots in slot_names; empty: ids of its own.
   std::string ids_of = {};
+  // Its values are learned from the training data, or made of values that are.
+  bool learned = false;
   // Whatever the ids are, the variable is the same.
   bool operator==(const Column& other) const {
     return name == other.name && kind == other.kind && width == other.width && slot_names == other.slot_names;
@@ -48,6 +50,10 @@ struct Example {
   std::vector<uint16_t> counts;
   // Empty, or one per id.
   std::vector<float> weights;
+
+  // Texts of fields whose classes are to be learned (v1::Csv.Column.learn_classes), in the order of their columns;
+  // empty is missing. Other parsers leave them as they are.
+  std::vector<std::string> texts = {};
 
   // Scratch memory of parsers while they read a line; meaningless between lines.
   std::vector<int64_t> scratch_ids = {};

@@ -28,10 +28,10 @@ absl::StatusOr<ExampleInput> FindInput(const std::vector<Column>& columns, const
   std::optional<ExampleInput> found;
   bool several = false;
   std::vector<std::string> known;
-  const auto offer = [&](std::string offered, IdKind id_kind, bool ids, size_t place) {
+  const auto offer = [&](std::string offered, IdKind id_kind, bool ids, size_t place, bool learned) {
     if (offered == name) {
       several |= found.has_value();
-      found = {name, ids, id_kind, place};
+      found = {name, ids, id_kind, place, learned};
     }
     known.push_back(std::move(offered));
   };
@@ -44,7 +44,7 @@ absl::StatusOr<ExampleInput> FindInput(const std::vector<Column>& columns, const
       offer(column.width == 1 ? column.name
             : ids             ? column.slot_names[at]
                               : absl::StrCat(column.name, "[", i, "]"),
-            id_kind, ids, next + at);
+            id_kind, ids, next + at, column.learned);
     }
     next += static_cast<size_t>(column.width);
   }

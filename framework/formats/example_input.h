@@ -21,6 +21,8 @@ struct ExampleInput {
   IdKind id_kind = IdKind::kUnknown;
   // Slot, or position in Example.floats.
   size_t place = 0;
+  // Its column's.
+  bool learned = false;
 };
 
 // Finds an input. `field`: where the job names it, for errors. InvalidArgument: there is no such input, or several

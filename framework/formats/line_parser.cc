@@ -6,9 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
 #include "framework/formats/derived.h"
 #include "framework/formats/example_input.h"
 #include "framework/formats/example_record.h"
+#include "framework/formats/learned.h"
 #include "glog/logging.h"
 #include "google/protobuf/any.pb.h"
 
@@ -117,10 +119,16 @@ void RegisterLineParser(const std::string& type, LineParserFactory factory) {
   CHECK(Registry().emplace(type, std::move(factory)).second) << "two readers for " << type;
 }
 
-absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data) {
-  absl::StatusOr<std::unique_ptr<LineParser>> reader = MakeReaderParser(data);
-  if (!reader.ok() || data.derived_size() == 0) return reader;
-  return Derive(*std::move(reader), data.derived(), PlainSettingErrors("data"));
+absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data, const Learned* learned) {
+  if (learned == nullptr || learned->lessons.empty()) {
+    absl::StatusOr<std::unique_ptr<LineParser>> reader = MakeReaderParser(data);
+    if (!reader.ok() || data.derived_size() == 0) return reader;
+    return Derive(*std::move(reader), data.derived(), nullptr, PlainSettingErrors("data"));
+  }
+  const v1::Data with = WithLearned(data, *learned);
+  ASSIGN_OR_RETURN(std::unique_ptr<LineParser> reader, MakeReaderParser(with));
+  if (with.derived_size() == 0) return reader;
+  return Derive(std::move(reader), with.derived(), learned, PlainSettingErrors("data"));
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data) {

@@ -48,6 +48,11 @@ absl::StatusOr<RowFilter> RowFilter::Create(const std::vector<Column>& columns, 
     const std::string at = absl::StrCat(std::string(path), "[", i, "]");
     Rule rule = {.hashed = config.hashed(), .has_value = config.value_size() > 0, .invert = config.invert()};
     ASSIGN_OR_RETURN(rule.input, FindInput(columns, config.of(), at + ".of", errors));
+    if (rule.input.learned) {
+      return errors.Error(at + ".of",
+                          absl::StrCat("'", config.of(), "' is learned from the examples that the rules of ",
+                                       "data.train keep, or made of what is: no rule can use it"));
+    }
     const bool in_range = config.has_from() || config.has_below();
     if (!config.has_modulo() && !in_range && !rule.has_value) {
       return errors.Error(at, "needs modulo, from, below or value: without them it leaves nothing out");

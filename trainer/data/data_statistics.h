@@ -1,4 +1,5 @@
-// Statistics of float columns and ids that the transforms of examples use. trainer/data/statistics.h obtains them.
+// Statistics of float columns and ids that the transforms of examples use, and what derived variables have learned.
+// trainer/data/statistics.h obtains them.
 #ifndef WEIR_TRAINER_DATA_DATA_STATISTICS_H_
 #define WEIR_TRAINER_DATA_DATA_STATISTICS_H_
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "framework/formats/learned.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/moments.h"
 
@@ -22,6 +24,8 @@ class DataStatistics {
   int64_t min_count() const { return min_count_; }
   // Number of distinct values seen at least min_count times.
   int64_t kept() const { return static_cast<int64_t>(kept_.size()); }
+  // What the job's derived variables and columns of classes have learned (framework/formats/learned.h).
+  const Learned& learned() const { return learned_; }
   // Returns true if the id is kept. `key` is SaltId(salt of the slot, raw id), for shared slots too.
   bool Keeps(uint64_t key) const;
 
@@ -34,6 +38,7 @@ class DataStatistics {
   void BuildIndex();
 
   std::vector<Moments> moments_;
+  Learned learned_;
   int64_t min_count_ = 0;
   std::vector<uint64_t> kept_;  // ascending
   // First position in kept_ of keys by their top bits. Keys are mixed, so a run is about one key long.

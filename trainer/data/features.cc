@@ -88,7 +88,7 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
       made.keeps_missing_.push_back(false);
       continue;
     }
-    const bool never = Contains(spec.never_transformed, column.name);
+    const bool never = column.learned || Contains(spec.never_transformed, column.name);
     made.keeps_missing_.push_back(Contains(spec.keeps_missing, column.name));
     made.floats_.resize(made.floats_.size() + static_cast<size_t>(column.width),
                         {never ? v1::DenseTransform::NONE : dense.transform()});
@@ -123,8 +123,12 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
     const bool is_shared = Contains(shared, ids_of);
     const auto padding = spec.padding_ids.find(column.name);
     for (const std::string& slot : column.slot_names) {
-      made.slots_.push_back({SlotSalt(ids_of, is_shared ? "" : slot), is_shared, !column.ids_of.empty(),
-                             padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
+      const bool drawn = !column.ids_of.empty();
+      made.slots_.push_back({.salt = SlotSalt(ids_of, is_shared ? "" : slot),
+                             .shared = is_shared,
+                             .counted = !drawn && !column.learned,
+                             .learned = column.learned && !drawn,
+                             .padding = padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
       made.salts_.push_back(made.slots_.back().salt);
       made.missing_ids_.push_back(MissingId(made.salts_.back()));
     }
@@ -216,7 +220,8 @@ int64_t Features::Id(const Slot& slot, int64_t raw, const DataStatistics* statis
     if (raw == padding) return slot.shared ? raw : PaddingId(raw);
   }
   const int64_t salted = SaltId(slot.salt, raw);
-  if (statistics != nullptr && !statistics->Keeps(static_cast<uint64_t>(salted))) return RareId(slot.salt);
+  if (statistics != nullptr && !slot.learned && !statistics->Keeps(static_cast<uint64_t>(salted)))
+    return RareId(slot.salt);
   return slot.shared ? raw : salted;
 }
 

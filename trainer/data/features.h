@@ -27,7 +27,8 @@ class Features {
   struct Slot {
     uint64_t salt = 0;
     bool shared = false;
-    bool drawn = false;                 // ids that are not in the data, which statistics do not count
+    bool counted = true;  // by statistics: neither drawn nor learned from the data
+    bool learned = false;
     std::vector<int64_t> padding = {};  // raw
   };
 

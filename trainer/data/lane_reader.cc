@@ -585,12 +585,17 @@ absl::Status CheckStatistics(const Shared& shared) {
   if (!NeedsStatistics(spec)) return absl::OkStatus();
   if (!shared.has_statistics) {
     return absl::FailedPreconditionError(
-        "the job standardises columns or has a min_count: data statistics are needed first");
+        "the job standardises columns, has a min_count or learns from the data: data statistics are needed first");
   }
   if (shared.features.standardizes() && shared.statistics.moments().size() != shared.features.floats().size()) {
     return absl::InvalidArgumentError(absl::StrCat("data statistics are of ", shared.statistics.moments().size(),
                                                    " float columns, the data has ", shared.features.floats().size(),
                                                    "; they were taken with another reader"));
+  }
+  if (!shared.statistics.learned().IsOf(spec.config)) {
+    return absl::InvalidArgumentError(
+        "data.derived: what the job learns from the data is not what the data statistics hold; they were taken with "
+        "another job file");
   }
   if (spec.config.ids().min_count() > 1 && shared.statistics.min_count() != spec.config.ids().min_count()) {
     return absl::InvalidArgumentError(absl::StrCat("data statistics were taken with min_count ",
@@ -612,7 +617,9 @@ absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, Lan
     return absl::InvalidArgumentError(absl::StrCat("data.batch_size is ", options.spec.config.batch_size(), "; ",
                                                    options.spec.streams(), " lanes need at least one example each"));
   }
-  ASSIGN_OR_RETURN(shared->parser, MakeLineParser(options.spec.config));
+  ASSIGN_OR_RETURN(
+      shared->parser,
+      MakeLineParser(options.spec.config, options.statistics == nullptr ? nullptr : &options.statistics->learned()));
   ASSIGN_OR_RETURN(shared->where, RowFilter::Create(shared->parser->columns(), data.where(), data.where_path(),
                                                     PlainSettingErrors("")));
   ASSIGN_OR_RETURN(shared->features, Features::Create(options.spec, *shared->parser));

@@ -1,6 +1,8 @@
-// Statistics from one pass over the training files: mean and deviation of float columns, and the id values that occur
-// at least min_count times. The bits are equal for any number of trainers: moments are taken per stream in double and
-// in file order, and added in the lane tree; counts are integers.
+// Statistics from one pass over the training files: mean and deviation of float columns, the id values that occur at
+// least min_count times, and what derived variables and classes learn. The bits are equal for any number of trainers:
+// moments are taken per stream in double and in file order, and added in the lane tree; counts are integers; samples
+// are functions of streams and places in them. Lists in files beside the job are read as well: those that the trainer
+// of stream 0 has hold for all, and the others must have the same.
 //
 //   if (NeedsStatistics(spec.config)) {
 //     every trainer:  mine = CollectStatistics(spec, train, spec.StreamsOf(id), pool)   // bytes
@@ -25,17 +27,18 @@
 
 namespace weir {
 
-// Returns true if any column is standardised or min_count is above 1.
+// Returns true if any column is standardised, min_count is above 1, or the job learns anything.
 bool NeedsStatistics(const DataSpec& spec);
 
 // Returns this trainer's contribution, from its streams. Streams run in parallel on `pool` (borrowed for the call; may
 // be null). `cancelled` (may be empty) is called now and then; true ends the pass with Cancelled. Errors as
-// LaneReader::Next.
+// LaneReader::Next; a list in a file that is not there or wrong.
 absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSet& train, LaneRange streams,
                                               ThreadPool* pool, const std::function<bool()>& cancelled = {});
 
 // Merges the contributions of all trainers, in any order. A pure function. DataLoss: bytes that no trainer wrote; a
-// stream that is there twice or not at all.
+// stream that is there twice or not at all. InvalidArgument: there is nothing to learn, as no id or one value alone;
+// trainers have other lists.
 absl::StatusOr<DataStatistics> MergeStatistics(const DataSpec& spec, const std::vector<std::string>& contributions);
 
 }  // namespace weir

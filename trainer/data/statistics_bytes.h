@@ -28,6 +28,10 @@ class StatisticsWriter {
     for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
     bytes_.push_back(static_cast<char>(value));
   }
+  void PutText(std::string_view text) {
+    Put<uint64_t>(text.size());
+    bytes_.append(text);
+  }
   void PutMoments(const Moments& m) {
     Put(m.count);
     Put(m.mean);
@@ -41,6 +45,13 @@ class StatisticsWriter {
  private:
   std::string bytes_;
 };
+
+// Returns the magic number of such bytes, which may be any; 0 if there is none.
+inline uint32_t StatisticsMagic(std::string_view bytes) {
+  uint32_t magic = 0;
+  if (bytes.size() >= sizeof(magic)) std::memcpy(&magic, bytes.data(), sizeof(magic));
+  return magic;
+}
 
 // Reads them.
 class StatisticsReader {
@@ -72,6 +83,12 @@ class StatisticsReader {
     }
     ok_ = false;
     return 0;
+  }
+  std::string GetText() {
+    const size_t size = GetCount(1);
+    std::string text(rest_.substr(0, size));
+    rest_.remove_prefix(size);
+    return text;
   }
   Moments GetMoments() {
     Moments m;

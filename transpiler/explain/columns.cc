@@ -37,7 +37,73 @@ const char* KindText(IdKind kind) {
   return "ids";
 }
 
+std::string BucketsText(int64_t buckets) { return buckets == 0 ? "64 bits" : absl::StrCat(buckets, " buckets"); }
+
+std::string DrawnFrom(const v1::Derived::Negatives& negatives) {
+  if (negatives.has_uniform()) {
+    return absl::StrCat(negatives.uniform().first(), " to ",
+                        negatives.uniform().first() + negatives.uniform().items() - 1);
+  }
+  const v1::Derived::Negatives::Popularity& popularity = negatives.popularity();
+  return absl::StrCat(popularity.file().empty() ? "those of data.train by their number there"
+                                                : absl::StrCat("those of ", popularity.file(), " by their weight"),
+                      " to the power of ", popularity.alpha());
+}
+
+std::string VocabularyText(const v1::Derived::Vocabulary& vocabulary) {
+  std::string text = absl::StrCat("place of ", vocabulary.of(), " in ");
+  if (!vocabulary.has_learned()) {
+    absl::StrAppend(&text, vocabulary.file());
+  } else if (vocabulary.learned().most() > 0) {
+    absl::StrAppend(&text, "the ", vocabulary.learned().most(), " most frequent values of data.train");
+  } else {
+    absl::StrAppend(&text, "the values of data.train, most frequent first");
+  }
+  if (vocabulary.learned().min_count() > 1) {
+    absl::StrAppend(&text, " that are there ", vocabulary.learned().min_count(), " times");
+  }
+  return absl::StrCat(text, "; ",
+                      vocabulary.refuse_unknown() ? "others are refused"
+                      : vocabulary.unknown_buckets() > 0
+                          ? absl::StrCat("others in ", vocabulary.unknown_buckets(), " buckets behind")
+                          : "others are missing");
+}
+
+std::string DerivedText(const v1::Derived& derived) {
+  switch (derived.kind_case()) {
+    case v1::Derived::kCross:
+      return absl::StrCat("cross of ", absl::StrJoin(derived.cross().of(), " x "), ", ",
+                          derived.cross().sizes_size() > 0
+                              ? absl::StrCat(absl::StrJoin(derived.cross().sizes(), " x "), ", one id each")
+                              : BucketsText(derived.cross().buckets()));
+    case v1::Derived::kHash:
+      return absl::StrCat("hash of ", derived.hash().of(), ", ", BucketsText(derived.hash().buckets()));
+    case v1::Derived::kBucketize:
+      return derived.bucketize().has_quantiles()
+                 ? absl::StrCat("quantile of ", derived.bucketize().of(), " in data.train, 0 to ",
+                                derived.bucketize().quantiles() - 1)
+                 : absl::StrCat("bucket of ", derived.bucketize().of(), ", 0 to ",
+                                derived.bucketize().boundaries_size());
+    case v1::Derived::kTime:
+      return absl::StrCat(v1::Derived::Time::Part_Name(derived.time().part()), " of ", derived.time().of());
+    case v1::Derived::kNegatives:
+      return absl::StrCat(derived.negatives().count(), " ids that are not in ", derived.negatives().of(), ", of ",
+                          DrawnFrom(derived.negatives()), ", drawn in every epoch");
+    case v1::Derived::kVocabulary:
+      return VocabularyText(derived.vocabulary());
+    case v1::Derived::kFrequency:
+      return absl::StrCat("part of all ids of ", derived.frequency().of(), " in data.train");
+    case v1::Derived::KIND_NOT_SET:
+      break;
+  }
+  return "";
+}
+
 std::string FloatsText(const Column& column, const v1::JobConfig& job) {
+  for (const v1::Derived& derived : job.data().derived()) {
+    if (derived.name() == column.name)
+      return absl::StrCat(column.name, " [B, ", column.width, "]: float; ", DerivedText(derived));
+  }
   const v1::DenseTransform& dense = job.data().dense();
   const auto& except = dense.except();
   const bool never = except.empty() ? IsLabelOrWeight(column.name, job)
@@ -50,32 +116,6 @@ std::string FloatsText(const Column& column, const v1::JobConfig& job) {
     transforms.push_back(absl::StrCat("[", one.index(), "] ", v1::DenseTransform::Transform_Name(one.transform())));
   }
   return absl::StrCat(column.name, " [B, ", column.width, "]: floats; ", absl::StrJoin(transforms, ", "));
-}
-
-std::string BucketsText(int64_t buckets) { return buckets == 0 ? "64 bits" : absl::StrCat(buckets, " buckets"); }
-
-std::string DerivedText(const v1::Derived& derived) {
-  switch (derived.kind_case()) {
-    case v1::Derived::kCross:
-      return absl::StrCat("cross of ", absl::StrJoin(derived.cross().of(), " x "), ", ",
-                          BucketsText(derived.cross().buckets()));
-    case v1::Derived::kHash:
-      return absl::StrCat("hash of ", derived.hash().of(), ", ", BucketsText(derived.hash().buckets()));
-    case v1::Derived::kBucketize:
-      return absl::StrCat("bucket of ", derived.bucketize().of(), ", 0 to ", derived.bucketize().boundaries_size());
-    case v1::Derived::kTime:
-      return absl::StrCat(v1::Derived::Time::Part_Name(derived.time().part()), " of ", derived.time().of());
-    case v1::Derived::kNegatives:
-      return absl::StrCat(derived.negatives().count(), " ids that are not in ", derived.negatives().of(), ", of ",
-                          derived.negatives().uniform().first(), " to ",
-                          derived.negatives().uniform().first() + derived.negatives().uniform().items() - 1,
-                          ", drawn in every epoch");
-    case v1::Derived::kVocabulary:
-    case v1::Derived::kFrequency:
-    case v1::Derived::KIND_NOT_SET:
-      break;
-  }
-  return "";
 }
 
 std::string IdsText(const Column& column, const v1::JobConfig& job) {

@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data) {
   if (config.derived_size() == 0) return schema;
   ASSIGN_OR_RETURN(std::unique_ptr<LineParser> reader, MakeReaderParser(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser,
-                   Derive(std::move(reader), config.derived(), ErrorsOf(data)));
+                   Derive(std::move(reader), config.derived(), /*learned=*/nullptr, ErrorsOf(data)));
   for (size_t c = schema.size(); c < parser->columns().size(); ++c) {
     const Column& column = parser->columns()[c];
     schema.push_back(DataVariable(column.name, column.kind, column.width));

@@ -237,6 +237,46 @@ TEST_F(CsvTest, AClassIsANumberAndAMarkIsMissing) {
   EXPECT_THAT(Parse(">50K,n/a,a,1;2,b"), Invalid("field 2 (age): 'n/a' is not a finite number"));
 }
 
+TEST_F(CsvTest, ATimeIsItsSecondsSince1970) {
+  Configure(R"(header: false column { name: "a" type: TIME missing: "never" }
+      column { name: "b" type: TIME time_format: "%y%m%d%H" }
+      column { name: "c" type: TIME time_format: "%Y-%m-%dT%H:%M:%E*S%Ez" })");
+  ASSERT_EQ(Parse("2013-01-15 06:30:59,14102103,2024-02-29T23:00:01.75-05:30"), absl::OkStatus());
+  EXPECT_THAT(example_.ids, ElementsAre(1358231459, 1413860400 - 3600, 1709267401 - 3600 + 5400));
+  ASSERT_EQ(Parse("\"1969-12-31 23:59:59\",,"), absl::OkStatus());
+  EXPECT_THAT(example_.ids, ElementsAre(-1));
+  EXPECT_THAT(example_.counts, ElementsAre(1, 0, 0));
+  ASSERT_EQ(Parse("never,14102103,"), absl::OkStatus());
+  EXPECT_THAT(example_.counts, ElementsAre(0, 1, 0));
+  for (const char* const wrong : {"2013-02-30 06:30:59", "2013-01-15", "infinite-future", "x"}) {
+    EXPECT_THAT(Parse(absl::StrCat(wrong, ",,")),
+                StatusIs(kInvalid, absl::StrCat("field 1 (a): '", wrong,
+                                                "' is no time of the form '%Y-%m-%d %H:%M:%S' (time_format)")));
+  }
+}
+
+TEST_F(CsvTest, TextsWhoseClassesAreToBeLearnedAreKept) {
+  Configure(R"(header: false column { name: "l" learn_classes: true missing: "?" } column { name: "x" }
+      column { name: "m" learn_classes: true })");
+  ASSERT_TRUE(Parse("yes,1,\"a, b\"").ok());
+  EXPECT_THAT(example_.texts, ElementsAre("yes", "a, b"));
+  EXPECT_THAT(example_.floats, ElementsAre(0, 1, 0));
+  ASSERT_TRUE(Parse("?,1,\"\"").ok());
+  EXPECT_THAT(example_.texts, ElementsAre("", ""));
+  EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan), 1, NanSensitiveFloatEq(kNan)));
+}
+
+TEST_F(CsvTest, ManyClassesAreFound) {
+  std::string columns = "header: false column { name: 'l' ";
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&columns, "classes { text: 'c", i, "' } ");
+  Configure(columns + "}");
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(Parse(absl::StrCat("c", i)).ok());
+    EXPECT_EQ(example_.floats[0], i);
+  }
+  EXPECT_FALSE(Parse("c40").ok());
+}
+
 TEST_F(CsvTest, AMarkMayHoldTheCharacterOfTheListAndHaveAWeight) {
   Configure(R"(header: false
       column { name: "tags" type: TEXT list: "/" missing: "n/a" }

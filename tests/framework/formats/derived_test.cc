@@ -1,11 +1,13 @@
 // Variables that a job makes of those of its reader, with any reader.
 #include "framework/formats/derived.h"
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,8 @@
 #include "absl/time/time.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
+#include "framework/formats/example_input.h"
+#include "framework/formats/row_filter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/formats/parser_testing.h"
@@ -233,7 +237,8 @@ TEST(DerivedReadersTest, EveryReaderGivesTheSameInAUsedExampleAndInAFreshOne) {
 TEST_F(DerivedTest, WrongOnesAreRefused) {
   const std::pair<const char*, const char*> wrong[] = {
       {"derived { hash { of: 'user' } }", "data.derived[0] needs a name"},
-      {"derived { name: 'x' }", "data.derived[0] needs one of cross, hash, bucketize, time, negatives"},
+      {"derived { name: 'x' }",
+       "data.derived[0] needs one of cross, hash, bucketize, time, negatives, vocabulary, frequency"},
       {"derived { name: 'time' hash { of: 'user' } }", "data.derived[0].name 'time' is a variable of the data already"},
       {"derived { name: 'x' hash { of: 'usr' } }",
        "data.derived[0].hash.of 'usr' is no variable of one column, and no slot, of the data; there are label, user, "
@@ -250,7 +255,46 @@ TEST_F(DerivedTest, WrongOnesAreRefused) {
        "data.derived[0].cross.of[1] 'dense[0]' is a float, not ids; make ids of it first, with bucketize"},
       {"derived { name: 'x' cross { of: 'user' of: 'city' buckets: -2 } }",
        "data.derived[0].cross.buckets must be at least 0, got -2"},
-      {"derived { name: 'x' bucketize { of: 'label' } }", "data.derived[0].bucketize needs boundaries"},
+      {"derived { name: 'x' bucketize { of: 'label' } }",
+       "data.derived[0].bucketize needs boundaries, or the number of quantiles to learn, and not both"},
+      {"derived { name: 'x' bucketize { of: 'label' boundaries: 1 quantiles: 4 } }",
+       "data.derived[0].bucketize needs boundaries, or the number of quantiles to learn, and not both"},
+      {"derived { name: 'x' bucketize { of: 'label' quantiles: 1 } }",
+       "data.derived[0].bucketize.quantiles must be from 2 to 10000, got 1"},
+      {"derived { name: 'x' bucketize { of: 'city' quantiles: 4 } }",
+       "data.derived[0].bucketize.of 'city' is texts, whose ids are hashes: there is no number in them; read the "
+       "column "
+       "as ids or floats"},
+      {"derived { name: 'x' cross { of: 'user' of: 'time' sizes: 3 } }",
+       "data.derived[0].cross.sizes needs a size for each of the 2 inputs, got 1"},
+      {"derived { name: 'x' cross { of: 'user' of: 'time' sizes: 3 sizes: 0 } }",
+       "data.derived[0].cross.sizes[1] must be at least 1, got 0"},
+      {"derived { name: 'x' cross { of: 'user' of: 'time' sizes: 4294967296 sizes: 2147483648 } }",
+       "data.derived[0].cross.sizes[1] makes more combinations than there are ids, 2^63 - 1; leave sizes out, and ids "
+       "are "
+       "hashes of 64 bits"},
+      {"derived { name: 'x' cross { of: 'user' of: 'time' sizes: 2 sizes: 2 buckets: 5 } }",
+       "data.derived[0].cross.buckets is for a hash; with sizes every combination has an id of its own"},
+      {"derived { name: 'x' cross { of: 'user' of: 'city' sizes: 2 sizes: 2 } }",
+       "data.derived[0].cross.of[1] 'city' is texts, whose ids are hashes and not below a size; give them places "
+       "first, "
+       "with vocabulary"},
+      {"derived { name: 'x' vocabulary { of: 'city' } }",
+       "data.derived[0].vocabulary needs a file, or learned {}: the values that have a place"},
+      {"derived { name: 'x' vocabulary { of: 'label' learned {} } }",
+       "data.derived[0].vocabulary.of 'label' is a float, not ids; make ids of it first, with bucketize"},
+      {"derived { name: 'x' vocabulary { of: 'city' learned { min_count: 0 } } }",
+       "data.derived[0].vocabulary.learned.min_count must be at least 1, got 0"},
+      {"derived { name: 'x' vocabulary { of: 'city' learned { most: -1 } } }",
+       "data.derived[0].vocabulary.learned.most must be at least 0, got -1"},
+      {"derived { name: 'x' vocabulary { of: 'city' learned {} unknown_buckets: -1 } }",
+       "data.derived[0].vocabulary.unknown_buckets must be at least 0, got -1"},
+      {"derived { name: 'x' vocabulary { of: 'city' learned {} unknown_buckets: 2 refuse_unknown: true } }",
+       "data.derived[0].vocabulary.refuse_unknown leaves nothing for unknown_buckets; set one of them"},
+      {"derived { name: 'x' vocabulary { of: 'city' learned {} } } derived { name: 'y' hash { of: 'x' } } "
+       "derived { name: 'z' frequency { of: 'y' } }",
+       "data.derived[2].frequency.of 'y' is learned from the data itself, or made of what is; one pass cannot learn of "
+       "it: name what it is made of"},
       {"derived { name: 'x' bucketize { of: 'label' boundaries: 1 boundaries: 1 } }",
        "data.derived[0].bucketize.boundaries[1] must be above the one before, 1, got 1"},
       {"derived { name: 'x' bucketize { of: 'label' boundaries: nan } }",
@@ -313,6 +357,134 @@ TEST_F(DerivedTest, NegativesShareTheIdsOfTheirVariable) {
   EXPECT_EQ(columns.back().ids_of, "");
 }
 
+// What a job has learned, as the statistics hold it.
+std::shared_ptr<const IdList> List(std::vector<int64_t> ids, std::vector<double> weights = {}) {
+  return std::make_shared<IdList>(std::move(ids), std::move(weights));
+}
+
+TEST_F(DerivedTest, WithSizesEveryCombinationHasItsOwnId) {
+  Configure("derived { name: 'x' cross { of: 'user' of: 'items' of: 'time' sizes: 5 sizes: 4 sizes: 3 } }");
+  ASSERT_TRUE(Parse("1,4,30,Oslo,2,1.8,,3|0").ok());
+  EXPECT_THAT(Ids(kOwn), ElementsAre((4 * 4 + 3) * 3 + 2, (4 * 4 + 0) * 3 + 2));
+  ASSERT_TRUE(Parse("1,,30,Oslo,2,1.8,,3|0").ok());
+  EXPECT_THAT(Ids(kOwn), IsEmpty());
+  EXPECT_THAT(Parse("1,4,30,Oslo,2,1.8,,3|4"), StatusIs(kInvalid, "'x' crosses ids of 'items' from 0 to 3, got 4"));
+  EXPECT_THAT(Parse("1,-1,30,Oslo,2,1.8,,3"), StatusIs(kInvalid, "'x' crosses ids of 'user' from 0 to 4, got -1"));
+}
+
+TEST_F(DerivedTest, AVocabularyGivesPlaces) {
+  const std::string derived =
+      "derived { name: 'd' vocabulary { of: 'genres' file: 'f' } } "
+      "derived { name: 'b' vocabulary { of: 'genres' file: 'f' unknown_buckets: 10 } } "
+      "derived { name: 'after' cross { of: 'b' of: 'user' sizes: 13 sizes: 100 } }";
+  // Before the list is known, raw ids.
+  Configure("derived { name: 'd' vocabulary { of: 'genres' learned {} } }");
+  EXPECT_TRUE(parser_->columns().back().learned);
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,a|b,").ok());
+  EXPECT_THAT(Ids(kOwn), ElementsAre(Text("a"), Text("b")));
+
+  const auto list = List({Text("b"), Text("c"), Text("a")});
+  const Learned learned = {.lessons = {{.kind = Lesson::kVocabulary, .index = 0, .list = list},
+                                       {.kind = Lesson::kVocabulary, .index = 1, .list = list}}};
+  auto parser = MakeLineParser(ParseData(kColumns + derived), &learned);
+  ASSERT_TRUE(parser.ok()) << parser.status();
+  parser_ = std::move(parser).value();
+  EXPECT_FALSE(parser_->columns().back().learned) << "a list in a file is known before the data";
+  ExampleStream::Prepare(*parser_, &example_);
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,a|x|b,5:0.5").ok());
+  const int64_t bucket = static_cast<int64_t>(static_cast<uint64_t>(Hash({Text("x")})) % 10);
+  EXPECT_THAT(Ids(kOwn), ElementsAre(2, 0)) << "an unknown value is missing";
+  EXPECT_THAT(Ids(kOwn + 1), ElementsAre(2, 3 + bucket, 0));
+  EXPECT_THAT(Ids(kOwn + 2), ElementsAre(242, (3 + bucket) * 100 + 42, 42));
+  EXPECT_EQ(example_.weights.size(), example_.ids.size());
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,y|x,").ok());
+  EXPECT_THAT(Ids(kOwn), IsEmpty());
+}
+
+TEST_F(DerivedTest, AnUnknownValueIsRefusedWhereTheJobSaysSo) {
+  const Learned learned = {.lessons = {{.kind = Lesson::kVocabulary, .index = 0, .list = List({7, 9})}}};
+  auto parser =
+      MakeLineParser(ParseData(absl::StrCat(
+                         kColumns, "derived { name: 'v' vocabulary { of: 'user' learned {} refuse_unknown: true } }")),
+                     &learned);
+  ASSERT_TRUE(parser.ok()) << parser.status();
+  parser_ = std::move(parser).value();
+  ExampleStream::Prepare(*parser_, &example_);
+  ASSERT_TRUE(Parse("1,9,30,Oslo,0,1.8,,").ok());
+  EXPECT_THAT(Ids(kOwn), ElementsAre(1));
+  EXPECT_THAT(Parse("1,8,30,Oslo,0,1.8,,"),
+              StatusIs(kInvalid,
+                       "'v': the vocabulary of 2 values does not have this one, whose id is 8 "
+                       "(data.derived.vocabulary.refuse_unknown)"));
+}
+
+TEST_F(DerivedTest, AFrequencyIsAFloat) {
+  const std::string derived =
+      "derived { name: 'h' hash { of: 'user' } } derived { name: 'p' frequency { of: 'user' } } "
+      "derived { name: 'q' bucketize { of: 'p' boundaries: 0.15 } }";
+  Configure(derived);
+  const size_t position = static_cast<size_t>(parser_->floats()) - 1;
+  ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,a,").ok());
+  EXPECT_TRUE(std::isnan(example_.floats[position]));
+  const Learned learned = {.lessons = {{.kind = Lesson::kFrequency, .index = 1, .list = List({42, 7}, {6, 2})}}};
+  auto parser = MakeLineParser(ParseData(kColumns + derived), &learned);
+  ASSERT_TRUE(parser.ok()) << parser.status();
+  parser_ = std::move(parser).value();
+  ExampleStream::Prepare(*parser_, &example_);
+  for (const auto& [user, share, bucket] :
+       {std::tuple{"42", 0.75f, 1}, {"7", 0.25f, 1}, {"8", 0.125f, 0}, {"", 0.125f, 0}}) {
+    ASSERT_TRUE(Parse(absl::StrCat("1,", user, ",30,Oslo,0,1.8,a|b,")).ok());
+    EXPECT_EQ(example_.floats[position], share) << user;
+    EXPECT_THAT(Ids(kOwn + 1), ElementsAre(bucket)) << user;
+  }
+  Configure("derived { name: 'p' frequency { of: 'genres' } }");
+  EXPECT_THAT(Parse("1,42,30,Oslo,0,1.8,a|b,"), StatusIs(kInvalid, "'p': 'genres' has 2 ids; a frequency is of one"));
+}
+
+TEST_F(DerivedTest, NegativesAreDrawnByPopularity) {
+  const Learned learned = {
+      .lessons = {
+          {.kind = Lesson::kPopularity, .index = 0, .list = List({Text("a"), Text("b"), Text("c")}, {16, 81, 1})}}};
+  auto parser = MakeLineParser(
+      ParseData(absl::StrCat(kColumns, "derived { name: 'n' negatives { of: 'city' count: 2 popularity {} } }")),
+      &learned);
+  ASSERT_TRUE(parser.ok()) << parser.status();
+  parser_ = std::move(parser).value();
+  ExampleStream::Prepare(*parser_, &example_);
+  EXPECT_TRUE(parser_->columns().back().learned);
+  std::map<int64_t, int> drawn;
+  for (uint64_t draw = 0; draw < 6000; ++draw) {
+    example_.draw = draw * 999;
+    ASSERT_TRUE(Parse("1,42,30,Oslo,0,1.8,,").ok());
+    for (const int64_t id : Ids(kOwn)) ++drawn[id];
+  }
+  // 16, 81 and 1 to the power of 3/4 are 8, 27 and 1.
+  EXPECT_NEAR(drawn[Text("a")], 12000.0 * 8 / 36, 250);
+  EXPECT_NEAR(drawn[Text("b")], 12000.0 * 27 / 36, 250);
+  EXPECT_NEAR(drawn[Text("c")], 12000.0 / 36, 100);
+  ASSERT_TRUE(Parse("1,42,30,b,0,1.8,,").ok());
+  for (const int64_t id : Ids(kOwn)) EXPECT_NE(id, Text("b"));
+}
+
+TEST_F(DerivedTest, ALongListOfOwnIdsIsNotDrawn) {
+  Configure("derived { name: 'n' negatives { of: 'items' count: 40 uniform { items: 80 } } }");
+  std::vector<int64_t> even;
+  for (int64_t i = 78; i >= 0; i -= 2) even.push_back(i);
+  ASSERT_EQ(Parse(absl::StrCat("1,1,30,Rome,7,1.8,a,", absl::StrJoin(even, "|"))), absl::OkStatus());
+  for (const int64_t id : Ids(kOwn)) EXPECT_EQ(id % 2, 1);
+}
+
+TEST_F(DerivedTest, NoRuleOfRowsMayUseWhatIsLearned) {
+  Configure("derived { name: 'v' vocabulary { of: 'city' learned {} } } derived { name: 'h' hash { of: 'v' } }");
+  v1::DataSource source;
+  source.add_where()->set_of("h");
+  EXPECT_THAT(
+      RowFilter::Create(parser_->columns(), source.where(), "data.train.where", PlainSettingErrors("")).status(),
+      StatusIs(kInvalid,
+               "data.train.where[0].of 'h' is learned from the examples that the rules of data.train keep, or "
+               "made of what is: no rule can use it"));
+}
+
 TEST_F(DerivedTest, WrongNegativesAreNamed) {
   const auto error = [](const std::string& negatives) {
     return MakeLineParser(ParseData(absl::StrCat(kColumns, "derived { name: 'n' negatives { ", negatives, " } }")))
@@ -320,7 +492,14 @@ TEST_F(DerivedTest, WrongNegativesAreNamed) {
   };
   EXPECT_THAT(error("of: 'user' uniform { items: 100 } count: 0"),
               StatusIs(kInvalid, "data.derived[0].negatives.count must be from 1 to 65535, got 0"));
-  EXPECT_THAT(error("of: 'user'"), StatusIs(kInvalid, "data.derived[0].negatives needs uniform: the ids to draw from"));
+  EXPECT_THAT(error("of: 'user'"),
+              StatusIs(kInvalid, "data.derived[0].negatives needs uniform or popularity: the ids to draw from"));
+  EXPECT_THAT(error("of: 'user' popularity { alpha: -1 }"),
+              StatusIs(kInvalid, "data.derived[0].negatives.popularity.alpha must be from 0 to 16, got -1"));
+  EXPECT_THAT(error("of: 'user' popularity { file: '' }"),
+              StatusIs(kInvalid,
+                       "data.derived[0].negatives.popularity.file is empty; leave it out to draw as often as "
+                       "data.train has the ids"));
   EXPECT_THAT(error("of: 'user' uniform {}"),
               StatusIs(kInvalid,
                        "data.derived[0].negatives.uniform.items must be at least 2, one to be chosen and one to "
@@ -332,7 +511,7 @@ TEST_F(DerivedTest, WrongNegativesAreNamed) {
   EXPECT_THAT(error("of: 'city' uniform { items: 9 }"),
               StatusIs(kInvalid,
                        "data.derived[0].negatives.of 'city' is texts, whose ids are no range of numbers: read "
-                       "the column as ids"));
+                       "the column as ids, or draw them by popularity"));
   Configure("derived { name: 'n' negatives { of: 'items' uniform { items: 2 } } }");
   EXPECT_THAT(Parse("1,1,30,Rome,7,1.8,a,0|1"),
               StatusIs(kInvalid, "'n': 2 ids of the example leave too few of 2 to draw from"));

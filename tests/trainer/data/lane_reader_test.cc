@@ -521,7 +521,8 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
   const DataSet data = OpenTrain(options.spec);
   EXPECT_THAT(LaneReader::Create(data, options).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "the job standardises columns or has a min_count: data statistics are needed first"));
+                       "the job standardises columns, has a min_count or learns from the data: data statistics are needed "
+                       "first"));
   const DataStatistics none;
   options.statistics = &none;
   EXPECT_THAT(LaneReader::Create(data, options).status(),
@@ -531,6 +532,15 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
   options.spec.config.mutable_ids()->set_min_count(3);
   EXPECT_THAT(LaneReader::Create(data, options).status(),
               StatusIs(kInvalid, "data statistics were taken with min_count 0, the job has data.ids.min_count 3"));
+  options.spec.config.clear_ids();
+  v1::Derived* const derived = options.spec.config.add_derived();
+  derived->set_name("q");
+  derived->mutable_bucketize()->set_of(options.spec.config.multi_slot().slot(0).name());
+  derived->mutable_bucketize()->set_quantiles(3);
+  EXPECT_THAT(LaneReader::Create(data, options).status(),
+              StatusIs(kInvalid,
+                       "data.derived: what the job learns from the data is not what the data statistics hold; they were "
+                       "taken with another job file"));
 }
 
 TEST_F(LaneReaderTest, ABatchSmallerThanTheLanesIsRefused) {

@@ -1,18 +1,25 @@
 // Statistics of the training files: the same bits however streams are dealt to trainers.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
+#include "trainer/data/example_stream.h"
+#include "trainer/data/features.h"
+#include "trainer/data/record.h"
 #include "trainer/data/statistics.h"
 
 namespace weir {
@@ -233,6 +240,261 @@ TEST_F(StatisticsTest, TheyAreNeededOnlyWhenTheJobAsks) {
   EXPECT_FALSE(NeedsStatistics(spec));
   spec.config.mutable_dense()->add_column()->set_transform(v1::DenseTransform::STANDARDIZE);
   EXPECT_TRUE(NeedsStatistics(spec));
+}
+
+// What derived variables learn.
+
+constexpr char kLearning[] = R"(
+    train { files: "f" }
+    multi_slot { slot { name: "x" type: FLOAT } slot { name: "a" } slot { name: "b" } }
+    derived { name: "va" vocabulary { of: "a" learned { min_count: 2 most: 150 } } }
+    derived { name: "vb" vocabulary { of: "b" learned {} } }
+    derived { name: "pa" frequency { of: "a" } }
+    derived { name: "nb" negatives { of: "b" popularity {} } }
+    derived { name: "qx" bucketize { of: "x" quantiles: 10 } }
+    derived { name: "qb" bucketize { of: "b" quantiles: 7 } }
+    derived { name: "fa" vocabulary { of: "a" file: "list" unknown_buckets: 3 } } )";
+
+// Slot a has ids that grow rare, some lines have no x and no b, others two b.
+std::string LearningLines(int n) {
+  std::string text;
+  for (int i = 0; i < n; ++i) {
+    const PhiloxBlock r = Philox(2, static_cast<uint64_t>(i), 0);
+    absl::StrAppend(&text, r.v[0] % 10 == 0 ? "0" : absl::StrCat("1 ", r.v[0] % 100003 / 7.0), " 1 ",
+                    (r.v[2] % 40) * (r.v[1] % 40), r.v[3] % 7 == 0 ? " 0" : absl::StrCat(" 2 ", r.v[3] % 100, " -5"),
+                    "\n");
+  }
+  return text;
+}
+
+class LearningTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_.Write("f", LearningLines(3000));
+    dir_.Write("list", "5\n7\n1000000\n");
+  }
+  DataSpec Spec(int lanes, int trainers, const std::string& config = kLearning) {
+    DataSpec spec = MakeSpec(config, dir_);
+    spec.lanes = lanes;
+    spec.trainers = trainers;
+    return spec;
+  }
+  absl::StatusOr<DataStatistics> Learn(const DataSpec& spec, ThreadPool* pool = nullptr) {
+    std::vector<std::string> contributions;
+    for (int t = spec.trainers - 1; t >= 0; --t) {
+      auto mine = CollectStatistics(spec, OpenTrain(spec), spec.StreamsOf(t), pool);
+      if (!mine.ok()) return mine.status();
+      contributions.push_back(*mine);
+    }
+    return MergeStatistics(spec, contributions);
+  }
+  absl::Status Refusal(const std::string& config) { return Learn(Spec(2, 2, config)).status(); }
+
+  TempDir dir_;
+};
+
+TEST_F(LearningTest, BitsDoNotDependOnTrainersOrThreads) {
+  const auto one = Learn(Spec(8, 1));
+  ASSERT_TRUE(one.ok()) << one.status();
+  ThreadPool pool("test", 3);
+  for (int trainers = 1; trainers <= 8; ++trainers) {
+    const auto other = Learn(Spec(8, trainers), &pool);
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_EQ(other->Serialize(), one->Serialize()) << trainers;
+  }
+  const auto parsed = DataStatistics::Parse(one->Serialize());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), one->Serialize());
+  EXPECT_TRUE(parsed->learned().IsOf(Spec(8, 1).config));
+}
+
+TEST_F(LearningTest, ListsAreInTheOrderOfTheirCounts) {
+  std::map<int64_t, int> a, b;
+  for (const auto& line : absl::StrSplit(LearningLines(3000), '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    size_t at = words[0] == "0" ? 1 : 2;
+    ++a[std::stoll(words[at + 1])];
+    for (at += 3; at < words.size(); ++at) ++b[std::stoll(words[at])];
+  }
+  const auto learned = Learn(Spec(8, 3));
+  ASSERT_TRUE(learned.ok()) << learned.status();
+  const auto expect = [&](size_t lesson, const std::map<int64_t, int>& counts, int min_count, size_t most) {
+    std::vector<std::pair<int, int64_t>> order;
+    for (const auto& [id, count] : counts) {
+      if (count >= min_count) order.emplace_back(-count, id);
+    }
+    std::sort(order.begin(), order.end());
+    if (order.size() > most) order.resize(most);
+    const IdList& list = *learned->learned().lessons[lesson].list;
+    ASSERT_EQ(list.ids().size(), order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      EXPECT_EQ(list.ids()[i], order[i].second) << i;
+      EXPECT_EQ(list.weights()[i], -order[i].first) << i;
+      EXPECT_EQ(list.Find(order[i].second), static_cast<int64_t>(i));
+    }
+  };
+  ASSERT_EQ(learned->learned().lessons.size(), 7u);
+  ASSERT_GT(a.size(), 150u) << "so that `most` leaves some out";
+  expect(0, a, 2, 150);
+  expect(1, b, 1, 1000000);
+  expect(2, a, 1, 1000000);
+  expect(3, b, 1, 1000000);
+  EXPECT_THAT(learned->learned().lessons[6].list->ids(), ::testing::ElementsAre(5, 7, 1000000));
+}
+
+TEST_F(LearningTest, QuantilesOfFewValuesAreExact) {
+  dir_.Write("f", "1 5 1 0 0\n1 1 1 0 0\n1 2 1 0 0\n1 4 1 0 0\n0 1 0 0\n1 3 1 0 0\n1 1 1 0 0\n1 1 1 0 0\n");
+  const auto learned = Learn(Spec(2, 2,
+                                  "train { files: \"f\" } multi_slot { slot { name: \"x\" type: FLOAT } slot { name: "
+                                  "\"a\" } slot { name: \"b\" } } derived { name: \"q\" bucketize { of: \"x\" "
+                                  "quantiles: 3 } }"));
+  ASSERT_TRUE(learned.ok()) << learned.status();
+  // Of 1 1 1 2 3 4 5 the values at 7 / 3 and 14 / 3, from 0 on, are 1 and 3; below 1 there is nothing.
+  EXPECT_THAT(learned->learned().lessons[0].boundaries, ::testing::ElementsAre(3));
+}
+
+TEST_F(LearningTest, QuantilesOfManyValuesAreWithinTheirBound) {
+  std::string text;
+  constexpr int kValues = 300000;
+  for (int i = 0; i < kValues; ++i) {
+    // Every value from 0 on once, in an order that nothing follows.
+    absl::StrAppend(&text, "1 ", (int64_t{i} * 7919) % kValues, " 1 0 0\n");
+  }
+  dir_.Write("f", text);
+  const DataSpec spec =
+      Spec(8, 2,
+           "train { files: \"f\" } multi_slot { slot { name: \"x\" type: FLOAT } slot { name: \"a\" } slot { name: "
+           "\"b\" } } derived { name: \"q\" bucketize { of: \"x\" quantiles: 8 } }");
+  const auto learned = Learn(spec);
+  ASSERT_TRUE(learned.ok()) << learned.status();
+  const std::vector<double>& boundaries = learned->learned().lessons[0].boundaries;
+  ASSERT_EQ(boundaries.size(), 7u);
+  for (size_t i = 0; i < boundaries.size(); ++i) {
+    // Five times 0.2 %.
+    EXPECT_NEAR(boundaries[i] / kValues, static_cast<double>(i + 1) / 8, 0.01) << i;
+  }
+}
+
+TEST_F(LearningTest, WhatCannotBeLearnedIsNamed) {
+  const std::string reader =
+      "train { files: \"f\" } multi_slot { slot { name: \"x\" type: FLOAT } slot { name: \"a\" } slot { name: \"b\" } "
+      "} ";
+  dir_.Write("f", "1 3 0 1 5\n1 3 0 1 6\n0 0 1 5\n");
+  EXPECT_THAT(
+      Refusal(reader + "derived { name: \"q\" bucketize { of: \"x\" quantiles: 3 } }"),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "data.derived[0]: 'q': 'x' has one value, 3, in data.train, and so no quantiles; take the variable "
+               "out of the job, or give boundaries"));
+  EXPECT_THAT(Refusal(reader + "derived { name: \"q\" bucketize { of: \"a\" quantiles: 3 } }"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'a' has no value in data.train")));
+  EXPECT_THAT(Refusal(reader + "derived { name: \"n\" negatives { of: \"a\" popularity {} } }"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "data.derived[0]: 'n': data.train has no value of 'a': there is nothing to draw"));
+  EXPECT_THAT(Refusal(reader + "derived { name: \"v\" vocabulary { of: \"b\" learned { min_count: 3 } } }"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "data.derived[0]: 'v': data.train has no value of 'b' that is there 3 times (min_count): the "
+                       "vocabulary would be empty"));
+  EXPECT_THAT(Refusal(reader + "derived { name: \"v\" vocabulary { of: \"b\" file: \"none\" } }"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("data.derived[0]: 'v': ")));
+  dir_.Write("list", "5\nfive\n");
+  EXPECT_THAT(Refusal(reader + "derived { name: \"v\" vocabulary { of: \"b\" file: \"list\" } }"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "data.derived[0]: 'v': list:2: 'five' is no 64-bit integer, as the ids of the column are"));
+}
+
+TEST_F(LearningTest, TrainersMustHaveTheSameList) {
+  const std::string config =
+      "train { files: \"f\" } multi_slot { slot { name: \"x\" type: FLOAT } slot { name: \"a\" } slot { name: \"b\" } "
+      "} "
+      "derived { name: \"v\" vocabulary { of: \"b\" file: \"list\" } }";
+  const DataSpec spec = Spec(2, 2, config);
+  const auto first = CollectStatistics(spec, OpenTrain(spec), spec.StreamsOf(0), nullptr);
+  dir_.Write("list", "5\n8\n1000000\n");
+  const auto second = CollectStatistics(spec, OpenTrain(spec), spec.StreamsOf(1), nullptr);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_THAT(MergeStatistics(spec, {*first, *second}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "data.derived[0]: 'v': trainers have different contents of the file list; give all of them the "
+                       "same"));
+  EXPECT_THAT(MergeStatistics(spec, {*second}).status(), StatusIs(kDataLoss, "data statistics: stream 0 is missing"));
+}
+
+TEST_F(LearningTest, ClassesAreLearnedInTheOrderOfTheirBytes) {
+  dir_.Write("f", "l,x\nno,1\nYes,2\n?,3\nmaybe,4\nno,5\n\"a, b\",6\n");
+  const DataSpec spec = Spec(2, 2,
+                             "train { files: \"f\" } csv { column { name: \"l\" learn_classes: true missing: \"?\" } "
+                             "column { name: \"x\" } }");
+  EXPECT_TRUE(NeedsStatistics(spec));
+  const auto learned = Learn(spec);
+  ASSERT_TRUE(learned.ok()) << learned.status();
+  EXPECT_THAT(learned->learned().lessons[0].classes, ::testing::ElementsAre("Yes", "a, b", "maybe", "no"));
+  const auto parsed = DataStatistics::Parse(learned->Serialize());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), learned->Serialize());
+  dir_.Write("f", "l,x\n?,1\n");
+  EXPECT_THAT(Learn(spec).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             "data.csv.column[0]: 'l': data.train has no text to make a class of"));
+}
+
+TEST_F(LearningTest, MinCountLeavesLearnedVariablesAlone) {
+  DataSpec spec = Spec(4, 1);
+  spec.config.mutable_ids()->set_min_count(1000000);
+  const auto learned = Learn(spec);
+  ASSERT_TRUE(learned.ok()) << learned.status();
+  const auto parser = MakeLineParser(spec.config, &learned->learned());
+  ASSERT_TRUE(parser.ok()) << parser.status();
+  const auto features = Features::Create(spec, **parser);
+  ASSERT_TRUE(features.ok()) << features.status();
+  Example example;
+  ExampleStream::Prepare(**parser, &example);
+  ASSERT_TRUE((*parser)->Parse(std::string_view("1 3 1 0 1 -5                ", 12), &example).ok());
+  RecordPool pool;
+  std::vector<Record> records;
+  records.emplace_back(example, &pool);
+  std::vector<Variable> vars;
+  features->MakeBatch(records, &*learned, &vars);
+  const auto ids = [&](const std::string& name) {
+    for (size_t c = 0; c < features->columns().size(); ++c) {
+      if (features->columns()[c].name == name) return std::get<IdBatch>(vars[c]).values;
+    }
+    return std::vector<int64_t>();
+  };
+  EXPECT_THAT(ids("a"), ::testing::ElementsAre(RareId(SlotSalt("a", "a"))));
+  EXPECT_THAT(ids("va"), ::testing::ElementsAre(SaltId(SlotSalt("va", "va"), 0))) << "0 is the most frequent of all";
+  EXPECT_THAT(ids("fa"), ::testing::ElementsAre(RareId(SlotSalt("fa", "fa"))))
+      << "a list in a file is no lesson of the data";
+}
+
+TEST_F(LearningTest, DamagedBytesOfLearnedStatisticsAreDataLoss) {
+  const DataSpec spec = Spec(2, 1);
+  const auto mine = CollectStatistics(spec, OpenTrain(spec), {0, 2}, nullptr);
+  ASSERT_TRUE(mine.ok());
+  const auto merged = MergeStatistics(spec, {*mine});
+  ASSERT_TRUE(merged.ok());
+  const std::string statistics = merged->Serialize();
+  for (size_t cut = 0; cut < statistics.size(); cut += 97) {
+    EXPECT_FALSE(DataStatistics::Parse(statistics.substr(0, cut)).ok()) << cut;
+  }
+  const auto with_checksum = [](std::string bytes) {
+    const uint64_t sum = StableHash(bytes.data(), bytes.size() - sizeof(sum));
+    std::memcpy(bytes.data() + bytes.size() - sizeof(sum), &sum, sizeof(sum));
+    return bytes;
+  };
+  // Whatever a byte is, with a checksum that is right: refused, or statistics.
+  for (size_t at = 4; at + 8 < statistics.size(); at += 31) {
+    for (const char change : {char{1}, static_cast<char>(0x80), static_cast<char>(0xff)}) {
+      std::string changed = statistics;
+      changed[at] = static_cast<char>(changed[at] ^ change);
+      const auto parsed = DataStatistics::Parse(with_checksum(changed));
+      EXPECT_TRUE(!parsed.ok() || DataStatistics::Parse(parsed->Serialize()).ok());
+    }
+  }
+  for (size_t at = 4; at + 8 < mine->size(); at += 173) {
+    std::string changed = *mine;
+    changed[at] = static_cast<char>(changed[at] ^ 0x81);
+    const auto again = MergeStatistics(spec, {with_checksum(changed)});
+    EXPECT_TRUE(!again.ok() || DataStatistics::Parse(again->Serialize()).ok());
+  }
 }
 
 }  // namespace
