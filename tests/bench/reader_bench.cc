@@ -83,6 +83,20 @@ std::string CsvLine(uint64_t n) {
   return line;
 }
 
+// Ten ids, and a list of one to five behind the fifth.
+std::string CsvListLine(uint64_t n) {
+  std::string line = absl::StrCat(n % 4 == 0);
+  for (uint64_t i = 0; i < 10; ++i) {
+    absl::StrAppend(&line, ",", Id(n, i));
+    if (i != 4) continue;
+    line += ',';
+    for (uint64_t item = 0; item <= Random(n, 20) % 5; ++item) {
+      absl::StrAppend(&line, item > 0 ? "|" : "", Id(n, 20 + item));
+    }
+  }
+  return line;
+}
+
 struct Format {
   const char* name;
   std::string (*line)(uint64_t);
@@ -163,6 +177,12 @@ const std::vector<Format>& Formats() {
              "}"),
          absl::StrCat("label", Times(13, [](int i) { return absl::StrCat(",I", i); }),
                       Times(26, [](int i) { return absl::StrCat(",C", i); }))},
+        {"csv_list", CsvListLine,
+         absl::StrCat("csv { header: false column { name: 'label' }",
+                      Times(5, [](int i) { return absl::StrCat(" column { name: 'C", i, "' type: ID }"); }),
+                      " column { name: 'items' type: ID list: '|' }",
+                      Times(5, [](int i) { return absl::StrCat(" column { name: 'C", i + 5, "' type: ID }"); }), "}"),
+         ""},
         {"tf_record", TfExampleOf,
          absl::StrCat(
              "tf_record { feature { name: 'label' }",

@@ -134,7 +134,7 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
     }
   }
   made.FindPlainColumns();
-  made.FindSaltGroups();
+  made.FindIdGroups();
   return made;
 }
 
@@ -154,22 +154,19 @@ void Features::FindPlainColumns() {
   }
 }
 
-void Features::FindSaltGroups() {
+void Features::FindIdGroups() {
   // As many ids as the machine salts at once.
   constexpr size_t kWide = 8;
   size_t slot = 0;
-  bool narrow = false;  // the last group is of narrow columns
+  bool joins = false;  // the last group is of narrow plain columns
   for (size_t c = 0; c < columns_.size(); ++c) {
     if (columns_[c].kind != v1::IDS) continue;
-    if (!plain_[c]) {
-      salt_groups_.clear();
-      return;
-    }
     const auto width = static_cast<size_t>(columns_[c].width);
-    if (!narrow || width >= kWide) salt_groups_.push_back({.slot = slot});
-    narrow = width < kWide;
-    salt_groups_.back().width += width;
-    salt_groups_.back().columns.push_back(c);
+    const bool narrow = plain_[c] && width < kWide;
+    if (!joins || !narrow) id_groups_.push_back({.slot = slot, .plain = plain_[c]});
+    joins = narrow;
+    id_groups_.back().width += width;
+    id_groups_.back().columns.push_back(c);
     slot += width;
   }
 }
@@ -312,52 +309,92 @@ size_t Features::SaltSlots(size_t begin, size_t width, const Record::View& view,
   return width;
 }
 
-// Handles the common case of one value in every slot of all ids, which are only salted. Returns false, without output,
-// for any other batch.
-bool Features::MakeOneValueEach(const std::vector<Record>& records, std::vector<Variable>* vars) const {
-  for (const Record& record : records) {
-    if (!OneValueEach(0, slots_.size(), record.Look(floats_.size(), slots_.size()))) return false;
-  }
+// Makes plain columns side by side, of which every slot gives one value in every record: the common case.
+void Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot, absl::Span<const size_t> columns,
+                                std::vector<size_t>* next, std::vector<Variable>* vars) const {
   // Of each column: where the values of the next record belong.
-  std::vector<int64_t*> out(columns_.size());
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    if (columns_[c].kind != v1::IDS) continue;
-    IdBatch& ids = IdsOf(c, vars);
-    const size_t all = records.size() * static_cast<size_t>(columns_[c].width);
+  std::vector<int64_t*> out(columns.size());
+  size_t width = 0;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const auto of_column = static_cast<size_t>(columns_[columns[i]].width);
+    width += of_column;
+    IdBatch& ids = IdsOf(columns[i], vars);
+    const size_t all = records.size() * of_column;
     // Batches usually have equal sizes, so resize writes nothing.
     ids.values.resize(all);
-    out[c] = ids.values.data();
+    out[i] = ids.values.data();
     ids.offsets.resize(all + 1);
     int64_t* const offsets = ids.offsets.data();
-    for (size_t i = 0; i <= all; ++i) offsets[i] = static_cast<int64_t>(i);
+    for (size_t at = 0; at <= all; ++at) offsets[at] = static_cast<int64_t>(at);
   }
-  std::vector<int64_t> together(slots_.size());
-  for (const Record& record : records) {
-    const Record::View view = record.Look(floats_.size(), slots_.size());
-    size_t id = 0;
-    for (const SaltGroup& group : salt_groups_) {
-      if (group.columns.size() == 1) {
-        int64_t*& values = out[group.columns[0]];
-        id += SaltSlots(group.slot, group.width, view, id, values);
-        values += group.width;
-        continue;
-      }
-      const int64_t* values = together.data();
-      id += SaltSlots(group.slot, group.width, view, id, together.data());
-      for (const size_t c : group.columns) {
-        for (int64_t s = 0; s < columns_[c].width; ++s) *out[c]++ = *values++;
-      }
+  std::vector<int64_t> together(columns.size() == 1 ? 0 : width);
+  for (size_t r = 0; r < records.size(); ++r) {
+    const Record::View view = records[r].Look(floats_.size(), slots_.size());
+    size_t& id = (*next)[r];
+    if (columns.size() == 1) {
+      id += SaltSlots(slot, width, view, id, out[0]);
+      out[0] += width;
+      continue;
+    }
+    const int64_t* values = together.data();
+    id += SaltSlots(slot, width, view, id, together.data());
+    for (size_t i = 0; i < columns.size(); ++i) {
+      for (int64_t s = 0; s < columns_[columns[i]].width; ++s) *out[i]++ = *values++;
     }
   }
-  return true;
+}
+
+// Returns, for each column of a group, whether every slot of it gives one value in every record.
+std::vector<bool> Features::ColumnsOfOneValue(const IdGroup& group, const std::vector<Record>& records) const {
+  std::vector<bool> good(group.columns.size(), true);
+  size_t left = good.size();
+  for (const Record& record : records) {
+    const Record::View view = record.Look(floats_.size(), slots_.size());
+    if (OneValueEach(group.slot, group.width, view)) continue;
+    size_t slot = group.slot;
+    for (size_t i = 0; i < good.size(); ++i) {
+      const auto width = static_cast<size_t>(columns_[group.columns[i]].width);
+      if (good[i] && !OneValueEach(slot, width, view)) {
+        good[i] = false;
+        --left;
+      }
+      slot += width;
+    }
+    if (left == 0) break;
+  }
+  return good;
+}
+
+void Features::MakeGroup(const IdGroup& group, const std::vector<Record>& records, const DataStatistics* statistics,
+                         std::vector<size_t>* next, std::vector<Variable>* vars) const {
+  const bool salted = group.plain && (statistics == nullptr || statistics->min_count() <= 1);
+  std::vector<bool> good(group.columns.size(), false);
+  if (salted && !records.empty()) good = ColumnsOfOneValue(group, records);
+  size_t slot = group.slot;
+  for (size_t i = 0; i < group.columns.size();) {
+    size_t end = i, width = 0;
+    do {
+      width += static_cast<size_t>(columns_[group.columns[end]].width);
+      ++end;
+    } while (good[i] && end < group.columns.size() && good[end]);
+    if (good[i]) {
+      MakeOneValueEach(records, slot, absl::MakeConstSpan(group.columns).subspan(i, end - i), next, vars);
+    } else {
+      MakeIds(records, slot, width, salted, statistics, next, &IdsOf(group.columns[i], vars));
+    }
+    slot += width;
+    i = end;
+  }
 }
 
 // Makes a column of any records. next[r] is the first of its ids in record r, and becomes the one behind them.
 void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted,
                        const DataStatistics* statistics, std::vector<size_t>* next, IdBatch* out) const {
+  out->values.clear();
   out->values.reserve(records.size() * width);
+  out->offsets.clear();
   out->offsets.reserve(records.size() * width + 1);
-  out->offsets.push_back(0);
+  if (!records.empty()) out->offsets.push_back(0);
   for (size_t r = 0; r < records.size(); ++r) {
     const Record::View view = records[r].Look(floats_.size(), slots_.size());
     size_t& id = (*next)[r];
@@ -375,39 +412,28 @@ void Features::MakeIds(const std::vector<Record>& records, size_t slot, size_t w
 void Features::MakeBatch(const std::vector<Record>& records, const DataStatistics* statistics,
                          std::vector<Variable>* vars) const {
   vars->resize(columns_.size());
-  const bool counts_ids = statistics != nullptr && statistics->min_count() > 1;
-  const bool ids_done = !salt_groups_.empty() && !counts_ids && !records.empty() && MakeOneValueEach(records, vars);
-  std::vector<size_t> next(slots_.empty() || ids_done ? 0 : records.size(), 0);
+  std::vector<size_t> next(slots_.empty() ? 0 : records.size(), 0);
+  for (const IdGroup& group : id_groups_) MakeGroup(group, records, statistics, &next, vars);
   size_t position = 0;
-  size_t slot = 0;
   for (size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].kind != v1::DENSE) continue;
     const size_t width = static_cast<size_t>(columns_[c].width);
     Variable& var = (*vars)[c];
-    if (columns_[c].kind == v1::DENSE) {
-      if (!std::holds_alternative<Tensor>(var)) var = Tensor();
-      Tensor& tensor = std::get<Tensor>(var);
-      tensor.Resize(v1::FLOAT32, {static_cast<int64_t>(records.size()), columns_[c].width});
-      float* out = tensor.data<float>();
-      for (const Record& record : records) {
-        const Record::View view = record.Look(floats_.size(), slots_.size());
-        const char* const in = view.floats + position * sizeof(float);
-        if (keeps_missing_[c]) {
-          std::memcpy(out, in, width * sizeof(float));
-        } else {
-          AddFloats(position, width, plain_[c], in, statistics, out);
-        }
-        out += width;
+    if (!std::holds_alternative<Tensor>(var)) var = Tensor();
+    Tensor& tensor = std::get<Tensor>(var);
+    tensor.Resize(v1::FLOAT32, {static_cast<int64_t>(records.size()), columns_[c].width});
+    float* out = tensor.data<float>();
+    for (const Record& record : records) {
+      const Record::View view = record.Look(floats_.size(), slots_.size());
+      const char* const in = view.floats + position * sizeof(float);
+      if (keeps_missing_[c]) {
+        std::memcpy(out, in, width * sizeof(float));
+      } else {
+        AddFloats(position, width, plain_[c], in, statistics, out);
       }
-      position += width;
-      continue;
+      out += width;
     }
-    if (!ids_done) {
-      IdBatch& ids = IdsOf(c, vars);
-      ids.values.clear();
-      ids.offsets.clear();
-      if (!records.empty()) MakeIds(records, slot, width, plain_[c] && !counts_ids, statistics, &next, &ids);
-    }
-    slot += width;
+    position += width;
   }
 }
 

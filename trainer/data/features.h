@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "framework/formats/line_parser.h"
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_spec.h"
@@ -51,22 +52,29 @@ class Features {
                  std::vector<Variable>* vars) const;
 
  private:
-  // Columns of ids that are salted together: a wide one alone, narrow ones that follow each other.
-  struct SaltGroup {
+  // Columns of ids that follow each other and are made together where each of their slots gives one value: narrow plain
+  // ones. A wide column, and one that is not plain, is a group by itself.
+  struct IdGroup {
     size_t slot = 0;   // the first
     size_t width = 0;  // slots
-    std::vector<size_t> columns;
+    bool plain = true;
+    std::vector<size_t> columns = {};
   };
 
   // Sets plain_, and the groups.
   void FindPlainColumns();
-  void FindSaltGroups();
+  void FindIdGroups();
   void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics,
                  float* out) const;
-  bool MakeOneValueEach(const std::vector<Record>& records, std::vector<Variable>* vars) const;
+  // Each makes columns of ids from the ids of the records that begin at next[r], which it moves behind them.
+  void MakeGroup(const IdGroup& group, const std::vector<Record>& records, const DataStatistics* statistics,
+                 std::vector<size_t>* next, std::vector<Variable>* vars) const;
+  void MakeOneValueEach(const std::vector<Record>& records, size_t slot, absl::Span<const size_t> columns,
+                        std::vector<size_t>* next, std::vector<Variable>* vars) const;
   void MakeIds(const std::vector<Record>& records, size_t slot, size_t width, bool salted,
                const DataStatistics* statistics, std::vector<size_t>* next, IdBatch* out) const;
   IdBatch& IdsOf(size_t column, std::vector<Variable>* vars) const;
+  std::vector<bool> ColumnsOfOneValue(const IdGroup& group, const std::vector<Record>& records) const;
   bool OneValueEach(size_t begin, size_t width, const Record::View& view) const;
   size_t SaltSlots(size_t begin, size_t width, const Record::View& view, size_t id, int64_t* values) const;
   void AddSlot(size_t slot, const Record::View& view, size_t* id, const DataStatistics* statistics, IdBatch* out) const;
@@ -81,8 +89,8 @@ class Features {
   std::vector<int64_t> missing_ids_;  // likewise
   // By column: true for floats that are not transformed, and for slots of ids that are only salted.
   std::vector<bool> plain_;
-  std::vector<bool> keeps_missing_;     // by column: missing floats stay NaN
-  std::vector<SaltGroup> salt_groups_;  // empty: there are columns of ids that are not plain, or no ids
+  std::vector<bool> keeps_missing_;  // by column: missing floats stay NaN
+  std::vector<IdGroup> id_groups_;   // all columns of ids, in their order
   std::vector<std::pair<int64_t, std::string>> required_;
   std::vector<std::pair<int64_t, LabelRange>> label_ranges_;
   bool standardizes_ = false;

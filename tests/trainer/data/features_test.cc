@@ -1,9 +1,14 @@
 // Transforms of floats, and what ids become.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/features.h"
+#include "trainer/data/record.h"
 #include "trainer/data/statistics.h"
 
 namespace weir {
@@ -231,6 +237,125 @@ TEST_F(FeaturesTest, WeightsOfABatchAreOneWhereALineHasNone) {
   EXPECT_EQ(Ids(batch, 2).weights.size(), Ids(batch, 2).values.size());
   EXPECT_EQ(Ids(batch, 3).weights.size(), Ids(batch, 3).values.size());
   EXPECT_THAT(Ids(Read("1 1 2 0 0 1 1 0 1 3\n", ""), 2).weights, IsEmpty());
+}
+
+// Gives columns, and no lines.
+class ColumnsOnly : public LineParser {
+ public:
+  explicit ColumnsOnly(std::vector<Column> columns) : LineParser(std::move(columns)) {}
+  absl::Status Parse(std::string_view, Example*) const override { return absl::InternalError("gives columns only"); }
+};
+
+// What a batch of ids must be, by the definitions of framework/base/feature_id.h, value by value. `first`: the column's
+// first slot.
+IdBatch IdsByDefinition(const Column& column, size_t first, const std::vector<Example>& examples,
+                        const DataSpec& spec) {
+  const auto contains = [](const auto& list, const auto& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  const bool shared = contains(spec.config.ids().shared(), column.name);
+  const auto padding = spec.padding_ids.find(column.name);
+  IdBatch out;
+  out.slots = column.width;
+  out.offsets.push_back(0);
+  std::vector<float> weights;
+  bool weighted = false;
+  for (const Example& example : examples) {
+    size_t id = 0;
+    for (size_t s = 0; s < first; ++s) id += example.counts[s];
+    for (size_t s = 0; s < static_cast<size_t>(column.width); ++s) {
+      const uint64_t salt = SlotSalt(column.name, shared ? "" : column.slot_names[s]);
+      const int count = example.counts[first + s];
+      for (int i = 0; i < count; ++i, ++id) {
+        const int64_t raw = example.ids[id];
+        const bool pads = padding != spec.padding_ids.end() && contains(padding->second, raw);
+        out.values.push_back(shared ? raw : pads ? PaddingId(raw) : SaltId(salt, raw));
+        weights.push_back(example.weights.empty() ? 1 : example.weights[id]);
+      }
+      if (count == 0 && spec.config.ids().empty() == v1::IdTransform::MISSING_ID) {
+        out.values.push_back(MissingId(salt));
+        weights.push_back(1);
+      }
+      out.offsets.push_back(static_cast<int64_t>(out.values.size()));
+      weighted = weighted || (!example.weights.empty() && !out.values.empty());
+    }
+  }
+  if (weighted) out.weights = weights;
+  return out;
+}
+
+// Columns that are made together and those that are not stand side by side in any order, and the variables hold what an
+// earlier batch has left in them.
+TEST_F(FeaturesTest, AnyMixtureOfColumnsIsWhatTheDefinitionSays) {
+  std::mt19937_64 random(7);
+  const auto below = [&](uint64_t n) { return random() % n; };
+  int made_together = 0;
+  for (int round = 0; round < 300; ++round) {
+    DataSpec spec = MakeSpec("", dir_);
+    std::vector<Column> columns;
+    std::vector<uint64_t> lists, gaps;  // by slot: one in how many examples has several ids, or none; 0: never
+    for (uint64_t c = 0; c < 1 + below(12); ++c) {
+      Column column{.name = absl::StrCat("c", c), .kind = v1::IDS};
+      column.width = static_cast<int64_t>(below(4) == 0 ? 6 + below(8) : 1 + below(2));
+      const bool has_lists = below(5) == 0;
+      for (int64_t s = 0; s < column.width; ++s) {
+        column.slot_names.push_back(absl::StrCat("s", s));
+        lists.push_back(has_lists && below(3) == 0 ? 1 + below(20) : 0);
+        gaps.push_back(below(3) == 0 ? 1 + below(20) : 0);
+      }
+      if (below(6) == 0) spec.config.mutable_ids()->add_shared(column.name);
+      if (below(6) == 0) spec.padding_ids[column.name] = {3, -4};
+      columns.push_back(std::move(column));
+    }
+    if (below(2) == 0) spec.config.mutable_ids()->set_empty(v1::IdTransform::ZERO);
+    const ColumnsOnly parser(columns);
+    const auto features = Features::Create(spec, parser);
+    ASSERT_TRUE(features.ok()) << features.status();
+    std::vector<Variable> vars;
+    for (int batch = 0; batch < 4; ++batch) {
+      const bool plain = below(3) == 0, wide = below(2) == 0;
+      const uint64_t weights = below(3) == 0 ? 1 + below(6) : 0;
+      std::vector<Example> examples(below(20));
+      std::vector<Record> records;
+      for (Example& example : examples) {
+        const bool weighted = weights > 0 && below(weights) == 0;
+        for (size_t s = 0; s < lists.size(); ++s) {
+          const uint64_t count = plain                                  ? 1
+                                 : lists[s] > 0 && below(lists[s]) == 0 ? 2 + below(3)
+                                 : gaps[s] > 0 && below(gaps[s]) == 0   ? 0
+                                                                        : 1;
+          example.counts.push_back(static_cast<uint16_t>(count));
+          for (uint64_t i = 0; i < count; ++i) {
+            example.ids.push_back(wide && below(2) == 0 ? static_cast<int64_t>(random())
+                                                        : static_cast<int64_t>(below(8)));
+            if (below(9) == 0 && wide) example.ids.back() = -4;
+            if (weighted) example.weights.push_back(static_cast<float>(below(5)) / 4);
+          }
+        }
+        records.emplace_back(example);
+      }
+      features->MakeBatch(records, nullptr, &vars);
+      ASSERT_EQ(vars.size(), columns.size());
+      size_t slot = 0;
+      for (size_t c = 0; c < columns.size(); ++c) {
+        const IdBatch& got = std::get<IdBatch>(vars[c]);
+        const std::string where = absl::StrCat("round ", round, ", batch ", batch, ", column ", c);
+        if (examples.empty()) {
+          EXPECT_THAT(got.values, IsEmpty()) << where;
+          EXPECT_THAT(got.offsets, IsEmpty()) << where;
+        } else {
+          const IdBatch expected = IdsByDefinition(columns[c], slot, examples, spec);
+          ASSERT_EQ(got.slots, expected.slots) << where;
+          ASSERT_EQ(got.values, expected.values) << where;
+          ASSERT_EQ(got.offsets, expected.offsets) << where;
+          ASSERT_EQ(got.weights, expected.weights) << where;
+          made_together += c > 0 && got.values.size() == examples.size() * static_cast<size_t>(got.slots);
+        }
+        slot += static_cast<size_t>(columns[c].width);
+      }
+    }
+  }
+  EXPECT_GT(made_together, 1000);
 }
 
 TEST_F(FeaturesTest, AMissingLabelIsABadLine) {
