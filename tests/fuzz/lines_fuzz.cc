@@ -4,8 +4,11 @@
 #include <cstdlib>
 #include <iterator>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "framework/formats/csv_fields.h"
 #include "framework/formats/line_parser.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
@@ -82,6 +85,30 @@ void Parse(std::string_view line, const LineParser& parser) {
   if (!Same(copy, example)) std::abort();
 }
 
+// Fields that are written are read again, and the lines that the parser of columns without a header accepts have
+// fields.
+void CheckFields(std::string_view line, const LineParser& parser) {
+  std::vector<std::string> fields, again;
+  for (const char separator : {',', '\t'}) {
+    for (const bool trim : {false, true}) {
+      if (!SplitCsvFields(line, separator, trim, &fields)) continue;
+      std::string written;
+      for (size_t i = 0; i < fields.size(); ++i) {
+        if (i > 0) written += ',';
+        AppendCsvField(fields[i], &written);
+      }
+      if (!SplitCsvFields(written, ',', /*trim=*/false, &again) || again != fields) std::abort();
+    }
+  }
+  constexpr size_t kTabs = 3, kTabFields = 5;  // of kFormats
+  if (&parser != &ParserOf(kTabs)) return;
+  Example example;
+  example.floats.resize(static_cast<size_t>(parser.floats()));
+  example.counts.resize(static_cast<size_t>(parser.slots()));
+  if (!parser.Parse(line, &example).ok()) return;
+  if (!SplitCsvFields(line, '\t', /*trim=*/false, &fields) || fields.size() != kTabFields) std::abort();
+}
+
 // Null when the header is refused, or is not there.
 std::unique_ptr<LineParser> ParserBelowHeader(const DataFile& file, const LineParser& parser) {
   const auto source = LineSource::Open(file, {.begin = 0, .end = 1});
@@ -119,6 +146,7 @@ bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& p
   while ((*source)->Next(&line, &offset)) {
     if (below != nullptr && offset > 0) Parse(line, *below);
     if (!parser.has_header()) Parse(line, parser);
+    CheckFields(line, parser);
     read.emplace_back(line);
   }
   if (file.compressed()) CheckAhead(file, read, (*source)->status());

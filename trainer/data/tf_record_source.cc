@@ -23,9 +23,7 @@ T Load(const char* p) {
   return value;
 }
 
-// A checksum of bytes that hold checksums would be weak: the format turns and shifts it.
-uint32_t Masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }
-bool IsRight(const char* bytes, size_t size) { return Load<uint32_t>(bytes + size) == Masked(Crc32c(bytes, size)); }
+bool IsRight(const char* bytes, size_t size) { return Load<uint32_t>(bytes + size) == MaskedCrc32c(bytes, size); }
 
 }  // namespace
 

@@ -1,0 +1,61 @@
+#include "framework/formats/csv_fields.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace weir {
+namespace {
+
+bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+
+}  // namespace
+
+bool SplitCsvFields(std::string_view line, char separator, bool trim, std::vector<std::string>* fields) {
+  // A separator is no blank, even if it is a tab.
+  const auto blank = [&](size_t i) { return trim && line[i] != separator && IsBlank(line[i]); };
+  size_t count = 0;
+  for (size_t at = 0;; ++at) {  // behind the separator
+    if (count == fields->size()) fields->emplace_back();
+    std::string& field = (*fields)[count++];
+    while (at < line.size() && blank(at)) ++at;
+    if (at < line.size() && line[at] == '"') {
+      field.clear();
+      for (++at;; ++at) {
+        const size_t quote = line.find('"', at);
+        if (quote == std::string_view::npos) return false;
+        field += line.substr(at, quote - at);
+        at = quote + 1;
+        if (at >= line.size() || line[at] != '"') break;
+        field += '"';
+      }
+      while (at < line.size() && blank(at)) ++at;
+      if (at < line.size() && line[at] != separator) return false;
+    } else {
+      const size_t end = std::min(line.find(separator, at), line.size());
+      size_t last = end;
+      while (last > at && blank(last - 1)) --last;
+      field = line.substr(at, last - at);
+      at = end;
+    }
+    if (at >= line.size()) break;
+  }
+  fields->resize(count);
+  return true;
+}
+
+void AppendCsvField(std::string_view text, std::string* line) {
+  const bool quoted = text.find_first_of(",\"\r\n") != std::string_view::npos ||
+                      (!text.empty() && (IsBlank(text.front()) || IsBlank(text.back())));
+  if (!quoted) {
+    line->append(text);
+    return;
+  }
+  *line += '"';
+  for (const char c : text) {
+    if (c == '"') *line += '"';
+    *line += c;
+  }
+  *line += '"';
+}
+
+}  // namespace weir
