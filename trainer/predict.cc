@@ -1,6 +1,8 @@
 #include "trainer/predict.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -11,16 +13,18 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "framework/base/atomic_file.h"
+#include "absl/types/span.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
 #include "glog/logging.h"
 #include "pserver/embedded/all_reduce_channel.h"
+#include "trainer/carried_input.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
+#include "trainer/prediction_file.h"
 #include "trainer/resume_check.h"
 #include "trainer/same_inputs.h"
 #include "trainer/scores.h"
@@ -88,32 +92,56 @@ absl::Status SendScores(const PredictOptions& o, const Scores& mine) {
   return stream->Finish();
 }
 
-// counts: examples scored, by trainer.
-absl::Status WriteScores(const PredictOptions& o, const std::string& mine, const std::vector<int64_t>& counts) {
-  Scores scores;
-  for (int t = 0; t < static_cast<int>(counts.size()); ++t) {
-    std::string bytes = t == kChief ? mine : "";
-    if (t != kChief) {
-      RETURN_IF_ERROR(o.client->ReadStream(kScores, t, [&](std::string_view piece) {
-        bytes += piece;
-        return absl::OkStatus();
-      }));
+// Writes the output. `carried`: null if nothing is carried.
+absl::Status WriteOutput(const PredictOptions& o, const Scores& scores, PredictionFormat format,
+                         CarriedInput* carried) {
+  const auto width = static_cast<size_t>(std::max<int64_t>(scores.width, 1));
+  std::vector<CarriedColumn> columns;
+  if (carried != nullptr) columns = carried->columns();
+  std::vector<CarriedValue> row, missing;
+  for (const CarriedColumn& column : columns) missing.push_back(MissingValue(column));
+  const std::vector<float> nan(width, std::numeric_limits<float>::quiet_NaN());
+  ASSIGN_OR_RETURN(const std::unique_ptr<PredictionFile> file,
+                   PredictionFile::Create(o.output, format, std::move(columns), static_cast<int64_t>(width)));
+  for (const Scores::Line& line : scores.InOrder()) {
+    if (line.index < 0) {
+      RETURN_IF_ERROR(file->Add(nan, missing));
+      continue;
     }
+    if (carried != nullptr) RETURN_IF_ERROR(carried->Next(line.position, &row));
+    const float* const values = scores.values.data() + static_cast<size_t>(line.index) * width;
+    RETURN_IF_ERROR(file->Add(absl::MakeConstSpan(values, width), row));
+  }
+  return file->Finish();
+}
+
+// Collects the scores of all trainers and writes them. `scores`: those of this trainer. counts: examples scored, by
+// trainer.
+absl::Status WriteScores(const PredictOptions& o, Scores scores, const std::vector<int64_t>& counts,
+                         PredictionFormat format, CarriedInput* carried) {
+  for (int t = 0; t < static_cast<int>(counts.size()); ++t) {
+    if (t == kChief) continue;
+    std::string bytes;
+    RETURN_IF_ERROR(o.client->ReadStream(kScores, t, [&](std::string_view piece) {
+      bytes += piece;
+      return absl::OkStatus();
+    }));
     const size_t before = scores.positions.size();
     RETURN_IF_ERROR(scores.Append(bytes));
     if (static_cast<int64_t>(scores.positions.size() - before) == counts[static_cast<size_t>(t)]) continue;
     return absl::UnavailableError(
         absl::StrCat("trainer ", t, " died before its part was done: start the prediction again"));
   }
-  RETURN_IF_ERROR(WriteFileAtomically(o.output, scores.Text()));
+  RETURN_IF_ERROR(WriteOutput(o, scores, format, carried));
   if (!scores.skipped.empty()) {
     LOG(WARNING) << scores.skipped.size() << " lines did not parse (data.bad_line: SKIP): they are nan in " << o.output;
   }
   return absl::OkStatus();
 }
 
-// Opens the files to score, the same at all trainers, for the streams of this one.
-absl::StatusOr<std::unique_ptr<LaneReader>> OpenInput(const PredictOptions& o, const Model& model) {
+// Opens the files to score, the same at all trainers, for the streams of this one; at the chief, also for `carried`.
+absl::StatusOr<std::unique_ptr<LaneReader>> OpenInput(const PredictOptions& o, const Model& model,
+                                                      PredictionFormat format, std::unique_ptr<CarriedInput>* carried) {
   const v1::JobConfig& config = o.job->config;
   const DataSpec spec = MakeDataSpec(config, o.job->directory, o.programs->main);
   std::optional<DataStatistics> statistics;
@@ -136,6 +164,9 @@ absl::StatusOr<std::unique_ptr<LaneReader>> OpenInput(const PredictOptions& o, c
   std::vector<Input> inputs = ProgramInputs(*o.programs);
   inputs.push_back(DataInput(field, data));
   RETURN_IF_ERROR(CheckSameInputs(o.client, o.trainer_id, o.programs->main.plan().trainers(), inputs));
+  if (o.trainer_id == kChief && !o.carry.empty()) {
+    ASSIGN_OR_RETURN(*carried, CarriedInput::Create(spec, data, o.carry, format));
+  }
   return LaneReader::Create(std::move(data), {.spec = spec,
                                               .streams = spec.StreamsOf(o.trainer_id),
                                               .statistics = statistics.has_value() ? &*statistics : nullptr,
@@ -198,8 +229,10 @@ absl::StatusOr<std::vector<int64_t>> ExchangeCounts(Client* client, size_t mine)
 }  // namespace
 
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
+  ASSIGN_OR_RETURN(const PredictionFormat format, PredictionFormatOf(o.output, !o.carry.empty()));
   ASSIGN_OR_RETURN(const Model model, LoadModel(o));
-  ASSIGN_OR_RETURN(const std::unique_ptr<LaneReader> reader, OpenInput(o, model));
+  std::unique_ptr<CarriedInput> carried;
+  ASSIGN_OR_RETURN(const std::unique_ptr<LaneReader> reader, OpenInput(o, model, format, &carried));
   std::unique_ptr<ParamChannel> own;
   if (o.replica != nullptr) {
     ASSIGN_OR_RETURN(
@@ -217,7 +250,8 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
       }));
   mine.skipped = reader->skipped_positions();
   ASSIGN_OR_RETURN(const std::vector<int64_t> scored, ExchangeCounts(o.client, mine.positions.size()));
-  RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, mine.Serialize(), scored) : SendScores(o, mine));
+  RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, std::move(mine), scored, format, carried.get())
+                                         : SendScores(o, mine));
   // Every trainer waits until the file is written.
   RETURN_IF_ERROR(OfAll(o.client, "written", "-").status());
   return std::accumulate(scored.begin(), scored.end(), int64_t{0});

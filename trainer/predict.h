@@ -1,9 +1,10 @@
-// Scores files with a trained model: one line per example, in input order, on any number of trainers.
+// Scores files with a trained model: one prediction per example, in input order, on any number of trainers.
 #ifndef WEIR_TRAINER_PREDICT_H_
 #define WEIR_TRAINER_PREDICT_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/base/thread_pool.h"
@@ -33,10 +34,13 @@ struct PredictOptions {
   std::string checkpoint;
   // Pattern of the files to score, relative to the working directory; empty: data.eval of the job. Labels may be empty.
   std::string input;
-  // Output file, written by the chief, whole or not at all. A line holds the prediction of the first loss: one number,
-  // or one per class separated by blanks, with nine significant digits, so that float32 values are restored to the bit.
-  // An input line that does not parse (data.bad_line: SKIP; else it is an error) has nan for each value.
+  // Output file, written by the chief, whole or not at all, in the format of its ending (trainer/prediction_file.h). It
+  // holds, for each example, the prediction of the first loss: one number, or one per class. An input line that does
+  // not parse (data.bad_line: SKIP; else it is an error) has nan for each value, and no carried values.
   std::string output;
+  // Columns of the input that the output carries (trainer/carried_input.h). The chief reads the input a second time for
+  // them; it holds the scores of all examples in memory, but not what is carried.
+  std::vector<std::string> carry = {};
 };
 
 // Returns the number of examples scored, over all trainers. Every trainer of the job must call it. FailedPrecondition:

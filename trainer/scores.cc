@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
-
-#include "absl/strings/str_format.h"
 
 namespace weir {
 namespace {
@@ -63,26 +60,13 @@ absl::Status Scores::Append(std::string_view bytes) {
   return absl::OkStatus();
 }
 
-std::string Scores::Text() const {
-  // Place in the input, and index of the prediction; -1 for a line without one.
-  std::vector<std::pair<InputPosition, int64_t>> lines;
+std::vector<Scores::Line> Scores::InOrder() const {
+  std::vector<Line> lines;
   lines.reserve(positions.size() + skipped.size());
-  for (size_t i = 0; i < positions.size(); ++i) lines.emplace_back(positions[i], static_cast<int64_t>(i));
-  for (const InputPosition& position : skipped) lines.emplace_back(position, -1);
-  std::sort(lines.begin(), lines.end());
-  std::string text;
-  for (const auto& [position, i] : lines) {
-    for (int64_t j = 0; j < std::max<int64_t>(width, 1); ++j) {
-      if (j > 0) text += ' ';
-      if (i < 0) {
-        text += "nan";
-      } else {
-        absl::StrAppendFormat(&text, "%.9g", values[static_cast<size_t>(i * width + j)]);
-      }
-    }
-    text += '\n';
-  }
-  return text;
+  for (size_t i = 0; i < positions.size(); ++i) lines.push_back({positions[i], static_cast<int64_t>(i)});
+  for (const InputPosition& position : skipped) lines.push_back({position, -1});
+  std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.position < b.position; });
+  return lines;
 }
 
 }  // namespace weir

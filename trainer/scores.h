@@ -25,9 +25,13 @@ struct Scores {
   std::string Serialize() const;
   // Adds the serialized scores of another trainer. Internal if the bytes are malformed; then nothing is added.
   absl::Status Append(std::string_view bytes);
-  // Returns one line per input line, in input order: values separated by blanks, with nine significant digits; nan for
-  // each value of a skipped line.
-  std::string Text() const;
+  // A line of the input, with the index of its prediction; -1 for a skipped one.
+  struct Line {
+    InputPosition position;
+    int64_t index = -1;
+  };
+  // Returns the lines in input order.
+  std::vector<Line> InOrder() const;
 };
 
 }  // namespace weir

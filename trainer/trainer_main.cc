@@ -14,6 +14,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
@@ -59,7 +60,11 @@ ABSL_FLAG(bool, resume, false, "go on from the newest complete checkpoint in che
 ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
-ABSL_FLAG(std::string, output, "", "--role=predict: file for the predictions, one line per example in input order");
+ABSL_FLAG(std::string, output, "",
+          "--role=predict: file for the predictions, in input order: .csv, .tfrecord, .examples; any other name: text, "
+          "one line per example");
+ABSL_FLAG(std::vector<std::string>, carry, {},
+          "--role=predict: columns of the input that the output carries: user,item");
 ABSL_FLAG(std::string, server_program, "",
           "distribute.servers: 0: main program of the server in this trainer, dumped by `transpile`");
 ABSL_FLAG(std::string, server_startup_program, "", "startup program of that server; goes with --server_program");
@@ -76,6 +81,7 @@ constexpr char kUsage[] =
     "trainer --job=FILE [--role=trainer] --init_method=tcp://H:P             the same; they meet at H:P\n"
     "trainer --job=FILE --role=local                                         the whole job in this process\n"
     "trainer --job=FILE --role=predict --checkpoint=DIR --output=FILE        scores files\n"
+    "        [--input=PATTERN] [--carry=COLUMN,COLUMN]\n"
     "\n"
     "With distribute.servers: 0 --pservers has the address of every trainer, where it serves its part of the "
     "parameters\n"
@@ -142,7 +148,8 @@ absl::Status CheckFlags(const ClusterConfig& cluster) {
   }
   for (const auto& [name, value] :
        {std::pair{"checkpoint", absl::GetFlag(FLAGS_checkpoint)}, std::pair{"output", absl::GetFlag(FLAGS_output)},
-        std::pair{"input", absl::GetFlag(FLAGS_input)}}) {
+        std::pair{"input", absl::GetFlag(FLAGS_input)},
+        std::pair{"carry", absl::StrJoin(absl::GetFlag(FLAGS_carry), ",")}}) {
     if (!value.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--", name, " goes with --role=predict, the role is ", std::string(RoleName(cluster.role))));
@@ -400,7 +407,8 @@ absl::Status Work(Runtime* r, std::string* last_line) {
                                                          .device = r->device_memory.get(),
                                                          .checkpoint = absl::GetFlag(FLAGS_checkpoint),
                                                          .input = absl::GetFlag(FLAGS_input),
-                                                         .output = absl::GetFlag(FLAGS_output)}));
+                                                         .output = absl::GetFlag(FLAGS_output),
+                                                         .carry = absl::GetFlag(FLAGS_carry)}));
     *last_line = absl::StrCat("predicted examples=", examples, " output=", absl::GetFlag(FLAGS_output));
     return absl::OkStatus();
   }

@@ -124,9 +124,10 @@ class PredictTest : public ::testing::Test {
   static std::string Path(const std::string& name) { return absl::StrCat(dir_, "/", name); }
   static std::string Checkpoints() { return Path("checkpoints"); }
   static absl::StatusOr<int64_t> Predict(int servers, int trainers, const std::string& input, const std::string& output,
-                                         const std::string& job = kSlotJob) {
+                                         const std::string& job = kSlotJob,
+                                         const std::vector<std::string>& carry = {}) {
     return PredictInProcess({.job_text = job, .directory = dir_, .servers = servers, .trainers = trainers},
-                            {.checkpoints = Checkpoints(), .input = input, .output = Path(output)});
+                            {.checkpoints = Checkpoints(), .input = input, .output = Path(output), .carry = carry});
   }
   static std::string Reference() { return Contents(Path("reference")); }
 
@@ -227,6 +228,64 @@ TEST_F(PredictTest, ExportedParametersGiveThePredictions) {
       logit += std::max(0.0, sum) * out_w[j];
     }
     EXPECT_NEAR(scores[n - kEvalBegin], 1 / (1 + std::exp(-logit)), 1e-5) << "example " << n;
+  }
+}
+
+TEST_F(PredictTest, EveryClusterCarriesTheSameColumns) {
+  for (const char* const ending : {".csv", ".tfrecord", ".examples"}) {
+    ASSERT_TRUE(Predict(1, 1, "", absl::StrCat("alone", ending), kSlotJob, {"b", "x", "a"}).ok());
+    const std::string alone = Contents(Path(absl::StrCat("alone", ending)));
+    for (const auto& [servers, trainers] : {std::pair{2, 2}, {1, 3}}) {
+      const std::string output = absl::StrCat("carried", servers, trainers, ending);
+      const absl::StatusOr<int64_t> scored = Predict(servers, trainers, "", output, kSlotJob, {"b", "x", "a"});
+      ASSERT_TRUE(scored.ok()) << scored.status();
+      EXPECT_EQ(Contents(Path(output)), alone) << servers << " servers, " << trainers << " trainers, " << ending;
+    }
+  }
+  const std::vector<std::string> lines = absl::StrSplit(Contents(Path("alone.csv")), '\n', absl::SkipEmpty());
+  const std::vector<std::string> scores = absl::StrSplit(Reference(), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), scores.size() + 1);
+  EXPECT_EQ(lines[0], "b,x[0],x[1],x[2],x[3],a,prediction");
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const std::vector<std::string> fields = absl::StrSplit(lines[i + 1], ',');
+    ASSERT_EQ(fields.size(), 7u);
+    const std::vector<std::string> words =
+        absl::StrSplit(SlotLine(kEvalBegin + static_cast<int64_t>(i)), ' ');  // 1 label 4 x0 x1 x2 x3 1 a 1 b
+    ASSERT_EQ(fields[0], words[10]) << i;
+    ASSERT_EQ(fields[5], words[8]) << i;
+    for (size_t x = 0; x < 4; ++x) {
+      float carried = 0, read = 1;
+      ASSERT_TRUE(absl::SimpleAtof(fields[1 + x], &carried) && absl::SimpleAtof(words[3 + x], &read));
+      ASSERT_EQ(carried, read) << i;
+    }
+    ASSERT_EQ(fields[6], scores[i]) << i;
+  }
+}
+
+TEST_F(PredictTest, ALineThatDoesNotParseCarriesNothing) {
+  const std::string skips = absl::StrReplaceAll(kSlotJob, {{"batch_size: 32", "batch_size: 32 bad_line: SKIP"}});
+  std::ofstream(Path("gaps.txt")) << SlotLine(1) << "\nno line\n" << SlotLine(2) << "\n\n";
+  for (const int trainers : {1, 2}) {
+    const absl::StatusOr<int64_t> scored = Predict(1, trainers, Path("gaps.txt"), "gaps.csv", skips, {"a", "label"});
+    ASSERT_TRUE(scored.ok()) << scored.status();
+    EXPECT_EQ(*scored, 2);
+    const std::vector<std::string> lines = absl::StrSplit(Contents(Path("gaps.csv")), '\n');
+    ASSERT_EQ(lines.size(), 6u);
+    EXPECT_EQ(lines[2], ",,nan");
+    EXPECT_EQ(lines[4], ",,nan");
+    const std::vector<std::string> words = absl::StrSplit(SlotLine(2), ' ');
+    EXPECT_EQ(lines[3].substr(0, lines[3].rfind(',')), absl::StrCat(words[8], ",", SlotLabel(2)));
+  }
+}
+
+TEST_F(PredictTest, AColumnThatIsNotThereIsRefusedBeforeAnythingIsScored) {
+  for (const int trainers : {1, 2}) {
+    const absl::Status status = Predict(1, trainers, "", "refused.csv", kSlotJob, {"user"}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find("--carry: the data has no column 'user'; there are label, x, cat, a, b"),
+              absl::string_view::npos)
+        << status;
+    EXPECT_FALSE(std::filesystem::exists(Path("refused.csv")));
   }
 }
 

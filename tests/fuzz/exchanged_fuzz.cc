@@ -83,7 +83,7 @@ void ReadScores(const std::string& first, const std::string& second) {
   Scores scores;
   (void)scores.Append(first);
   (void)scores.Append(second);
-  (void)scores.Text();
+  (void)scores.InOrder();
   Scores again;
   if (!again.Append(scores.Serialize()).ok() || again.Serialize() != scores.Serialize()) std::abort();
 }

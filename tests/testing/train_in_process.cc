@@ -229,7 +229,8 @@ absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProces
                                                                   .reader_threads = 1,
                                                                   .checkpoint = prediction.checkpoints,
                                                                   .input = prediction.input,
-                                                                  .output = prediction.output}));
+                                                                  .output = prediction.output,
+                                                                  .carry = prediction.carry}));
                     return absl::OkStatus();
                   }).status());
   return *std::max_element(scored.begin(), scored.end());

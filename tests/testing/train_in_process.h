@@ -99,6 +99,7 @@ struct InProcessPrediction {
   std::string checkpoints;
   std::string input;  // empty: data.eval
   std::string output;
+  std::vector<std::string> carry = {};
 };
 absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProcessPrediction& prediction);
 

@@ -6,20 +6,27 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
 namespace weir {
 namespace {
 
-TEST(ScoresTest, LinesStandInInputOrderAndSkippedOnesAreNan) {
+TEST(ScoresTest, LinesStandInInputOrderWithSkippedOnesAmongThem) {
   const Scores first{.width = 2, .positions = {{1, 0}, {0, 20}}, .values = {0.5f, 0.25f, 1, 0}, .skipped = {{0, 10}}};
   // A trainer without an example has no width, and may have skipped lines all the same.
   const Scores second{.skipped = {{1, 7}}};
   Scores all;
   for (const Scores* each : {&second, &first}) ASSERT_TRUE(all.Append(each->Serialize()).ok());
-  EXPECT_EQ(all.Text(), "nan nan\n1 0\n0.5 0.25\nnan nan\n");
-  EXPECT_EQ(second.Text(), "nan\n");
+  std::vector<std::pair<InputPosition, int64_t>> lines;
+  for (const Scores::Line& line : all.InOrder()) lines.emplace_back(line.position, line.index);
+  EXPECT_EQ(lines,
+            (std::vector<std::pair<InputPosition, int64_t>>{{{0, 10}, -1}, {{0, 20}, 1}, {{1, 0}, 0}, {{1, 7}, -1}}));
+  EXPECT_EQ(all.values, (std::vector<float>{0.5f, 0.25f, 1, 0}));
+  EXPECT_EQ(all.width, 2);
+  EXPECT_EQ(second.InOrder().size(), 1u);
 }
 
 TEST(ScoresTest, BytesThatMakeNoSenseAreRefused) {

@@ -170,6 +170,7 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
   while (NextLine(&line)) {
     if (Take(line, example)) {
       *position = position_;
+      line_ = line;
       return true;
     }
     if (!status_.ok()) return false;
@@ -192,6 +193,7 @@ bool ExampleStream::Next(Example* scratch, RecordPool* pool, Record* record, Inp
       return false;
     }
     *position = position_;
+    line_ = line;
     return true;
   }
   return false;

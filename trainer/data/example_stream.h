@@ -70,6 +70,8 @@ class ExampleStream {
   // `scratch` must be prepared.
   bool Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position);
   const absl::Status& status() const { return status_; }
+  // Returns the line, or the bytes of the record, of the example that Next has given. Valid until the next call.
+  std::string_view line() const { return line_; }
   // Starts again from the beginning, as an epoch from 0 on. Not after an error.
   void Rewind(int64_t epoch = 0);
 
@@ -102,6 +104,7 @@ class ExampleStream {
   int64_t epoch_ = 0;
   int64_t lines_ = 0;
   InputPosition position_;
+  std::string_view line_;
   absl::Status status_;
 };
 

@@ -105,6 +105,11 @@ refuse 2 'nowhere' "$trainer" --job="$job" --role=predict --checkpoint="$work/no
 refuse 2 'bad.txt:778: ' "$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" \
   --input="$work/bad.txt" --output="$work/kept"
 refuse 2 '--checkpoint=DIR and --output=FILE' "$trainer" --job="$job" --role=predict --output="$work/kept"
+refuse 2 "--carry needs an --output that ends in .csv" "$trainer" --job="$job" --role=predict --carry=x \
+  --checkpoint="$work/checkpoints" --output="$work/kept"
+refuse 2 "--carry: the data has no column 'nothing'" "$trainer" --job="$job" --role=predict --carry=nothing \
+  --checkpoint="$work/checkpoints" --input="$work/input.txt" --output="$work/kept.csv"
+refuse 2 '--carry goes with --role=predict' "$trainer" --job="$job" --role=local --carry=x
 cmp "$work/scores" "$work/kept" || fail "a failed prediction has changed the file of an earlier one"
 
 conclude

@@ -1,0 +1,307 @@
+#include "trainer/prediction_file.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/atomic_file.h"
+#include "framework/base/crc32c.h"
+#include "framework/base/status_macros.h"
+#include "framework/formats/csv_fields.h"
+#include "glog/logging.h"
+#include "proto/tf_example.pb.h"
+#include "trainer/data/example_file.h"
+
+namespace weir {
+namespace {
+
+constexpr char kPrediction[] = "prediction";
+constexpr size_t kWritten = size_t{1} << 18;  // bytes at once, as many as readers read
+
+// Bytes on their way to a file.
+class Output {
+ public:
+  explicit Output(std::unique_ptr<AtomicFile> file) : file_(std::move(file)) {}
+  std::string& bytes() { return bytes_; }
+  absl::Status WriteIfMany() { return bytes_.size() < kWritten ? absl::OkStatus() : Write(); }
+  absl::Status Finish() {
+    RETURN_IF_ERROR(Write());
+    return file_->Commit();
+  }
+
+ private:
+  absl::Status Write() {
+    RETURN_IF_ERROR(file_->Append(bytes_));
+    bytes_.clear();
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<AtomicFile> file_;
+  std::string bytes_;
+};
+
+void AppendPrediction(float value, std::string* text) { absl::StrAppendFormat(text, "%.9g", value); }
+
+// Appends the fewest digits that restore the value to the bit; nothing for a missing one.
+void AppendFloat(float value, std::string* text) {
+  if (std::isnan(value)) return;
+  char digits[32];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof(digits), value);
+  text->append(digits, end);
+}
+
+class TextFile : public PredictionFile {
+ public:
+  explicit TextFile(std::unique_ptr<AtomicFile> file) : output_(std::move(file)) {}
+
+  absl::Status Add(absl::Span<const float> prediction, absl::Span<const CarriedValue>) override {
+    std::string& text = output_.bytes();
+    for (size_t i = 0; i < prediction.size(); ++i) {
+      if (i > 0) text += ' ';
+      AppendPrediction(prediction[i], &text);
+    }
+    text += '\n';
+    return output_.WriteIfMany();
+  }
+  absl::Status Finish() override { return output_.Finish(); }
+
+ private:
+  Output output_;
+};
+
+class CsvFile : public PredictionFile {
+ public:
+  CsvFile(std::unique_ptr<AtomicFile> file, std::vector<CarriedColumn> columns, int64_t width)
+      : output_(std::move(file)), columns_(std::move(columns)) {
+    std::string& text = output_.bytes();
+    for (const CarriedColumn& column : columns_) {
+      if (IsOneField(column)) {
+        AppendCsvField(column.name, &text);
+        text += ',';
+        continue;
+      }
+      for (int64_t i = 0; i < column.width; ++i) {
+        AppendCsvField(absl::StrCat(column.name, "[", i, "]"), &text);
+        text += ',';
+      }
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      absl::StrAppend(&text, i > 0 ? "," : "", width == 1 ? kPrediction : absl::StrCat(kPrediction, "_", i));
+    }
+    text += '\n';
+  }
+
+  absl::Status Add(absl::Span<const float> prediction, absl::Span<const CarriedValue> row) override {
+    std::string& text = output_.bytes();
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      AddCarried(columns_[c], row[c], &text);
+      text += ',';
+    }
+    for (size_t i = 0; i < prediction.size(); ++i) {
+      if (i > 0) text += ',';
+      AppendPrediction(prediction[i], &text);
+    }
+    text += '\n';
+    return output_.WriteIfMany();
+  }
+  absl::Status Finish() override { return output_.Finish(); }
+
+ private:
+  static bool IsOneField(const CarriedColumn& column) { return column.is_field || !column.floats || column.width == 1; }
+
+  void AddCarried(const CarriedColumn& column, const CarriedValue& value, std::string* text) {
+    if (value.has_field) {
+      AppendCsvField(value.field, text);
+      return;
+    }
+    if (column.floats && !IsOneField(column)) {
+      for (size_t i = 0; i < value.floats.size(); ++i) {
+        if (i > 0) *text += ',';
+        AppendFloat(value.floats[i], text);
+      }
+      return;
+    }
+    field_.clear();
+    bool missing = true;
+    for (size_t i = 0; column.floats && i < value.floats.size(); ++i) {
+      if (i > 0) field_ += column.list;
+      AppendFloat(value.floats[i], &field_);
+      missing = missing && std::isnan(value.floats[i]);
+    }
+    for (size_t i = 0; !column.floats && i < value.ids.size(); ++i) {
+      if (i > 0) field_ += column.list;
+      if (column.id_kind == IdKind::kHex) {
+        absl::StrAppend(&field_, absl::Hex(value.ids[i], absl::kZeroPad8));
+      } else {
+        absl::StrAppend(&field_, value.ids[i]);
+      }
+      if (!value.weights.empty()) {
+        field_ += column.weight;
+        AppendFloat(value.weights[i], &field_);
+      }
+      missing = false;
+    }
+    if (!missing) AppendCsvField(field_, text);
+  }
+
+  Output output_;
+  const std::vector<CarriedColumn> columns_;
+  std::string field_;
+};
+
+class TfRecordFile : public PredictionFile {
+ public:
+  TfRecordFile(std::unique_ptr<AtomicFile> file, std::vector<CarriedColumn> columns)
+      : output_(std::move(file)), columns_(std::move(columns)) {}
+
+  absl::Status Add(absl::Span<const float> prediction, absl::Span<const CarriedValue> row) override {
+    message_.Clear();
+    for (size_t c = 0; c < columns_.size(); ++c) AddCarried(columns_[c], row[c]);
+    AddFloats(kPrediction, prediction);
+    message_.SerializeToString(&record_);
+    std::string& bytes = output_.bytes();
+    const uint64_t size = record_.size();
+    AppendChecked({reinterpret_cast<const char*>(&size), sizeof(size)}, &bytes);
+    AppendChecked(record_, &bytes);
+    return output_.WriteIfMany();
+  }
+  absl::Status Finish() override { return output_.Finish(); }
+
+ private:
+  static void AppendChecked(std::string_view data, std::string* bytes) {
+    const uint32_t checksum = MaskedCrc32c(data.data(), data.size());
+    bytes->append(data);
+    bytes->append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
+  }
+
+  void AddCarried(const CarriedColumn& column, const CarriedValue& value) {
+    if (!value.texts.empty()) {
+      feature_.Clear();
+      for (const std::string& text : value.texts) feature_.mutable_bytes_list()->add_value(text);
+      AddFeature(column.name);
+    } else if (column.floats) {
+      bool missing = true;
+      for (const float x : value.floats) missing = missing && std::isnan(x);
+      if (!missing) AddFloats(column.name, value.floats);
+    } else if (!value.ids.empty()) {
+      feature_.Clear();
+      for (const int64_t id : value.ids) feature_.mutable_int64_list()->add_value(id);
+      AddFeature(column.name);
+    }
+    if (!value.weights.empty()) AddFloats(absl::StrCat(column.name, ".weights"), value.weights);
+  }
+  void AddFloats(const std::string& name, absl::Span<const float> values) {
+    feature_.Clear();
+    for (const float value : values) feature_.mutable_float_list()->add_value(value);
+    AddFeature(name);
+  }
+  void AddFeature(const std::string& name) {
+    v1::TfFeatures::Entry* const entry = message_.mutable_features()->add_feature();
+    entry->set_key(name);
+    feature_.SerializeToString(entry->mutable_value());
+  }
+
+  Output output_;
+  const std::vector<CarriedColumn> columns_;
+  v1::TfExample message_;
+  v1::TfFeature feature_;
+  std::string record_;
+};
+
+class ExamplesFile : public PredictionFile {
+ public:
+  ExamplesFile(std::unique_ptr<ExampleFileWriter> writer, std::vector<CarriedColumn> columns)
+      : writer_(std::move(writer)), columns_(std::move(columns)) {}
+
+  absl::Status Add(absl::Span<const float> prediction, absl::Span<const CarriedValue> row) override {
+    example_.floats.clear();
+    example_.counts.clear();
+    example_.ids.clear();
+    example_.weights.clear();
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const CarriedValue& value = row[c];
+      if (columns_[c].floats) {
+        example_.floats.insert(example_.floats.end(), value.floats.begin(), value.floats.end());
+        continue;
+      }
+      example_.counts.push_back(static_cast<uint16_t>(value.ids.size()));
+      if (!value.weights.empty()) example_.weights.resize(example_.ids.size(), 1.0f);
+      example_.ids.insert(example_.ids.end(), value.ids.begin(), value.ids.end());
+      example_.weights.insert(example_.weights.end(), value.weights.begin(), value.weights.end());
+      if (!example_.weights.empty()) example_.weights.resize(example_.ids.size(), 1.0f);
+    }
+    example_.floats.insert(example_.floats.end(), prediction.begin(), prediction.end());
+    return writer_->Add(example_);
+  }
+  absl::Status Finish() override { return writer_->Finish().status(); }
+
+ private:
+  const std::unique_ptr<ExampleFileWriter> writer_;
+  const std::vector<CarriedColumn> columns_;
+  Example example_;
+};
+
+absl::StatusOr<std::unique_ptr<PredictionFile>> CreateExamples(const std::string& path,
+                                                               std::vector<CarriedColumn> carried, int64_t width) {
+  std::vector<Column> columns;
+  for (const CarriedColumn& column : carried) {
+    CHECK(column.has_values) << column.name << " is a text";
+    Column made{.name = column.name, .width = column.width};
+    if (!column.floats) {
+      made.kind = v1::IDS;
+      made.slot_names = {column.name};
+      made.id_kinds = {column.id_kind};
+    }
+    columns.push_back(std::move(made));
+  }
+  columns.push_back({.name = kPrediction, .width = width});
+  ASSIGN_OR_RETURN(std::unique_ptr<ExampleFileWriter> writer, ExampleFileWriter::Create(path, columns, ""));
+  return std::make_unique<ExamplesFile>(std::move(writer), std::move(carried));
+}
+
+}  // namespace
+
+absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, bool carries) {
+  for (const char* const ending : {".gz", ".zst", ".zstd"}) {
+    if (!absl::EndsWith(path, ending)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--output: predictions are not compressed; '", path,
+                                                   "' must not end in ", ending, "; compress the file afterwards"));
+  }
+  if (absl::EndsWith(path, ".csv")) return PredictionFormat::kCsv;
+  if (absl::EndsWith(path, ".tfrecord") || absl::EndsWith(path, ".tfrecords")) return PredictionFormat::kTfRecord;
+  if (absl::EndsWith(path, ".examples")) return PredictionFormat::kExamples;
+  if (!carries) return PredictionFormat::kText;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--carry needs an --output that ends in .csv, .tfrecord or .examples; '", path,
+                   "' would be text, which holds predictions alone"));
+}
+
+CarriedValue MissingValue(const CarriedColumn& column) {
+  CarriedValue value;
+  value.has_field = column.is_field;
+  if (column.floats) {
+    value.floats.assign(static_cast<size_t>(column.width), std::numeric_limits<float>::quiet_NaN());
+  }
+  return value;
+}
+
+absl::StatusOr<std::unique_ptr<PredictionFile>> PredictionFile::Create(const std::string& path, PredictionFormat format,
+                                                                       std::vector<CarriedColumn> columns,
+                                                                       int64_t width) {
+  if (format == PredictionFormat::kExamples) return CreateExamples(path, std::move(columns), width);
+  ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
+  if (format == PredictionFormat::kCsv) {
+    return std::make_unique<CsvFile>(std::move(file), std::move(columns), width);
+  }
+  if (format == PredictionFormat::kTfRecord) {
+    return std::make_unique<TfRecordFile>(std::move(file), std::move(columns));
+  }
+  return std::make_unique<TextFile>(std::move(file));
+}
+
+}  // namespace weir
