@@ -35,6 +35,7 @@
 #include "ops/fit.h"
 #include "ops/fixed_sum.h"
 #include "ops/fused_activation.h"
+#include "ops/row_statistics.h"
 #include "ops/scratch.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
@@ -94,24 +95,6 @@ WEIR_VECTORIZED void InputGradient(const Channels& c, float mean, float factor, 
 //
 // Take the same sums as above, of several channels at a time.
 
-WEIR_VECTORIZED void SumRows(const Channels& c, const float* x, float* sum) {
-  WEIR_INDEPENDENT
-  for (int64_t i = 0; i < c.count; ++i) sum[i] = 0;
-  for (int64_t b = 0; b < c.batch; ++b, x += c.count) {
-    WEIR_INDEPENDENT
-    for (int64_t i = 0; i < c.count; ++i) sum[i] += x[i];
-  }
-}
-
-WEIR_VECTORIZED void SumRowsOfSquares(const Channels& c, const float* mean, const float* x, float* sum) {
-  WEIR_INDEPENDENT
-  for (int64_t i = 0; i < c.count; ++i) sum[i] = 0;
-  for (int64_t b = 0; b < c.batch; ++b, x += c.count) {
-    WEIR_INDEPENDENT
-    for (int64_t i = 0; i < c.count; ++i) sum[i] += (x[i] - mean[i]) * (x[i] - mean[i]);
-  }
-}
-
 WEIR_VECTORIZED void SumRowsOfProducts(const Channels& c, const float* mean, const float* x, const float* dpre,
                                        float* sum) {
   WEIR_INDEPENDENT
@@ -140,8 +123,6 @@ WEIR_VECTORIZED void InputGradientOfRows(const Channels& c, const float* mean, c
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-float InverseDeviation(float variance, float epsilon) { return 1.0f / std::sqrt(variance + epsilon); }
-
 void Measure(const Channels& c, const float* x, float* mean, float* variance) {
   if (c.elements() == 0) {
     std::fill_n(mean, c.count, 0.0f);
@@ -149,13 +130,7 @@ void Measure(const Channels& c, const float* x, float* mean, float* variance) {
     return;
   }
   const float n = static_cast<float>(c.elements());
-  if (c.size == 1) {
-    SumRows(c, x, mean);
-    for (int64_t i = 0; i < c.count; ++i) mean[i] /= n;
-    SumRowsOfSquares(c, mean, x, variance);
-    for (int64_t i = 0; i < c.count; ++i) variance[i] /= n;
-    return;
-  }
+  if (c.size == 1) return MeasureColumns(c.batch, c.count, x, mean, variance);
   for (int64_t i = 0; i < c.count; ++i) {
     mean[i] = Sum(c, x + i * c.size) / n;
     variance[i] = SumOfSquares(c, mean[i], x + i * c.size) / n;
@@ -293,7 +268,7 @@ class BatchNormGradKernel : public OpKernel {
   static void Sums(const Channels& c, const float* mean, const float* x, const float* dpre, float* dshift,
                    float* products) {
     if (c.size == 1) {
-      SumRows(c, dpre, dshift);
+      SumColumns(c.batch, c.count, dpre, dshift);
       SumRowsOfProducts(c, mean, x, dpre, products);
       return;
     }

@@ -1,53 +1,17 @@
-// sequence_pool, attention_pairs, attention_pool and their gradients (files of the same names in ops/).
-//
-// How long sequences are is known on the host, which has their ids: it is checked there, and goes to the device as
-// whole numbers.
+// sequence_pool, attention_pairs, attention_pool, add_positions and their gradients (files of the same names in ops/).
+#include <memory>
 #include <vector>
 
 #include "framework/base/status_macros.h"
 #include "ops/device/launch.h"
 #include "ops/device/operands.h"
+#include "ops/device/sequence_operands.h"
 #include "ops/device/sequences_functors.h"
-#include "ops/sequence.h"
 #include "ops/sequence_pool.h"
 
 namespace weir {
 namespace device {
 namespace {
-
-// Sequences x [.., T, W] of the slot named, and their lengths, which the slot `length` has on the host.
-class Sequences {
- public:
-  absl::Status Read(DeviceKernelContext& ctx, std::string_view slot, const DeviceTensor& x, int length) {
-    RETURN_IF_ERROR(CheckRank(slot, x, 3));
-    host_.clear();
-    for (int lane = 0; lane < ctx.lanes; ++lane) {
-      const Tensor& given = ctx.host_input<Tensor>(lane, length);
-      RETURN_IF_ERROR(CheckLengths(slot, x.dims(lane), given));
-      for (int64_t b = 0; b < x.rows(lane); ++b) host_.push_back(static_cast<int32_t>(LengthOf(given, b)));
-    }
-    batch = x.rows();
-    most = x.row_dims()[0];
-    width = x.row_dims()[1];
-    lengths_ = nullptr;
-    if (host_.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const std::shared_ptr<DeviceBlock> block,
-                     ctx.transfers->Land(&landing_, {{.data = host_.data(), .bytes = host_.size() * sizeof(int32_t)}},
-                                         "kernels", "lengths"));
-    lengths_ = static_cast<const int32_t*>(block->data());
-    RETURN_IF_ERROR(ctx.transfers->BeforeCompute());
-    ctx.transfers->AfterCompute();
-    return absl::OkStatus();
-  }
-  const int32_t* lengths() const { return lengths_; }
-
-  int64_t batch = 0, most = 0, width = 0;
-
- private:
-  std::vector<int32_t> host_;
-  DeviceLanding landing_;
-  const int32_t* lengths_ = nullptr;
-};
 
 // Inputs X, Length.
 class SequencePoolKernel : public OpDeviceKernel {
@@ -263,12 +227,80 @@ class AttentionPoolGradKernel : public OpDeviceKernel {
   Sequences sequences_;
 };
 
+// Inputs X, W, Length.
+class AddPositionsKernel : public OpDeviceKernel {
+ public:
+  explicit AddPositionsKernel(const KernelInit& init) : from_end_(init.attrs.Bool("from_end")) {}
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    const DeviceTensor& x = ctx.input(0);
+    RETURN_IF_ERROR(sequences_.Read(ctx, "X", x, 2));
+    RETURN_IF_ERROR(CheckShared("W", ctx.input(1), {sequences_.most, sequences_.width}));
+    // Out may be X.
+    const float* const from = x.data<float>();
+    RETURN_IF_ERROR(ctx.ResizeLike(0, x));
+    return ForEach(ctx.runtime(), x.size(),
+                   AddPositionsAt{.x = from,
+                                  .w = ctx.input(1).data<float>(),
+                                  .length = sequences_.lengths(),
+                                  .most = sequences_.most,
+                                  .width = sequences_.width,
+                                  .from_end = from_end_,
+                                  .out = ctx.output(0).data<float>()});
+  }
+
+ private:
+  const bool from_end_;
+  Sequences sequences_;
+};
+
+class AddPositionsGradKernel : public OpDeviceKernel {
+  enum Input { kW, kLength, kOutGrad };
+  enum Output { kXGrad, kWGrad };
+
+ public:
+  explicit AddPositionsGradKernel(const KernelInit& init) : from_end_(init.attrs.Bool("from_end")) {}
+  absl::Status Run(DeviceKernelContext& ctx) override {
+    const DeviceTensor& dout = ctx.input(kOutGrad);
+    const Sequences& s = sequences_;
+    RETURN_IF_ERROR(sequences_.Read(ctx, "Out@GRAD", dout, kLength));
+    RETURN_IF_ERROR(CheckShared("W", ctx.input(kW), {s.most, s.width}));
+    if (ctx.has_output(kWGrad)) {
+      const size_t lanes = static_cast<size_t>(dout.lanes());
+      RETURN_IF_ERROR(ctx.Resize(kWGrad, 2, std::vector<int64_t>(lanes, s.most), {s.width}));
+      RETURN_IF_ERROR(ForEach(ctx.runtime(), dout.lanes() * s.most * s.width,
+                              PositionGradAt{.examples = RowsOf(dout),
+                                             .length = s.lengths(),
+                                             .dout = dout.data<float>(),
+                                             .most = s.most,
+                                             .width = s.width,
+                                             .from_end = from_end_,
+                                             .dw = ctx.output(kWGrad).data<float>()}));
+    }
+    if (!ctx.has_output(kXGrad)) return absl::OkStatus();
+    // X@GRAD may be Out@GRAD.
+    const float* const from = dout.data<float>();
+    RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, dout));
+    return ForEach(ctx.runtime(), dout.size(),
+                   ElementsAt{.x = from,
+                              .length = s.lengths(),
+                              .most = s.most,
+                              .width = s.width,
+                              .out = ctx.output(kXGrad).data<float>()});
+  }
+
+ private:
+  const bool from_end_;
+  Sequences sequences_;
+};
+
 REGISTER_DEVICE_KERNEL(sequence_pool, MakePool<SequencePoolKernel>, {"Length"});
 REGISTER_DEVICE_KERNEL(sequence_pool_grad, MakePool<SequencePoolGradKernel>, {"Length"});
 REGISTER_DEVICE_KERNEL(attention_pairs, MakeDeviceKernel<AttentionPairsKernel>, {"Length"});
 REGISTER_DEVICE_KERNEL(attention_pairs_grad, MakeDeviceKernel<AttentionPairsGradKernel>, {"Length"});
 REGISTER_DEVICE_KERNEL(attention_pool, MakeDeviceKernel<AttentionPoolKernel>, {"Length"});
 REGISTER_DEVICE_KERNEL(attention_pool_grad, MakeDeviceKernel<AttentionPoolGradKernel>, {"Length"});
+REGISTER_DEVICE_KERNEL(add_positions, MakeDeviceKernel<AddPositionsKernel>, {"Length"});
+REGISTER_DEVICE_KERNEL(add_positions_grad, MakeDeviceKernel<AddPositionsGradKernel>, {"Length"});
 
 }  // namespace
 }  // namespace device

@@ -15,6 +15,9 @@ WEIR_FOR_EACH(WeighedSumAt);
 WEIR_FOR_EACH(WeightGradAt);
 WEIR_FOR_EACH(SoftmaxScoresGradAt);
 WEIR_FOR_EACH(WeighedElementGradAt);
+WEIR_FOR_EACH(AddPositionsAt);
+WEIR_FOR_EACH(ElementsAt);
+WEIR_FOR_EACH(PositionGradAt);
 
 }  // namespace device
 }  // namespace weir

@@ -1,5 +1,5 @@
-// Functors of sequences x [batch, most, width], of which example b has the first length[b] elements: pooling, and the
-// parts of an attention. Each adds in the order of its operator in ops/.
+// Functors of sequences x [batch, most, width], of which example b has the first length[b] elements: pooling, the parts
+// of an attention, and vectors of positions. Each adds in the order of its operator in ops/.
 #ifndef WEIR_OPS_DEVICE_SEQUENCES_FUNCTORS_H_
 #define WEIR_OPS_DEVICE_SEQUENCES_FUNCTORS_H_
 
@@ -8,6 +8,7 @@
 #include "framework/base/philox.h"
 #include "ops/attention_math.h"
 #include "ops/device/fixed_sum_order.h"
+#include "ops/device/lane_rows.h"
 #include "ops/device/quotient.h"
 #include "ops/sequence_pool_math.h"
 #include "ops/vector_math.h"
@@ -232,6 +233,54 @@ struct WeighedElementGradAt {
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
     const PlaceOfElement at(i, most, width);
     dx[i] = at.t < length[at.b] ? weight[at.b * most + at.t] * dout[at.b * width + at.w] : 0.0f;
+  }
+};
+
+// Position of element t of n.
+WEIR_HOST_DEVICE inline int64_t PositionOf(int64_t t, int64_t n, bool from_end) { return from_end ? n - 1 - t : t; }
+
+// Out may be x.
+struct AddPositionsAt {
+  const float* x;
+  const float* w;
+  const int32_t* length;
+  int64_t most, width;
+  bool from_end;
+  float* out;
+  WEIR_HOST_DEVICE void operator()(int64_t i) const {
+    const PlaceOfElement at(i, most, width);
+    const int64_t n = length[at.b];
+    out[i] = at.t < n ? x[i] + w[PositionOf(at.t, n, from_end) * width + at.w] : 0.0f;
+  }
+};
+// x, with 0 behind the length. Out may be x.
+struct ElementsAt {
+  const float* x;
+  const int32_t* length;
+  int64_t most, width;
+  float* out;
+  WEIR_HOST_DEVICE void operator()(int64_t i) const {
+    const PlaceOfElement at(i, most, width);
+    out[i] = at.t < length[at.b] ? x[i] : 0.0f;
+  }
+};
+// dw [lanes, most, width]: a column of a position adds the gradients of a lane's elements there.
+struct PositionGradAt {
+  LaneRows examples;
+  const int32_t* length;
+  const float* dout;
+  int64_t most, width;
+  bool from_end;
+  float* dw;
+  WEIR_HOST_DEVICE void operator()(int64_t i) const {
+    const PlaceOfElement at(i, most, width);
+    const int lane = static_cast<int>(at.b);
+    float sum = 0;
+    for (int64_t b = examples.begin[lane]; b < examples.begin[lane + 1]; ++b) {
+      const int64_t n = length[b];
+      if (at.t < n) sum += dout[(b * most + PositionOf(at.t, n, from_end)) * width + at.w];
+    }
+    dw[i] = sum;
   }
 };
 

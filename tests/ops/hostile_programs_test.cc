@@ -32,9 +32,11 @@ class Scrambler {
  public:
   // `tame`: few shapes and no absurd numbers, so that some ops come out well-formed; `pictures`: those of ops with
   // windows; `sequences`: those of ops with lengths.
-  Scrambler(uint64_t seed, bool tame, bool pictures, bool sequences) : random_(seed), tame_(tame), pictures_(pictures) {
+  Scrambler(uint64_t seed, bool tame, bool pictures, bool sequences, bool weights)
+      : random_(seed), tame_(tame), pictures_(pictures) {
     if (pictures) shapes_ = {{-1, 1, 4, 4}, {1, 1, 1, 1}, {1, 1, 2, 2}, {1}, {-1, 1, 2, 2}};
     if (sequences) shapes_ = {{-1, 1}, {-1, 1, 1}, {-1, 1, 4}, {-1, 4}};
+    if (sequences && weights) shapes_.push_back({1, 4});
     for (int i = 0; i < 3 && !pictures && !sequences; ++i)
       shapes_.push_back(Any<std::vector<int64_t>>({{-1, 1}, {4}, {1}, {}, {-1}, {-1, 1, 4}, {4, 1}, {1, 4}}));
   }
@@ -341,7 +343,7 @@ TEST_P(HostileProgramsTest, AnyProgramIsAnsweredWithAStatus) {
   for (int trial = 0; trial < kTrials + (found() ? kTameTrials : kMostTameTrials); ++trial) {
     const bool tame = trial >= kTrials;
     Scrambler scrambler(StableHash(type) + static_cast<uint64_t>(trial), tame, tame && pictures,
-                        tame && def.InputIndex("Length") >= 0);
+                        tame && def.InputIndex("Length") >= 0, def.InputIndex("W") >= 0);
     v1::ProgramDesc program;
     ProgramBuilder builder(&program);
     for (int i = 0; i < (tame ? 12 : 8); ++i) {

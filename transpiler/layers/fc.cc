@@ -1,5 +1,5 @@
 // fc: out [B, size] = activation(input * w + b). One input is the fused operator `fc`; several are products added from
-// left to right.
+// left to right. With per_element it is that of each element of a sequence, [B, T, K] -> [B, T, size].
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/layers/fc_parts.h"
@@ -58,14 +58,28 @@ absl::Status AppendProducts(ModelContext& ctx, const FcParts& p, const std::vect
   return active ? AppendActivation(ctx, p.activation, sum, p.output) : absl::OkStatus();
 }
 
+absl::Status CheckPerElement(const v1::Fc& m, ModelContext& ctx) {
+  if (m.input_size() != 1) {
+    return ctx.Error("per_element", absl::StrCat("is for one input, got ", m.input_size(), "; concat joins several"));
+  }
+  if (m.activation() == v1::SOFTMAX) return ctx.Error("activation", "SOFTMAX is not there with per_element");
+  ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput("input", m.input(0)));
+  if (x.dims_size() == 3) return absl::OkStatus();
+  return ctx.Error("input", absl::StrCat("'", m.input(0), "' has dims ",
+                                         ShapeString(absl::MakeConstSpan(x.dims().data(), x.dims_size())),
+                                         "; per_element needs elements [batch, elements, width]"));
+}
+
 absl::Status BuildFc(const v1::Fc& m, ModelContext& ctx) {
+  if (m.per_element()) RETURN_IF_ERROR(CheckPerElement(m, ctx));
   return AppendFc(ctx, {.inputs = {m.input().begin(), m.input().end()},
                         .size = m.size(),
                         .activation = m.activation(),
                         .bias = m.bias(),
                         .weight = m.has_weight_initializer() ? &m.weight_initializer() : nullptr,
                         .bias_value = m.has_bias_initializer() ? &m.bias_initializer() : nullptr,
-                        .output = ctx.name()});
+                        .output = ctx.name(),
+                        .row_dims = m.per_element() ? 2 : 1});
 }
 REGISTER_LAYER(fc, v1::Fc, BuildFc);
 

@@ -236,6 +236,109 @@ TEST_P(RecommenderKernelsTest, AttentionPool) {
   }
 }
 
+TEST_P(RecommenderKernelsTest, AddPositions) {
+  for (const bool from_end : {false, true}) {
+    for (const auto& [most, width] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 3}, {20, 8}}) {
+      for (const auto& batches : Batches()) {
+        DeviceTwin t(memory(), batches);
+        t.BatchedValues("length", Lengths(Sum(batches), most))
+            .Batched("x", {most, width}, Values::kSpecial)
+            .Fixed("w", {most, width})
+            .Batched("dout", {most, width});
+        const std::vector<v1::OpAttr> attrs = {AttrB("from_end", from_end)};
+        t.Op(MakeOp("add_positions", {{"X", {"x"}}, {"W", {"w"}}, {"Length", {"length"}}}, {{"Out", {"out"}}}, attrs));
+        const Slots in = {{"W", {"w"}}, {"Length", {"length"}}, {"Out@GRAD", {"dout"}}};
+        t.Op(MakeOp("add_positions_grad", in, {{"X@GRAD", {"dx"}}, {"W@GRAD", {"dw"}}}, attrs));
+        // In the place of what it reads.
+        t.Op(MakeOp("add_positions_grad", in, {{"X@GRAD", {"dout"}}, {"W@GRAD", {"dw again"}}}, attrs));
+        t.Compare({"out", "dx", "dw", "dout", "dw again"});
+      }
+    }
+  }
+}
+
+TEST_P(RecommenderKernelsTest, LayerNorm) {
+  for (const Shape& x : std::vector<Shape>{{1}, {19}, {5, 64}, {2, 3, 4}}) {
+    SCOPED_TRACE(ShapeString(x));
+    for (const auto& batches : Batches()) {
+      DeviceTwin t(memory(), batches);
+      t.Batched("x", x).Batched("dout", x).Fixed("scale", {x.back()}).Fixed("shift", {x.back()});
+      t.Op(MakeOp("layer_norm", {{"X", {"x"}}, {"Scale", {"scale"}}, {"Shift", {"shift"}}},
+                  {{"Out", {"out"}}, {"Mean", {"mean"}}, {"Inverse", {"inverse"}}}, {AttrF("epsilon", 0.01)}));
+      const Slots in = {
+          {"X", {"x"}}, {"Scale", {"scale"}}, {"Mean", {"mean"}}, {"Inverse", {"inverse"}}, {"Out@GRAD", {"dout"}}};
+      t.Op(MakeOp("layer_norm_grad", in, {{"X@GRAD", {"dx"}}, {"Scale@GRAD", {"dscale"}}, {"Shift@GRAD", {"dshift"}}}));
+      t.Compare({"out", "mean", "inverse", "dx"});
+      t.Compare({"dscale", "dshift"}, {.relative = 2e-4});
+    }
+  }
+}
+
+TEST_P(RecommenderKernelsTest, Prelu) {
+  for (const Shape& x : std::vector<Shape>{{1}, {19}, {5, 6}}) {
+    for (const int64_t slopes : {int64_t{1}, x.back()}) {
+      SCOPED_TRACE(absl::StrCat(ShapeString(x), ", slopes ", slopes));
+      for (const auto& batches : Batches()) {
+        DeviceTwin t(memory(), batches);
+        t.Batched("x", x).Batched("dout", x).Batched("special", x, Values::kSpecial).Fixed("slope", {slopes});
+        const Slots in = {{"X", {"x"}}, {"Slope", {"slope"}}, {"Out@GRAD", {"dout"}}};
+        t.Op(MakeOp("prelu", {{"X", {"special"}}, {"Slope", {"slope"}}}, {{"Out", {"out"}}}));
+        t.Op(MakeOp("prelu_grad", in, {{"X@GRAD", {"dx"}}, {"Slope@GRAD", {"dslope"}}}));
+        t.Compare({"out", "dx"});
+        t.Compare({"dslope"}, {.relative = 1e-4});
+      }
+    }
+  }
+}
+
+// A run changes dout, so that there is one comparison.
+TEST_P(RecommenderKernelsTest, GradientsInThePlaceOfThatOfOut) {
+  DeviceTwin norm(memory(), {5, 0, 1, 7});
+  norm.Batched("x", {3, 4}).Batched("dout", {3, 4}).Fixed("scale", {4}).Fixed("shift", {4});
+  norm.Op(MakeOp("layer_norm", {{"X", {"x"}}, {"Scale", {"scale"}}, {"Shift", {"shift"}}},
+                 {{"Out", {"out"}}, {"Mean", {"mean"}}, {"Inverse", {"inverse"}}}));
+  norm.Op(
+      MakeOp("layer_norm_grad",
+             {{"X", {"x"}}, {"Scale", {"scale"}}, {"Mean", {"mean"}}, {"Inverse", {"inverse"}}, {"Out@GRAD", {"dout"}}},
+             {{"X@GRAD", {"dout"}}, {"Scale@GRAD", {"dscale"}}}));
+  norm.Compare({"dout", "dscale"}, {.relative = 1e-4});
+  DeviceTwin prelu(memory(), {5, 0, 1, 7});
+  prelu.Batched("x", {4}).Batched("dout", {4}).Fixed("slope", {4});
+  prelu.Op(MakeOp("prelu_grad", {{"X", {"x"}}, {"Slope", {"slope"}}, {"Out@GRAD", {"dout"}}},
+                  {{"X@GRAD", {"dout"}}, {"Slope@GRAD", {"dslope"}}}));
+  prelu.Compare({"dout", "dslope"}, {.relative = 1e-5});
+}
+
+TEST_P(RecommenderKernelsTest, DiceMeasuresEachLane) {
+  for (const bool training : {true, false}) {
+    for (const Shape& x : std::vector<Shape>{{1}, {19}, {5, 6}}) {
+      SCOPED_TRACE(absl::StrCat(ShapeString(x), training ? ", training" : ""));
+      for (const auto& batches : Batches()) {
+        DeviceTwin t(memory(), batches);
+        t.step().training = training;
+        t.Batched("x", x).Batched("dout", x).Fixed("slope", {x.back()});
+        t.Fixed("mean", {x.back()}).Fixed("variance", {x.back()}, Values::kPositive);
+        const std::vector<v1::OpAttr> attrs = {AttrF("epsilon", 0.1)};
+        t.Op(MakeOp("dice", {{"X", {"x"}}, {"Slope", {"slope"}}, {"Mean", {"mean"}}, {"Variance", {"variance"}}},
+                    {{"Out", {"out"}}, {"BatchMean", {"measured"}}, {"BatchVariance", {"spread"}}}, attrs));
+        const Slots in = {{"X", {"x"}},
+                          {"Slope", {"slope"}},
+                          {"BatchMean", {"measured"}},
+                          {"BatchVariance", {"spread"}},
+                          {"Out@GRAD", {"dout"}}};
+        t.Op(MakeOp("dice_grad", in,
+                    {{"X@GRAD", {"dx"}},
+                     {"Slope@GRAD", {"dslope"}},
+                     {"Mean@GRAD", {"dmean"}},
+                     {"Variance@GRAD", {"dvariance"}}},
+                    attrs));
+        t.Op(MakeOp("dice_grad", in, {{"X@GRAD", {"dout"}}}, attrs));
+        t.Compare({"out", "measured", "spread", "dx", "dslope", "dmean", "dvariance", "dout"}, {.relative = 1e-4});
+      }
+    }
+  }
+}
+
 TEST_P(RecommenderKernelsTest, ALengthThatIsNoneIsAnError) {
   for (const auto& [length, text] :
        std::vector<std::pair<float, std::string>>{{2.5f, "2.5"}, {5, "5"}, {-1, "-1"}, {NAN, "nan"}}) {

@@ -100,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:10:3: model.layer[2] needs one of embedding, fc, mlp, concat, fm_interaction, add, sub, "
               "mul, div, activation, dropout, reshape, split, scale, square, reduce_sum, mean, cast, cross, "
               "dot_interaction, "
-              "sequence_pool, attention_pool, conv2d, pool2d, batch_norm, dot, mmoe, custom"},
+              "sequence_pool, attention_pool, conv2d, pool2d, batch_norm, dot, mmoe, layer_norm, prelu, dice, "
+              "add_positions, self_attention, bilinear, cin, gru, ple, custom"},
         Wrong{"UnknownInput", "mlp { input: \"input\"", "mlp { input: \"inputs\"",
               "job.textproto:12:30: layer 'deep': input 'inputs' is neither a variable of the data nor a layer above "
               "(did you mean 'input'?)"},

@@ -251,6 +251,73 @@ TEST(LayersTest, AttentionIsAnMlpOverPairs) {
                 "x [-1, 3] = attention_pool(x.1, read, read.length)");
 }
 
+TEST(LayersTest, NormsAndSlopesAreOfTheLastDimension) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(
+                layer { name: "n" layer_norm { input: "fields" } }
+                layer { name: "p" prelu { input: "n" } }
+                layer { name: "one" prelu { input: "p" per_column: false } }
+                layer { name: "x" dice { input: "one" } })")),
+            F() +
+                "n [-1, 4, 3] = layer_norm(fields, n.scale, n.shift)\np [-1, 4, 3] = prelu(n, p.slope)\n"
+                "one [-1, 4, 3] = prelu(p, one.slope)\nx [-1, 4, 3] = dice(one, x.slope, x.mean, x.variance)");
+  const auto single = BuildSingleMachine(JobOf(LayerJob(R"(layer { name: "n" layer_norm { input: "dense" } }
+                layer { name: "p" prelu { input: "n" } } layer { name: "q" prelu { input: "p" per_column: false
+                initial: 0.5 } } layer { name: "x" dice { input: "q" } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  const auto initial = [&](const char* name) {
+    const v1::VarDesc* const var = FindVar(single->main.blocks(0), name);
+    return absl::StrCat(var->dims(0), " of ", var->initializer().constant().value());
+  };
+  EXPECT_EQ(initial("n.scale"), "6 of 1");
+  EXPECT_EQ(initial("n.shift"), "6 of 0");
+  EXPECT_EQ(initial("p.slope"), "6 of 0.25");
+  EXPECT_EQ(initial("q.slope"), "1 of 0.5");
+  EXPECT_EQ(initial("x.slope"), "6 of 0");
+  EXPECT_EQ(initial("x.mean"), "6 of 0");
+  EXPECT_EQ(initial("x.variance"), "6 of 1");
+  for (const auto& [layer, error] : std::vector<std::pair<std::string, std::string>>{
+           {"layer_norm { input: \"dense\" epsilon: 0 }", "epsilon must be above 0 and below 1, got 0"},
+           {"layer_norm { input: \"cat\" }", "input 'cat' holds ids"},
+           {"prelu { input: \"dense\" initial: nan }", "initial must be a number, got nan"},
+           {"dice { input: \"dense\" epsilon: 2 }", "epsilon must be above 0 and below 1, got 2"},
+           {"dice { input: \"dense\" momentum: 1 }", "momentum must be at least 0 and below 1, got 1"}}) {
+    EXPECT_THAT(Built(LayerJob("layer { name: \"x\" " + layer + " }")), HasSubstr("layer 'x': " + error));
+  }
+}
+
+TEST(LayersTest, FcOfEachElementKeepsTheSequence) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) +
+                           R"(layer { name: "x" fc { input: "fields" size: 5 per_element: true activation: RELU } })")),
+            F() + "x [-1, 4, 5] = fc(fields, x.w, x.b)");
+  for (const auto& [layer, error] : std::vector<std::pair<std::string, std::string>>{
+           {"fc { input: \"dense\" size: 5 per_element: true }",
+            "input 'dense' has dims [-1, 6]; per_element needs elements [batch, elements, width]"},
+           {"fc { input: \"dense\" input: \"fields\" size: 5 per_element: true }",
+            "per_element is for one input, got 2; concat joins several"},
+           {"fc { size: 5 per_element: true }", "per_element is for one input, got 0"},
+           {"fc { input: \"fields\" size: 5 per_element: true activation: SOFTMAX }",
+            "activation SOFTMAX is not there with per_element"}}) {
+    EXPECT_THAT(Built(LayerJob(std::string(kFields) + "layer { name: \"x\" " + layer + " }")),
+                HasSubstr("layer 'x': " + error));
+  }
+}
+
+TEST(LayersTest, PositionsAreAddedToASequence) {
+  EXPECT_EQ(Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" add_positions { input: "read" } })")),
+            std::string(kTargetAndRead) + "x [-1, 5, 3] = add_positions(read, x.w, read.length)");
+  const auto single = BuildSingleMachine(JobOf(SequenceJob(
+      std::string(kRead) + R"(layer { name: "x" add_positions { input: "read" from_end: true length: "label" } })")));
+  ASSERT_TRUE(single.ok()) << single.status();
+  EXPECT_TRUE(FindAttr(OnlyOp(single->main, "add_positions"), "from_end")->b());
+  const v1::VarDesc* const w = FindVar(single->main.blocks(0), "x.w");
+  EXPECT_EQ(absl::StrJoin(w->dims(), ", "), "5, 3");
+  EXPECT_EQ(w->initializer().gaussian().stddev(), 0.02);
+  EXPECT_THAT(Built(SequenceJob(R"(layer { name: "x" add_positions { input: "target" } })")),
+              HasSubstr("layer 'x': length is required: 'target' comes without a 'target.length'"));
+  EXPECT_THAT(Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" add_positions { input: "label" } })")),
+              HasSubstr("input 'label' has dims [-1, 1]; a sequence is"));
+}
+
 TEST(LayersTest, ReshapeInfersOneAxis) {
   EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [2, -1] } })")),
             "x [-1, 2, 3] = reshape(dense)");
