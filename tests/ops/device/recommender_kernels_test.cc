@@ -257,6 +257,52 @@ TEST_P(RecommenderKernelsTest, AddPositions) {
   }
 }
 
+TEST_P(RecommenderKernelsTest, SelfAttention) {
+  struct Case {
+    int64_t most, heads, width;
+  };
+  for (const Case& one : std::vector<Case>{{1, 1, 1}, {5, 2, 3}, {18, 1, 16}, {33, 2, 17}}) {
+    for (const bool causal : {false, true}) {
+      for (const bool with_length : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(one.most, " elements, ", one.heads, " heads of ", one.width));
+        for (const auto& batches : Batches()) {
+          // A large batch of long sequences shows nothing else.
+          if (one.most > 5 && Sum(batches) > 100) continue;
+          DeviceTwin t(memory(), batches);
+          const int64_t size = one.heads * one.width;
+          t.BatchedValues("length", Lengths(Sum(batches), one.most));
+          for (const char* x : {"q", "k", "v", "dout"}) t.Batched(x, {one.most, size});
+          const std::vector<v1::OpAttr> attrs = {AttrI("heads", one.heads), AttrB("causal", causal)};
+          Slots in = {{"Q", {"q"}}, {"K", {"k"}}, {"V", {"v"}}};
+          if (with_length) in.push_back({"Length", {"length"}});
+          t.Op(MakeOp("self_attention", in, {{"Out", {"out"}}, {"Weight", {"weight"}}}, attrs));
+          in.push_back({"Weight", {"weight"}});
+          in.push_back({"Out@GRAD", {"dout"}});
+          t.Op(MakeOp("self_attention_grad", in, {{"Q@GRAD", {"dq"}}, {"K@GRAD", {"dk"}}, {"V@GRAD", {"dv"}}}, attrs));
+          t.Op(MakeOp("self_attention_grad", in, {{"K@GRAD", {"dk alone"}}}, attrs));
+          t.Compare({"out", "weight", "dq", "dk", "dv", "dk alone"});
+        }
+      }
+    }
+  }
+}
+
+// Numbers that are not finite stay where the CPU has them: within what is attended to.
+TEST_P(RecommenderKernelsTest, SelfAttentionOfWhatIsNotFinite) {
+  for (const bool causal : {false, true}) {
+    DeviceTwin t(memory(), {37});
+    t.BatchedValues("length", Lengths(37, 20));
+    for (const char* x : {"q", "k", "v", "dout"}) t.Batched(x, {20, 6}, Values::kSomeNotFinite);
+    const std::vector<v1::OpAttr> attrs = {AttrI("heads", 2), AttrB("causal", causal)};
+    Slots in = {{"Q", {"q"}}, {"K", {"k"}}, {"V", {"v"}}, {"Length", {"length"}}};
+    t.Op(MakeOp("self_attention", in, {{"Out", {"out"}}, {"Weight", {"weight"}}}, attrs));
+    in.push_back({"Weight", {"weight"}});
+    in.push_back({"Out@GRAD", {"dout"}});
+    t.Op(MakeOp("self_attention_grad", in, {{"Q@GRAD", {"dq"}}, {"K@GRAD", {"dk"}}, {"V@GRAD", {"dv"}}}, attrs));
+    t.Compare({"out", "weight", "dq", "dk", "dv"});
+  }
+}
+
 TEST_P(RecommenderKernelsTest, LayerNorm) {
   for (const Shape& x : std::vector<Shape>{{1}, {19}, {5, 64}, {2, 3, 4}}) {
     SCOPED_TRACE(ShapeString(x));

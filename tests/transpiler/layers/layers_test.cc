@@ -318,6 +318,39 @@ TEST(LayersTest, PositionsAreAddedToASequence) {
               HasSubstr("input 'label' has dims [-1, 1]; a sequence is"));
 }
 
+TEST(LayersTest, SelfAttentionHasFourProducts) {
+  const std::string products =
+      "x.queries [-1, 5, 3] = fc(read, x.q)\nx.keys [-1, 5, 3] = fc(read, x.k)\nx.values [-1, 5, 3] = fc(read, x.v)\n";
+  EXPECT_EQ(Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" self_attention { input: "read" } })")),
+            std::string(kTargetAndRead) + products +
+                "x.heads [-1, 5, 3] = self_attention(x.queries, x.keys, x.values, read.length)\n"
+                "x [-1, 5, 3] = fc(x.heads, x.w)");
+  // Slots of an embedding, all of which count.
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) +
+                           R"(layer { name: "x" self_attention { input: "fields" size: 8 heads: 2 } })")),
+            F() +
+                "x.queries [-1, 4, 8] = fc(fields, x.q)\nx.keys [-1, 4, 8] = fc(fields, x.k)\n"
+                "x.values [-1, 4, 8] = fc(fields, x.v)\n"
+                "x.heads [-1, 4, 8] = self_attention(x.queries, x.keys, x.values)\nx [-1, 4, 3] = fc(x.heads, x.w)");
+  EXPECT_EQ(
+      Built(SequenceJob(std::string(kRead) + R"(layer { name: "x" self_attention { input: "read" project: false
+                causal: true length: "label" } })")),
+      std::string(kTargetAndRead) + products + "x [-1, 5, 3] = self_attention(x.queries, x.keys, x.values, label)");
+}
+
+TEST(LayersTest, WhatDoesNotFitSelfAttentionIsRefused) {
+  for (const auto& [layer, error] : std::vector<std::pair<std::string, std::string>>{
+           {"input: \"label\"", "input 'label' has dims [-1, 1]; attention is among elements [batch, elements, width]"},
+           {"input: \"read\" heads: 2", "heads must fit: 3 values are no multiple of 2 heads"},
+           {"input: \"read\" heads: 2 size: 5", "size must fit: 5 values are no multiple of 2 heads"},
+           {"input: \"read\" heads: 0", "heads must be at least 1, got 0"},
+           {"input: \"read\" size: 0", "size must be at least 1, got 0"},
+           {"input: \"read\" length: \"history\"", "length 'history' holds ids"}}) {
+    EXPECT_THAT(Built(SequenceJob(std::string(kRead) + "layer { name: \"x\" self_attention { " + layer + " } }")),
+                HasSubstr("layer 'x': " + error));
+  }
+}
+
 TEST(LayersTest, ReshapeInfersOneAxis) {
   EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" reshape { input: "dense" dims: [2, -1] } })")),
             "x [-1, 2, 3] = reshape(dense)");
