@@ -1,18 +1,23 @@
 // Any bytes as a TFRecord file, or as an example file with right checksums. The first byte says which, and how many
-// streams read it. What is not refused gives every example once over all streams.
+// streams read it. What is not refused gives every example once over all streams. A TFRecord file is also read in
+// ranges, as big files are: what no source of a range refuses is a good file, whose records they all have.
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "framework/base/crc32c.h"
 #include "framework/base/stable_hash.h"
+#include "framework/base/status_macros.h"
 #include "google/protobuf/text_format.h"
 #include "proto/example_file.pb.h"
 #include "tests/fuzz/input.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
+#include "trainer/data/tf_record_source.h"
 
 namespace weir {
 namespace {
@@ -97,6 +102,28 @@ std::string ExampleFileOf(std::string_view changes, std::string_view block) {
   return file + "WEIREXME";
 }
 
+// Returns where the records of a file begin that is read in `parts` ranges, or the first error.
+absl::StatusOr<std::set<int64_t>> Begins(const DataFile& file, int64_t parts) {
+  std::set<int64_t> begins;
+  for (int64_t part = 0; part < parts; ++part) {
+    const Segment segment = {.begin = file.bytes * part / parts, .end = file.bytes * (part + 1) / parts};
+    if (segment.begin == segment.end) continue;
+    ASSIGN_OR_RETURN(const std::unique_ptr<RecordSource> source, TfRecordSource::Open(file, segment));
+    std::string_view record;
+    int64_t offset;
+    while (source->Next(&record, &offset)) {
+      if (!begins.insert(offset).second) std::abort();
+    }
+    RETURN_IF_ERROR(source->status());
+  }
+  return begins;
+}
+
+void CheckRanges(const DataFile& file, int64_t parts) {
+  const auto ranges = Begins(file, parts), whole = Begins(file, 1);
+  if (ranges.ok() && (!whole.ok() || *ranges != *whole)) std::abort();
+}
+
 }  // namespace
 }  // namespace weir
 
@@ -120,6 +147,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   source.add_files("file");
   const auto set = DataSet::Open(format.data, source, scratch.path(), "data.train");
   if (!set.ok()) return 0;
+  if (const DataFile& read = set->files()[0]; read.tf_record && !read.compressed()) CheckRanges(read, 3 * streams);
   std::set<int64_t> seen;
   for (int stream = 0; stream < streams; ++stream) {
     ExampleStream examples({.data = &*set, .parser = format.parser.get(), .stream = stream, .streams = streams});

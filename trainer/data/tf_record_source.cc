@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +37,8 @@ absl::StatusOr<std::unique_ptr<RecordSource>> TfRecordSource::Open(const DataFil
   ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, begin));
   std::unique_ptr<TfRecordSource> source(new TfRecordSource(file, std::move(bytes), begin, end));
   if (begin > 0) RETURN_IF_ERROR(source->FindFirst());
+  // Bytes that the file has got since it was looked at are of no range.
+  source->checked_behind_ = source->offset_ >= end || end >= file.bytes;
   return source;
 }
 
@@ -66,21 +69,26 @@ absl::StatusOr<int64_t> TfRecordSource::Length() {
   if (got == 0) return -1;
   if (got < kHeader) return Damaged("cut: the file ends in the middle of its length");
   if (!IsRight(at(), kLength)) {
-    return offset_ == 0 ? absl::InvalidArgumentError(absl::StrCat(
-                              file_.name, ": is no TFRecord file: it does not begin with a length and its checksum"))
+    return offset_ == 0 ? absl::InvalidArgumentError(
+                              absl::StrCat(file_.name,
+                                           ": is no TFRecord file: it does not begin with a length and its checksum; "
+                                           "data.tf_record reads TFRecord files, plain or compressed, and other files "
+                                           "need their own reader"))
                         : Damaged("damaged: the checksum of its length is wrong");
   }
   const auto length = Load<uint64_t>(at());
   if (length <= uint64_t{kMostBytes}) return static_cast<int64_t>(length);
   return absl::InvalidArgumentError(absl::StrCat(file_.name, ", record at byte ", offset_, ": has ", length,
-                                                 " bytes; at most ", kMostBytes, " are possible"));
+                                                 " bytes; at most ", kMostBytes,
+                                                 " are possible; write the file again with shorter records"));
 }
 
 absl::Status TfRecordSource::FindFirst() {
   while (offset_ < end_) {
     ASSIGN_OR_RETURN(const size_t got, Fill(kHeader));
     if (got < kHeader) {
-      // What is left is the end of a record that begins in front of the range.
+      // What is left is the end of a record that begins in front of the range, or the source of the range before says
+      // that it is not.
       Pass(got);
       return absl::OkStatus();
     }
@@ -94,18 +102,29 @@ absl::Status TfRecordSource::FindFirst() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> TfRecordSource::Read(std::string_view* record, int64_t* offset, bool check) {
-  if (offset_ >= end_) return false;
+absl::StatusOr<std::optional<std::string_view>> TfRecordSource::Look(bool check) {
   ASSIGN_OR_RETURN(const int64_t length, Length());
-  if (length < 0) return false;
+  if (length < 0) return std::nullopt;
   const auto size = static_cast<size_t>(length);
   ASSIGN_OR_RETURN(const size_t got, Fill(kHeader + size + kCrc));
   if (got < kHeader + size + kCrc)
     return Damaged(absl::StrCat("cut: the file ends in the middle of its ", size, " bytes"));
   if (check && !IsRight(at() + kHeader, size)) return Damaged("damaged: the checksum of its bytes is wrong");
-  *record = {at() + kHeader, size};
+  return std::string_view(at() + kHeader, size);
+}
+
+absl::StatusOr<bool> TfRecordSource::Read(std::string_view* record, int64_t* offset, bool check) {
+  if (offset_ >= end_) {
+    if (checked_behind_) return false;
+    checked_behind_ = true;
+    RETURN_IF_ERROR(Look(/*check=*/true).status());
+    return false;
+  }
+  ASSIGN_OR_RETURN(const std::optional<std::string_view> found, Look(check));
+  if (!found.has_value()) return false;
+  *record = *found;
   *offset = offset_;
-  Pass(kHeader + size + kCrc);
+  Pass(kHeader + found->size() + kCrc);
   return true;
 }
 

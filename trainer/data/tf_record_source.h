@@ -2,12 +2,16 @@
 //
 // A record is its length (8 bytes, little-endian), the masked CRC-32C of these 8 bytes, the bytes, and their masked
 // CRC-32C. Both checksums are checked. A range begins at the first place from its beginning on where both are right:
-// bytes inside of a record pass for one with a probability of 2^-64, unless the record holds a TFRecord file itself.
+// bytes inside of a record pass for one with a probability of 2^-64, unless the record holds a TFRecord file itself. A
+// range therefore cannot tell a damaged record at its front from the inside of a record. The range before can: its last
+// record ends where that one begins. So a source checks one record more than it gives, and of all sources of a file at
+// least one names a damaged record, wherever the file is cut.
 #ifndef WEIR_TRAINER_DATA_TF_RECORD_SOURCE_H_
 #define WEIR_TRAINER_DATA_TF_RECORD_SOURCE_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +49,8 @@ class TfRecordSource : public RecordSource {
   absl::Status FindFirst();
   // Returns the length of the record at the place; -1: there is none, the file ends. DataLoss: it is cut or damaged.
   absl::StatusOr<int64_t> Length();
+  // Returns the bytes of the record at the place; nullopt: the file ends. `check`: their checksum, too.
+  absl::StatusOr<std::optional<std::string_view>> Look(bool check);
   absl::StatusOr<bool> Read(std::string_view* record, int64_t* offset, bool check);
   absl::Status Damaged(std::string_view what) const;
 
@@ -52,6 +58,8 @@ class TfRecordSource : public RecordSource {
   std::unique_ptr<ByteSource> bytes_;
   int64_t offset_;     // of at() in the file
   const int64_t end_;  // records begin before it
+  // Whether the record behind the range has been checked, or there is none to check.
+  bool checked_behind_ = false;
   std::vector<char> buffer_;
   size_t begin_ = 0;
   size_t filled_ = 0;

@@ -17,7 +17,12 @@
 namespace weir {
 namespace {
 
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
@@ -134,10 +139,72 @@ TEST_F(TfRecordSourceTest, DamagedFilesAreErrors) {
                                       at < first.size() + 12 ? "length" : "bytes", " is wrong; get the file again")));
   }
   EXPECT_THAT(Read(Write("label\tuser\n1\t2\n"), 0, 15).status(),
-              StatusIs(kInvalid, "x: is no TFRecord file: it does not begin with a length and its checksum"));
+              StatusIs(kInvalid,
+                       "x: is no TFRecord file: it does not begin with a length and its checksum; data.tf_record reads "
+                       "TFRecord files, plain or compressed, and other files need their own reader"));
   const std::string huge = Framed(std::string((16 << 20) + 1, 'x'));
   EXPECT_THAT(Read(Write(huge), 0, static_cast<int64_t>(huge.size())).status(),
-              StatusIs(kInvalid, "x, record at byte 0: has 16777217 bytes; at most 16777216 are possible"));
+              StatusIs(kInvalid,
+                       "x, record at byte 0: has 16777217 bytes; at most 16777216 are possible; write the file again "
+                       "with shorter records"));
+}
+
+// A file in parts, as streams read it.
+class PartsOfTfRecordTest : public TfRecordSourceTest {
+ protected:
+  void SetUp() override {
+    for (uint64_t i = 0; i < 60; ++i) {
+      begins_.push_back(bytes_.size());
+      bytes_ += Framed(RecordAt(i));
+    }
+  }
+  // Returns the errors of the sources of `parts` equal ranges of what the file was when it was looked at.
+  static std::vector<std::string> Errors(const DataFile& file, int64_t parts) {
+    std::vector<std::string> errors;
+    for (int64_t part = 0; part < parts; ++part) {
+      const absl::Status status = Read(file, file.bytes * part / parts, file.bytes * (part + 1) / parts).status();
+      if (!status.ok()) errors.emplace_back(status.message());
+    }
+    return errors;
+  }
+
+  std::string bytes_;
+  std::vector<size_t> begins_;
+};
+
+TEST_F(PartsOfTfRecordTest, EveryDamagedRecordIsNamedByASource) {
+  for (const int64_t parts : {1, 7, 40, 400}) {
+    EXPECT_THAT(Errors(Write(bytes_), parts), IsEmpty());
+    for (size_t i = 0; i < begins_.size(); ++i) {
+      const size_t begin = begins_[i], end = i + 1 < begins_.size() ? begins_[i + 1] : bytes_.size();
+      // In the length, its checksum, the bytes, and their checksum.
+      for (const size_t at : {begin + 1, begin + 9, begin + 12, end - 1}) {
+        std::string damaged = bytes_;
+        damaged[at] ^= 16;
+        const std::vector<std::string> errors = Errors(Write(damaged), parts);
+        const std::string named = i == 0 && at < begin + 12 ? "x: is no TFRecord file"
+                                                            : absl::StrCat("x, record at byte ", begin, ": damaged");
+        EXPECT_THAT(errors, Not(IsEmpty())) << "record " << i << ", byte " << at << " of " << parts << " parts";
+        EXPECT_THAT(errors, Each(StartsWith(named)));
+      }
+    }
+  }
+}
+
+TEST_F(PartsOfTfRecordTest, ACutLastRecordIsNamedByASource) {
+  for (const int64_t parts : {1, 7, 40, 400}) {
+    for (size_t size = begins_.back() + 1; size < bytes_.size(); ++size) {
+      const std::vector<std::string> errors = Errors(Write(bytes_.substr(0, size)), parts);
+      EXPECT_THAT(errors, ElementsAre(StartsWith(absl::StrCat("x, record at byte ", begins_.back(), ": cut: "))))
+          << size << " bytes in " << parts << " parts";
+    }
+  }
+}
+
+TEST_F(PartsOfTfRecordTest, WhatIsAppendedWhileTheFileIsReadIsNotChecked) {
+  const DataFile file = Write(bytes_);
+  dir_.Write("x", absl::StrCat(bytes_, "half a record"));
+  for (const int64_t parts : {1, 7}) EXPECT_THAT(Errors(file, parts), IsEmpty());
 }
 
 }  // namespace
