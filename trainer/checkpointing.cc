@@ -20,8 +20,6 @@
 #include "framework/checkpoint/host_part.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
-#include "trainer/data/stream_rule.h"
-#include "trainer/resume_check.h"
 
 namespace weir {
 namespace {
@@ -104,12 +102,12 @@ absl::Status ReadInPieces(const std::string& path, const Client::Take& take) {
   return absl::OkStatus();
 }
 
-Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data,
+Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, TrainFiles train_files,
                              Client* client, DenseReplica* replica)
     : dir_(std::move(dir)),
       config_(config),
       plan_(plan),
-      train_data_(std::move(train_data)),
+      train_files_(std::move(train_files)),
       client_(client),
       replica_(replica),
       per_host_(config.checkpoint().per_host()) {}
@@ -226,7 +224,7 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   for (const std::string& reason : found->refused) LOG(WARNING) << "checkpoint refused: " << reason;
   const std::string path = absl::StrCat(dir_, "/", found->name);
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
-  RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_, train_data_));
+  RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_, train_files_));
   RETURN_IF_ERROR(LoadIntoServers(client_, path, manifest));
   // Those that hold shares read them when the job begins.
   if (replica_ != nullptr && !replica_->sharded()) RETURN_IF_ERROR(replica_->Load(path, manifest));
@@ -408,11 +406,11 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
   manifest->set_seed(plan_.seed());
   manifest->set_lanes(plan_.lanes());
   manifest->set_scheme_version(plan_.scheme_version());
-  manifest->set_train_data(train_data_);
+  manifest->set_train_data(train_files_.description);
   if (trainers.loss_scale.has_value()) *manifest->mutable_loss_scale() = *trainers.loss_scale;
   if (trainers.early_stop.has_value()) *manifest->mutable_early_stop() = *trainers.early_stop;
   if (trainers.first_step_examples > 0) manifest->set_first_step_examples(trainers.first_step_examples);
-  manifest->set_stream_scheme(kStreamScheme);
+  manifest->set_stream_scheme(train_files_.stream_scheme);
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());
   if (eval.has_value()) SetFigures(*eval, config_.checkpoint().best_by(), &*manifest);
   if (per_host_) manifest->set_per_host(true);

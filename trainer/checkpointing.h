@@ -29,6 +29,7 @@
 #include "pserver/client/client.h"
 #include "pserver/embedded/dense_replica.h"
 #include "trainer/metrics.h"
+#include "trainer/resume_check.h"
 
 namespace weir {
 
@@ -62,9 +63,9 @@ struct TrainerState {
 
 class Checkpointing {
  public:
-  // `dir`: absolute path. train_data: DataSet::Description of data.train. Borrowed arguments must outlive this object.
+  // `dir`: absolute path. Borrowed arguments must outlive this object.
   // `replica`: the dense parameters that trainers hold; null: servers hold them.
-  Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, std::string train_data,
+  Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, TrainFiles train_files,
                 Client* client, DenseReplica* replica = nullptr);
 
   // Loads the newest complete checkpoint into the servers, and into this trainer's replica if each has all of it. Newer
@@ -120,7 +121,7 @@ class Checkpointing {
   const std::string dir_;
   const v1::JobConfig& config_;
   const v1::Plan& plan_;
-  const std::string train_data_;
+  const TrainFiles train_files_;
   Client* const client_;
   DenseReplica* const replica_;
   const bool per_host_;

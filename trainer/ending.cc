@@ -77,12 +77,12 @@ void WarnOfLeftOut(const LeftOut& all, int64_t epochs) {
       static_cast<double>(all.trained + all.examples) / static_cast<double>(std::max<int64_t>(1, epochs));
   const double part = epoch > 0 ? static_cast<double>(all.examples) / epoch : 0;
   if (part <= kLeftOutWarning) return;
-  LOG(WARNING)
-      << (all.more ? "at least " : "") << all.examples << " examples were left out at the end, "
-      << absl::StrFormat("%.1f %%", 100 * part)
-      << " of an epoch: streams ended one after the other until less than half a step was left. Plain files, "
-         "compressed files of like size (as many as lanes, or many), or a smaller data.batch_size make streams more "
-         "even (docs/data.md)";
+  LOG(WARNING) << (all.more ? "at least " : "") << all.examples << " examples were left out at the end, "
+               << absl::StrFormat("%.1f %%", 100 * part)
+               << " of an epoch: streams ended one after the other until less than half a step was left. Plain files, "
+                  "example files, compressed files of like size (as many as lanes, or many), or a smaller "
+                  "data.batch_size make streams more "
+                  "even (docs/data.md)";
 }
 
 }  // namespace weir

@@ -11,7 +11,6 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "trainer/data/data_set.h"
-#include "trainer/data/stream_rule.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
@@ -92,7 +91,7 @@ std::string Files(const v1::DataSource& source) { return absl::StrCat("[", absl:
 }  // namespace
 
 absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job,
-                            const v1::Plan& plan, std::string_view train_data) {
+                            const v1::Plan& plan, const TrainFiles& train_files) {
   if (manifest.has_seed()) {
     RETURN_IF_ERROR(Same(path, "train.seed", absl::StrCat(manifest.seed()), absl::StrCat(plan.seed())));
   }
@@ -103,20 +102,20 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
     RETURN_IF_ERROR(Same(path, "the placement scheme", absl::StrCat(manifest.scheme_version()),
                          absl::StrCat(plan.scheme_version())));
   }
-  // Before the first step nothing has been read.
-  if (manifest.stream_scheme() != kStreamScheme && manifest.step() > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--resume: ", path, " was trained by a build that cuts the data into streams by rule ",
-                     manifest.stream_scheme(), "; this one has rule ", kStreamScheme,
-                     " (docs/data.md) and would go on with other examples: finish the run with that "
-                     "build, or start a fresh run without --resume"));
-  }
   // Without lanes every trainer has a stream of its own.
   if (plan.lanes() == 0 && manifest.data().trainers() > 0) {
     RETURN_IF_ERROR(
         Same(path, "distribute.trainers", absl::StrCat(manifest.data().trainers()), absl::StrCat(plan.trainers())));
   }
-  if (manifest.has_train_data()) RETURN_IF_ERROR(SameData(path, manifest.train_data(), train_data));
+  if (manifest.has_train_data()) RETURN_IF_ERROR(SameData(path, manifest.train_data(), train_files.description));
+  // Before the first step nothing has been read.
+  if (manifest.stream_scheme() != train_files.stream_scheme && manifest.step() > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--resume: ", path, " was trained by a build that cuts the data into streams by rule ",
+                     manifest.stream_scheme(), "; this one has rule ", train_files.stream_scheme,
+                     " (docs/data.md) and would go on with other examples: finish the run with that "
+                     "build, or start a fresh run without --resume"));
+  }
   if (manifest.job_text().empty()) return absl::OkStatus();
   v1::JobConfig earlier;
   if (!ReadJobText(manifest.job_text(), &earlier)) {

@@ -4,24 +4,30 @@
 #define WEIR_TRAINER_RESUME_CHECK_H_
 
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 
+// The files of data.train, as a run finds them and its checkpoints keep them.
+struct TrainFiles {
+  std::string description;            // DataSet::Description
+  int stream_scheme = kStreamScheme;  // StreamScheme of the files
+};
+
 // Compares the job with a checkpoint. FailedPrecondition names the first of these that differs, with both values: seed,
 // lanes, scheme of placement, accumulate_steps, workers, whether the job is sync, geo or has async_tables, every
-// setting of data but those of data.eval, and the training files themselves, by `train_data` (DataSet::Description;
-// names may differ). If the manifest has no such description, the patterns are compared instead. data.bad_line may
+// setting of data but those of data.eval, the training files themselves (names may differ), and the rule that cuts them
+// into streams. If the manifest has no such description, the patterns are compared instead. data.bad_line may
 // change: every line up to the place where the run goes on parses, or the new run names it. Everything else may change
 // from run to run: servers, trainers, learning rates, deadlines, epochs, max_steps. Parameters, tables and optimizer
 // states are compared when they are loaded. `path`: path of the checkpoint, for messages.
 absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job,
-                            const v1::Plan& plan, std::string_view train_data);
+                            const v1::Plan& plan, const TrainFiles& train_files);
 
 // Checks a checkpoint for a prediction. FailedPrecondition if it is of a geo job and `job` is not geo: it then holds no
 // optimizer state, which the servers of `job` look for.

@@ -127,9 +127,10 @@ absl::Status TrainLoop::Begin() {
   RETURN_IF_ERROR(CheckSameInputs(self_.client, self_.id, self_.trainers, inputs));
   std::unique_ptr<Checkpointing> checkpointing;
   if (!config.checkpoint().dir().empty()) {
-    checkpointing =
-        std::make_unique<Checkpointing>(o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
-                                        data_->train().Description(), o_.client, o_.replica);
+    checkpointing = std::make_unique<Checkpointing>(
+        o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
+        TrainFiles{.description = data_->train().Description(), .stream_scheme = StreamScheme(data_->train().files())},
+        o_.client, o_.replica);
   } else if (o_.resume) {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
   }

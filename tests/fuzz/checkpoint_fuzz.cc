@@ -89,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   v1::JobConfig job;
   v1::Plan plan;
   job.set_name(manifest->job());
-  (void)CheckResumable(directory, *manifest, job, plan, "a: 1 bytes, xxh3 0000000000000000\n");
+  (void)CheckResumable(directory, *manifest, job, plan, {.description = "a: 1 bytes, xxh3 0000000000000000\n"});
   ReadTables(directory, *manifest);
   v1::CheckpointManifest unsummed = *manifest;
   for (v1::CheckpointShard& shard : *unsummed.mutable_shards()) {

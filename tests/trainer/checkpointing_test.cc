@@ -50,8 +50,8 @@ class CheckpointingTest : public testing::Test {
     CHECK(cluster.ok()) << cluster.status();
     Run run{.cluster = *std::move(cluster)};
     CHECK_EQ(run.cluster->client(0).Join(), absl::OkStatus());
-    run.checkpointing = std::make_unique<Checkpointing>(dir_, config_, run.cluster->options().plan, train_data,
-                                                        &run.cluster->client(0));
+    run.checkpointing = std::make_unique<Checkpointing>(dir_, config_, run.cluster->options().plan,
+                                                        TrainFiles{.description = train_data}, &run.cluster->client(0));
     return run;
   }
 

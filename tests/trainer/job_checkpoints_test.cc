@@ -58,8 +58,8 @@ class JobCheckpointsTest : public testing::Test {
   }
   // Agrees on the beginning; the trainer then has its checkpoints.
   absl::StatusOr<Begun> BeginTrainer(int t, bool resume) {
-    auto checkpointing = std::make_unique<Checkpointing>(dir_, config_.config, cluster_->options().plan, "a.tsv\n",
-                                                         &cluster_->client(t));
+    auto checkpointing = std::make_unique<Checkpointing>(dir_, config_.config, cluster_->options().plan,
+                                                         TrainFiles{.description = "a.tsv\n"}, &cluster_->client(t));
     ASSIGN_OR_RETURN(
         const Begun begun,
         Begin({.trainer = Trainer(t), .job = &config_, .checkpoints = checkpointing.get(), .resume = resume}));

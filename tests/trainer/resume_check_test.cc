@@ -44,7 +44,7 @@ v1::CheckpointManifest Manifest() {
 }
 
 absl::Status Check(const std::string& data, const v1::Plan& plan, const v1::CheckpointManifest& manifest = Manifest()) {
-  return CheckResumable("dir/step-1", manifest, JobOf(data), plan, "");
+  return CheckResumable("dir/step-1", manifest, JobOf(data), plan, {});
 }
 
 TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
@@ -73,15 +73,15 @@ TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
       {Check("train { files: 'a' } criteo {} batch_size: 64", plan), "data.train.files [a, b*], the job says [a]"}};
   v1::JobConfig accumulating = JobOf(kData);
   accumulating.mutable_train()->set_accumulate_steps(4);
-  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), accumulating, plan, "").message()),
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), accumulating, plan, {}).message()),
               HasSubstr("train.accumulate_steps 1, the job says 4"));
   v1::JobConfig working = JobOf(kData);
   working.mutable_train()->set_workers(2);
-  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), working, plan, "").message()),
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), working, plan, {}).message()),
               HasSubstr("train.workers 1, the job says 2"));
   v1::JobConfig async = JobOf(kData);
   async.mutable_distribute()->set_sync(false);
-  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), async, plan, "").message()),
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), async, plan, {}).message()),
               HasSubstr("distribute.sync true, the job says false"));
   for (const auto& [status, text] : wrong) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << text;
@@ -98,6 +98,19 @@ TEST(ResumeCheckTest, ARunGoesOnOnlyByTheRuleThatCutItsStreams) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("dir/step-1"), HasSubstr("streams by rule 1; this one has rule 2"),
                     HasSubstr("without --resume")));
+  // The number is that of the rule for the files at hand. Of other files it is said that they are others.
+  const auto check = [&](int was, int is, const std::string& now) {
+    v1::CheckpointManifest of = Manifest();
+    of.set_stream_scheme(was);
+    of.set_train_data("a: 10 bytes, xxh3 0000000000000001\n");
+    return std::string(
+        CheckResumable("dir/step-1", of, JobOf(kData), PlanOf(5, 8, 1), {.description = now, .stream_scheme = is})
+            .message());
+  };
+  const std::string same = "a: 10 bytes, xxh3 0000000000000001\n", other = "a: 10 bytes, xxh3 0000000000000002\n";
+  EXPECT_EQ(check(3, 3, same), "");
+  EXPECT_THAT(check(2, 3, same), HasSubstr("streams by rule 2; this one has rule 3"));
+  EXPECT_THAT(check(3, 2, other), HasSubstr("was trained on other files"));
   // Before the first step no data has been read.
   manifest.set_step(0);
   EXPECT_TRUE(Check(kData, PlanOf(5, 8, 1), manifest).ok());
@@ -109,7 +122,7 @@ TEST(ResumeCheckTest, FilesAreComparedByWhatIsInThemAndNotByTheirNames) {
   manifest.set_train_data("a: 10 bytes, xxh3 0000000000000001\nb1: 20 bytes, xxh3 0000000000000002\n");
   const auto check = [&](const std::string& now) {
     return CheckResumable("dir/step-1", manifest, JobOf("train { files: 'elsewhere/*' } criteo {} batch_size: 64"),
-                          plan, now);
+                          plan, {.description = now});
   };
   EXPECT_TRUE(
       check("elsewhere/a: 10 bytes, xxh3 0000000000000001\nelsewhere/b: 20 bytes, xxh3 0000000000000002\n").ok());

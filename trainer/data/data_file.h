@@ -47,8 +47,9 @@ struct Segment {
   int64_t file = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  // If above 1, records are dealt in turn: of the records of all such segments, in the order of the files and without
-  // headers, the stream has those whose number mod modulus is remainder.
+  // Records are dealt in turn: of the records of all such segments, in the order of the files and without headers, the
+  // stream has those whose number mod modulus is remainder. Otherwise modulus is 1.
+  bool dealt = false;
   int64_t modulus = 1;
   int64_t remainder = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 
 #include "glog/logging.h"
 #include "trainer/data/example_file.h"
@@ -15,6 +14,9 @@ constexpr int64_t kLeastPart = 4 << 10;
 constexpr int64_t kLeastRounds = 2;
 // 256 parts of each stream: what regions of the data differ by is seen by all within 0.4 % of an epoch.
 constexpr int64_t kMostRounds = 256;
+// A part of an example file: a part that begins within a block reads and checks all of it, so that parts of two blocks
+// read at most half of the bytes twice.
+constexpr int64_t kLeastExamplePart = int64_t{2} * ExampleFileWriter::kBlock;
 
 // Whether reading may begin in the middle of a file.
 bool Seekable(const DataFile& file) {
@@ -22,53 +24,102 @@ bool Seekable(const DataFile& file) {
   return !file.compressed() && !labels_compressed;
 }
 
-// IDX files are measured in examples. Others in bytes, so that files of several kinds are divided evenly.
-int64_t Units(const DataFile& file) { return file.idx != nullptr ? file.idx->examples : file.bytes; }
-
-// Returns the part of a file from one place to another, in units. Of an example file it has the blocks that begin
-// there.
-Segment Part(const DataFile& file, size_t index, int64_t begin, int64_t end) {
-  const auto place = [&](int64_t units) {
-    if (file.examples == nullptr) return units;
-    const std::vector<int64_t>& places = file.examples->place;
-    // Behind the last block there is the description.
-    const auto block = std::lower_bound(places.begin(), places.end() - 1, units) - places.begin();
-    return file.examples->first[static_cast<size_t>(block)];
-  };
-  return {.file = static_cast<int64_t>(index), .begin = place(begin), .end = place(end)};
+// Text is measured in bytes, so that files of several kinds are divided evenly; IDX and example files in examples.
+int64_t Units(const DataFile& file) {
+  if (file.examples != nullptr) return file.examples->examples();
+  return file.idx != nullptr ? file.idx->examples : file.bytes;
 }
 
-Segment Whole(const DataFile& file, size_t index) { return Part(file, index, 0, Units(file)); }
+Segment Part(size_t file, int64_t begin, int64_t end) {
+  return {.file = static_cast<int64_t>(file), .begin = begin, .end = end};
+}
+
+Segment Whole(const DataFile& file, size_t index) { return Part(index, 0, Units(file)); }
 
 Segment Dealt(const DataFile& file, size_t index, int stream, int streams) {
   Segment segment = Whole(file, index);
+  segment.dealt = true;
   segment.modulus = streams;
   segment.remainder = streams == 1 ? 0 : stream;
   return segment;
 }
 
-// The parts of plain files that round r deals to `stream`, for all r.
-void AddParts(absl::Span<const DataFile> files, int64_t bytes, int stream, int streams,
-              std::vector<Segment>* segments) {
-  int64_t units = 0;
-  for (const DataFile& file : files) units += Seekable(file) ? Units(file) : 0;
-  const int64_t rounds = std::clamp(bytes / (streams * kLeastPart), kLeastRounds, kMostRounds);
-  const int64_t parts = rounds * streams;
-  const auto cut = [&](int64_t part) { return static_cast<int64_t>(static_cast<__int128>(units) * part / parts); };
-  size_t file = 0;
-  int64_t base = 0;  // of the file, in units
-  for (int64_t round = 0; round < rounds; ++round) {
-    const int64_t part = round * streams + (round % 2 == 0 ? stream : streams - 1 - stream);
-    const int64_t begin = cut(part), end = cut(part + 1);
-    while (file < files.size()) {
-      const int64_t size = Seekable(files[file]) ? Units(files[file]) : 0;
-      const int64_t from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, size);
-      if (from < to) segments->push_back(Part(files[file], file, from, to));
-      if (base + size > end) break;
-      base += size;
-      ++file;
+// Files side by side, measured in units, which are cut from the front to the back.
+class Row {
+ public:
+  // `is_of`: whether a file is of the row.
+  template <typename IsOf>
+  Row(absl::Span<const DataFile> files, const IsOf& is_of) {
+    for (const DataFile& file : files) {
+      sizes_.push_back(is_of(file) ? Units(file) : 0);
+      units_ += sizes_.back();
     }
   }
+  int64_t units() const { return units_; }
+  // Returns units * part / parts.
+  int64_t Cut(int64_t part, int64_t parts) const {
+    return static_cast<int64_t>(static_cast<__int128>(units_) * part / parts);
+  }
+  // Adds what is in [begin, end), which must not begin before the range of the last call.
+  void Add(int64_t begin, int64_t end, std::vector<Segment>* segments) {
+    while (file_ < sizes_.size()) {
+      const int64_t size = sizes_[file_];
+      const int64_t from = std::max<int64_t>(begin - base_, 0), to = std::min(end - base_, size);
+      if (from < to) segments->push_back(Part(file_, from, to));
+      if (base_ + size > end) break;
+      base_ += size;
+      ++file_;
+    }
+  }
+
+ private:
+  std::vector<int64_t> sizes_;  // by file; 0 of those that are not of the row
+  int64_t units_ = 0;
+  size_t file_ = 0;
+  int64_t base_ = 0;  // of the file, in units
+};
+
+int64_t Rounds(int64_t bytes, int streams, int64_t least_part) {
+  return std::clamp(bytes / (streams * least_part), kLeastRounds, kMostRounds);
+}
+
+// Adds the parts of plain text and IDX files that round r deals to `stream`, for all r.
+void AddParts(Row row, int64_t bytes, int stream, int streams, std::vector<Segment>* segments) {
+  const int64_t rounds = Rounds(bytes, streams, kLeastPart);
+  const int64_t parts = rounds * streams;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const int64_t part = round * streams + (round % 2 == 0 ? stream : streams - 1 - stream);
+    row.Add(row.Cut(part, parts), row.Cut(part + 1, parts), segments);
+  }
+}
+
+// Adds the parts of example files that round r deals to `stream`, for all r.
+void AddExampleParts(Row row, int64_t bytes, int stream, int streams, std::vector<Segment>* segments) {
+  const int64_t rounds = Rounds(bytes, streams, kLeastExamplePart);
+  // Returns how many of the first n examples those streams get that are below `below`, where each is dealt in turn.
+  const auto dealt = [&](int64_t n, int64_t below) { return n / streams * below + std::min(n % streams, below); };
+  for (int64_t round = 0; round < rounds; ++round) {
+    const int64_t first = row.Cut(round, rounds), last = row.Cut(round + 1, rounds);
+    const int64_t before = dealt(last, stream) - dealt(first, stream);
+    const int64_t with = dealt(last, stream + 1) - dealt(first, stream + 1);
+    if (round % 2 == 0) {
+      row.Add(first + before, first + with, segments);
+    } else {
+      row.Add(last - with, last - before, segments);
+    }
+  }
+}
+
+struct PlainBytes {
+  int64_t text = 0;  // and IDX
+  int64_t examples = 0;
+};
+PlainBytes PlainBytesOf(absl::Span<const DataFile> files) {
+  PlainBytes bytes;
+  for (const DataFile& file : files) {
+    if (Seekable(file)) (file.examples != nullptr ? bytes.examples : bytes.text) += file.bytes;
+  }
+  return bytes;
 }
 
 // By file: the stream that gets it whole, or -1 for lines that are dealt in turn. Of files that cannot be cut.
@@ -100,11 +151,15 @@ std::vector<int> WholeFiles(absl::Span<const DataFile> files, int streams) {
 
 std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams) {
   CHECK(stream >= 0 && stream < streams) << stream << " of " << streams;
-  int64_t plain_bytes = 0;
-  for (const DataFile& file : files) plain_bytes += Seekable(file) ? file.bytes : 0;
+  const PlainBytes bytes = PlainBytesOf(files);
   std::vector<Segment> segments;
-  const bool parts = plain_bytes > kDealtBytes;
-  if (parts) AddParts(files, plain_bytes, stream, streams, &segments);
+  const bool parts = bytes.text + bytes.examples > kDealtBytes;
+  if (parts) {
+    AddParts(Row(files, [](const DataFile& file) { return Seekable(file) && file.examples == nullptr; }), bytes.text,
+             stream, streams, &segments);
+    AddExampleParts(Row(files, [](const DataFile& file) { return file.examples != nullptr; }), bytes.examples, stream,
+                    streams, &segments);
+  }
   const std::vector<int> owner = WholeFiles(files, streams);
   for (size_t i = 0; i < files.size(); ++i) {
     if (Seekable(files[i]) ? parts : owner[i] >= 0 && owner[i] != stream) continue;
@@ -113,6 +168,11 @@ std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int
   std::stable_sort(segments.begin(), segments.end(),
                    [](const Segment& a, const Segment& b) { return a.file < b.file; });
   return segments;
+}
+
+int StreamScheme(absl::Span<const DataFile> files) {
+  const PlainBytes bytes = PlainBytesOf(files);
+  return bytes.examples > 0 && bytes.text + bytes.examples > kDealtBytes ? kExamplePartsScheme : kStreamScheme;
 }
 
 }  // namespace weir

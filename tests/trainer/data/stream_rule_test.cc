@@ -3,6 +3,7 @@
 #include "trainer/data/stream_rule.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -14,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
+#include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
 
 namespace weir {
@@ -189,6 +191,100 @@ TEST(StreamRuleTest, PicturesWhoseLabelsAreCompressedAreNotReadFromTheMiddle) {
   EXPECT_THAT(Text(CutStream({file}, 1, 2)), ElementsAre("0:0-1000000/2"));
   idx->labels = nullptr;
   EXPECT_EQ(CutStream({file}, 1, 2).size(), 256u);
+}
+
+// An example file of equal examples, in the blocks that the writer makes of them.
+DataFile Examples(int64_t examples, int64_t bytes_each) {
+  auto info = std::make_shared<ExampleFile>();
+  info->place.push_back(64);
+  info->first.push_back(0);
+  const auto block = static_cast<int64_t>(ExampleFileWriter::kBlock);
+  const int64_t in_block = (block + bytes_each - 1) / bytes_each;
+  while (info->examples() < examples) {
+    info->first.push_back(std::min(info->examples() + in_block, examples));
+    info->place.push_back(64 + info->examples() * bytes_each);
+  }
+  DataFile file = Plain(info->place.back() + 3000);
+  file.examples = std::move(info);
+  return file;
+}
+
+struct Reach {
+  int64_t least = INT64_MAX, most = 0;
+};
+// Returns how many examples of example files the streams have. Every example must be in one stream.
+Reach ExamplesOfStreams(const std::vector<DataFile>& files, int streams) {
+  Reach reach;
+  std::vector<std::vector<int>> seen(files.size());
+  for (size_t f = 0; f < files.size(); ++f) {
+    if (files[f].examples != nullptr) seen[f].assign(static_cast<size_t>(files[f].examples->examples()), 0);
+  }
+  for (int s = 0; s < streams; ++s) {
+    int64_t examples = 0;
+    InputPosition last{.file = -1};
+    for (const Segment& segment : CutStream(files, s, streams)) {
+      const auto f = static_cast<size_t>(segment.file);
+      if (files[f].examples == nullptr) continue;
+      EXPECT_EQ(segment.modulus, 1);
+      EXPECT_LT(last, (InputPosition{.file = segment.file, .offset = segment.begin}));
+      last = {.file = segment.file, .offset = segment.begin};
+      for (int64_t i = segment.begin; i < segment.end; ++i) ++seen[f][static_cast<size_t>(i)];
+      examples += segment.end - segment.begin;
+    }
+    reach.least = std::min(reach.least, examples);
+    reach.most = std::max(reach.most, examples);
+  }
+  for (const std::vector<int>& of_file : seen) {
+    EXPECT_EQ(std::count(of_file.begin(), of_file.end(), 1), static_cast<int64_t>(of_file.size()));
+  }
+  return reach;
+}
+
+// Sizes at which ranges of bytes, and blocks, of equal length would fall into step.
+TEST(StreamRuleTest, StreamsOfExampleFilesDifferByOneExampleHoweverLongExamplesAre) {
+  for (const int streams : {2, 3, 16, 64}) {
+    for (const int64_t examples : {196'500, 185'500, 180'000, 163'500}) {
+      const Reach reach = ExamplesOfStreams({Examples(examples, 128)}, streams);
+      EXPECT_LE(reach.most - reach.least, 1) << examples << " examples, " << streams << " streams";
+    }
+    for (const int64_t bytes_each : {100, 4096, 5000, 65536, 1 << 20}) {
+      for (const int64_t mib : {17, 24, 40, 300}) {
+        const int64_t examples = mib * kMiB / bytes_each;
+        const Reach reach = ExamplesOfStreams({Examples(examples / 3, bytes_each), Plain(5 * kMiB), Plain(1),
+                                               Examples(0, 8), Examples(examples - examples / 3, bytes_each)},
+                                              streams);
+        EXPECT_LE(reach.most - reach.least, 1) << mib << " MiB of " << bytes_each << " bytes, " << streams;
+      }
+    }
+  }
+}
+
+TEST(StreamRuleTest, ExampleFilesAreCutInRoundsForthAndBack) {
+  // 32 MiB over 64 streams: 8 rounds of 64 KiB, that is 512 examples.
+  const std::vector<DataFile> file = {Examples(int64_t{64} * 8 * 512, 128)};
+  const auto part = [](int64_t p) { return absl::StrCat("0:", p * 512, "-", (p + 1) * 512); };
+  EXPECT_THAT(Text(CutStream(file, 5, 64)),
+              ElementsAre(part(5), part(122), part(133), part(250), part(261), part(378), part(389), part(506)));
+  EXPECT_EQ(CutStream({Examples(int64_t{1} << 24, 128)}, 3, 8).size(), 256u);
+  EXPECT_THAT(Text(CutStream({Examples(100, 128)}, 1, 4)), ElementsAre("0:0-100/4"));
+}
+
+// Text beside example files is cut as if it were alone, and where there is enough of both to be cut.
+TEST(StreamRuleTest, ExampleFilesDoNotChangeThePartsOfText) {
+  for (int s = 0; s < 8; ++s) {
+    std::vector<std::string> text;
+    for (const std::string& segment : Text(CutStream({Examples(300'000, 128), Plain(50 * kMiB)}, s, 8))) {
+      if (segment.starts_with("1:")) text.push_back(absl::StrCat("0", segment.substr(1)));
+    }
+    EXPECT_EQ(text, Text(CutStream({Plain(50 * kMiB)}, s, 8)));
+  }
+}
+
+TEST(StreamRuleTest, TheVersionIsThatOfTheRuleForTheFiles) {
+  EXPECT_EQ(StreamScheme({Plain(50 * kMiB), Packed(50 * kMiB)}), 2);
+  EXPECT_EQ(StreamScheme({Examples(100'000, 128), Packed(50 * kMiB)}), 2) << "dealt in turn";
+  EXPECT_EQ(StreamScheme({Examples(200'000, 128)}), 3);
+  EXPECT_EQ(StreamScheme({Examples(100, 128), Plain(50 * kMiB)}), 3);
 }
 
 // Lines of 20 to 300 bytes, with their number in front, cut into files; then every line is in one stream, in its order.
