@@ -89,6 +89,27 @@ absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForHeader(std::string_vi
 
 namespace {
 
+const char* KindName(IdKind kind) {
+  switch (kind) {
+    case IdKind::kUnknown:
+      return "ids of an unknown kind";
+    case IdKind::kInteger:
+      return "integers";
+    case IdKind::kHex:
+      return "hexadecimal numbers";
+    case IdKind::kText:
+      return "hashes of texts";
+  }
+  return "";
+}
+
+IdKind KindOf(const Column& column, size_t slot) {
+  return column.id_kinds.empty() ? IdKind::kUnknown : column.id_kinds[slot];
+}
+
+// Returns whether the ids may be of one kind: those of a reader that does not say may be of any.
+bool MayBeOneKind(IdKind a, IdKind b) { return a == b || a == IdKind::kUnknown || b == IdKind::kUnknown; }
+
 std::string Described(const Column& column) {
   const bool one = column.width == 1;
   return absl::StrCat("'", column.name, "' of ", column.width,
@@ -106,10 +127,15 @@ absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForExampleRecords(const 
                                                      ours, "; convert the data again with the job's reader"));
     }
     for (size_t s = 0; s < columns[i].slot_names.size(); ++s) {
-      if (columns[i].slot_names[s] == columns_[i].slot_names[s]) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "its slot ", s, " of '", columns[i].name, "' is '", columns[i].slot_names[s], "', the job's reader gives '",
-          columns_[i].slot_names[s], "'; convert the data again with the job's reader"));
+      const std::string &name = columns[i].slot_names[s], &our_name = columns_[i].slot_names[s];
+      const IdKind kind = KindOf(columns[i], s), our_kind = KindOf(columns_[i], s);
+      if (name == our_name && MayBeOneKind(kind, our_kind)) continue;
+      const bool renamed = name != our_name;
+      return absl::InvalidArgumentError(absl::StrCat("its slot ", s, " of '", columns[i].name, "' is '", name,
+                                                     renamed ? "'" : absl::StrCat("' of ", KindName(kind)),
+                                                     ", the job's reader gives ",
+                                                     renamed ? absl::StrCat("'", our_name, "'") : KindName(our_kind),
+                                                     "; convert the data again with the job's reader"));
     }
   }
   return MakeExampleRecordParser(columns_);

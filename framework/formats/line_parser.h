@@ -44,7 +44,8 @@ class LineParser {
                                                                 const std::vector<int64_t>& may_be_absent) const;
 
   // Returns a parser of records of an example file (framework/formats/example_record.h) with these columns, which gives
-  // what this one gives of the lines they were made of. InvalidArgument: the columns are not those of the reader.
+  // what this one gives of the lines they were made of. InvalidArgument: the columns, or the kinds of ids in their
+  // slots, are not those of the reader.
   virtual absl::StatusOr<std::unique_ptr<LineParser>> ForExampleRecords(const std::vector<Column>& columns) const;
 
   static constexpr int kPadding = 16;  // bytes

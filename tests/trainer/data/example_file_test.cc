@@ -313,6 +313,23 @@ TEST_F(ExampleFileTest, OfAnotherVersionCutOrDamagedIsRefused) {
       });
       EXPECT_TRUE(status.ok() || status.code() == kDataLoss) << status;
     }
+  std::string numbered = kReader;
+  numbered.replace(numbered.find("type: TEXT"), 10, "type: ID");
+  EXPECT_EQ(message(numbered),
+            "examples: its slot 1 of 'cat' is 'city' of hashes of texts, the job's reader gives integers; convert the "
+            "data again with the job's reader");
+}
+
+// A reader may say nothing of the kinds of its ids.
+TEST_F(ExampleFileTest, IdsOfAnUnknownKindAreThoseOfAnyReader) {
+  std::vector<Column> columns = parser_->columns();
+  columns[1].id_kinds = {IdKind::kUnknown, IdKind::kText};
+  EXPECT_TRUE(parser_->ForExampleRecords(columns).ok());
+  columns[1].id_kinds.clear();
+  EXPECT_TRUE(parser_->ForExampleRecords(columns).ok());
+  columns[1].id_kinds = {IdKind::kHex, IdKind::kText};
+  EXPECT_THAT(parser_->ForExampleRecords(columns).status(),
+              StatusIs(kInvalid, HasSubstr("is 'user' of hexadecimal numbers, the job's reader gives integers")));
   }
   EXPECT_THAT(described([&](v1::ExampleFile* message, std::string* bytes) {
                 std::memset(bytes->data() + 64, 0x7f, 8);
