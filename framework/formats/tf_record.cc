@@ -139,7 +139,8 @@ class TfRecordParser : public LineParser {
       example_.weights.clear();
       example_.scratch_ids.clear();
       example_.scratch_weights.clear();
-      example_.scratch_slots.assign(2 * parser.features_.size(), 0);
+      const size_t features = parser.features_.size();
+      example_.scratch_slots.assign(2 * features + (features + 31) / 32, 0);
     }
 
     // Where the next value of a feature's ids, or weights, goes.
@@ -152,6 +153,15 @@ class TfRecordParser : public LineParser {
       const size_t end = parser_.features_[feature].weights ? weights().size() : ids().size();
       Begin(feature) = static_cast<uint32_t>(begin);
       Count(feature) = static_cast<uint32_t>(end - begin);
+    }
+
+    // Notes that the record has the feature. Returns false if it has had it before.
+    bool See(size_t feature) {
+      uint32_t& seen = example_.scratch_slots[2 * parser_.features_.size() + feature / 32];
+      const uint32_t bit = uint32_t{1} << feature % 32;
+      const bool first = (seen & bit) == 0;
+      seen |= bit;
+      return first;
     }
 
     absl::Status Finish() {
@@ -261,7 +271,6 @@ class TfRecordParser : public LineParser {
     if (example.at_end()) return true;
     if (!example.Tag(Delimited(1)) || !example.Bytes(&bytes) || !example.at_end()) return false;
     Wire features(bytes);
-    uint64_t seen[4] = {};
     // Records usually have their features in the order of the record before.
     std::vector<int32_t>& hints = values->hints();
     for (size_t at = 0; !features.at_end(); ++at) {
@@ -279,8 +288,7 @@ class TfRecordParser : public LineParser {
         if (hint < 0) continue;
       }
       const auto i = static_cast<size_t>(hint);
-      if (i / 64 >= std::size(seen) || (seen[i / 64] >> i % 64 & 1) != 0) return false;
-      seen[i / 64] |= uint64_t{1} << i % 64;
+      if (!values->See(i)) return false;
       if (!ReadFeature(i, value, values)) return false;
     }
     return true;
