@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ ABSL_FLAG(std::string, job, "", "the job whose data is converted");
 ABSL_FLAG(std::string, source, "train", "train or eval: the files of data.train or data.eval");
 ABSL_FLAG(std::string, output, "",
           "directory for FILE.examples, one for each file of the data; made if it is not there");
+ABSL_FLAG(bool, overwrite, false, "replace files that are in the directory already");
 ABSL_FLAG(std::string, describe, "", "an example file to be described");
 
 namespace weir {
@@ -43,6 +45,7 @@ constexpr char kEnding[] = ".examples";
 
 struct Options {
   std::string job, source, output;
+  bool overwrite = false;
   std::vector<std::string> overrides;
 };
 
@@ -75,13 +78,19 @@ class Converter {
   Converter(const LineParser& parser, const DataSet& data, std::string reader, std::string directory)
       : parser_(parser), data_(data), reader_(std::move(reader)), directory_(std::move(directory)) {}
 
-  absl::Status Run(v1::Data::BadLine bad_line) {
+  absl::Status Run(v1::Data::BadLine bad_line, bool overwrite) {
     std::set<std::string> names;
     for (const DataFile& file : data_.files()) {
-      if (names.insert(NameOf(file)).second) continue;
-      return absl::InvalidArgumentError(absl::StrCat("two files would become ", directory_, "/", NameOf(file),
-                                                     ", the second ", file.name,
-                                                     "; convert files of one name into directories of their own"));
+      const std::string path = absl::StrCat(directory_, "/", NameOf(file));
+      if (!names.insert(NameOf(file)).second) {
+        return absl::InvalidArgumentError(absl::StrCat("two files would become ", path, ", the second ", file.name,
+                                                       "; convert files of one name into directories of their own"));
+      }
+      if (std::error_code error; !overwrite && std::filesystem::exists(path, error)) {
+        return absl::AlreadyExistsError(absl::StrCat(path, " is there already, and ", file.name,
+                                                     " would become it; name another --output, or give --overwrite "
+                                                     "if it may be replaced"));
+      }
     }
     std::atomic<int64_t> skipped{0};
     ExampleStream stream({.data = &data_, .parser = &parser_, .bad_line = bad_line, .skipped = &skipped});
@@ -142,7 +151,7 @@ absl::Status Convert(const Options& options) {
                    DataSet::Open(data, source, job.directory, absl::StrCat("data.", options.source)));
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeReaderParser(data));
   RETURN_IF_ERROR(CreateDirectories(options.output));
-  return Converter(*parser, files, ReaderText(data), options.output).Run(data.bad_line());
+  return Converter(*parser, files, ReaderText(data), options.output).Run(data.bad_line(), options.overwrite);
 }
 
 absl::Status Describe(const std::string& path) {
@@ -183,7 +192,7 @@ absl::Status Describe(const std::string& path) {
 int main(int argc, char** argv) {
   constexpr char kUsage[] =
       "writes the files of a job's data as example files, which the job reads without parsing\n"
-      "  convert --job=FILE --output=DIR [--source=eval] [--set path=value ...]\n"
+      "  convert --job=FILE --output=DIR [--source=eval] [--overwrite] [--set path=value ...]\n"
       "  convert --describe=FILE.examples";
   const absl::StatusOr<weir::CommandLine> line = weir::ParseCommandLine(argc, argv);
   if (line.ok() && line->help) {
@@ -201,6 +210,7 @@ int main(int argc, char** argv) {
     status = weir::Convert({.job = absl::GetFlag(FLAGS_job),
                             .source = absl::GetFlag(FLAGS_source),
                             .output = absl::GetFlag(FLAGS_output),
+                            .overwrite = absl::GetFlag(FLAGS_overwrite),
                             .overrides = line->overrides});
   }
   if (status.ok()) return weir::kExitOk;

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -109,3 +110,23 @@ TEST_F(ExampleFilesTest, WrongUseOfTheProgramIsNamed) {
 
 }  // namespace
 }  // namespace weir
+// Training and evaluation data may have files of one name.
+TEST_F(ExampleFilesTest, TheProgramReplacesNoFileUnasked) {
+  for (const char* const directory : {"A", "B"}) std::filesystem::create_directory(Path(directory));
+  for (const char* const file : {"A/part-0", "B/part-0", "B/part-1"}) {
+    std::ofstream(Path(file)) << SlotLine(file[0]) << "\n" << SlotLine(file[7]) << "\n";
+  }
+  WriteJob(JobOn("A/part-*", "B/part-*"));
+  const std::string flags = absl::StrCat("--job=", Path("job.textproto"), " --output=", Path("unasked"));
+  ASSERT_EQ(Convert(flags), 0) << Read(Path("log"));
+  const std::string train = Read(Path("unasked/part-0.examples"));
+  EXPECT_EQ(Convert(flags + " --source=eval"), 2);
+  EXPECT_EQ(Read(Path("log")), absl::StrCat("convert: ", Path("unasked/part-0.examples"),
+                                            " is there already, and B/part-0 would become "
+                                            "it; name another --output, or give --overwrite if it may be replaced\n"));
+  EXPECT_EQ(Read(Path("unasked/part-0.examples")), train);
+  EXPECT_EQ(Read(Path("unasked/part-1.examples")), "") << "nothing is written of the other files either";
+  ASSERT_EQ(Convert(flags + " --source=eval --overwrite"), 0) << Read(Path("log"));
+  EXPECT_NE(Read(Path("unasked/part-0.examples")), train);
+}
+
