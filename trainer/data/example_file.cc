@@ -42,6 +42,12 @@ absl::Status DamagedDescription(const DataFile& file) {
       absl::StrCat(file.name, ": damaged: its description cannot be read; get or convert the file again"));
 }
 
+absl::Status OtherVersion(const DataFile& file, uint32_t version) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.name, ": is an example file of format ", version, "; this program reads format ", kVersion,
+                   ": convert the data again with the convert of this build, or read it with the build that wrote it"));
+}
+
 absl::StatusOr<std::string> ReadAt(const DataFile& file, int64_t offset, int64_t size) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::Open(file, offset));
   std::string bytes(static_cast<size_t>(size), '\0');
@@ -121,8 +127,7 @@ absl::Status LookAtExampleFile(DataFile* file) {
   if (file->bytes < kBegin + kTrailer) return Cut(*file);
   ASSIGN_OR_RETURN(const std::string begin, ReadAt(*file, 0, kBegin));
   if (const auto version = Load<uint32_t>(begin.data() + kExampleFileBegin.size()); version != kVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file->name, ": is an example file of format ", version, "; this program reads format ", kVersion));
+    return OtherVersion(*file, version);
   }
   ASSIGN_OR_RETURN(const std::string trailer, ReadAt(*file, file->bytes - kTrailer, kTrailer));
   if (std::string_view(trailer).substr(16) != kEnd) return Cut(*file);
@@ -137,9 +142,7 @@ absl::Status LookAtExampleFile(DataFile* file) {
     return DamagedDescription(*file);
   }
   if (info->message.format_version() > kVersion) {
-    return absl::InvalidArgumentError(absl::StrCat(file->name, ": is an example file of format ",
-                                                   info->message.format_version(), "; this program reads format ",
-                                                   kVersion));
+    return OtherVersion(*file, info->message.format_version());
   }
   absl::StatusOr<std::vector<Column>> columns = ColumnsOf(info->message);
   if (!columns.ok() || !SetBlocks(*file, description, info.get())) return DamagedDescription(*file);
