@@ -32,11 +32,17 @@ std::string Read(const std::string& path) {
 class ExampleFilesTest : public SlotJobTest {
  protected:
   static std::string JobOn(const std::string& train, const std::string& eval) {
-    return absl::StrReplaceAll(kSlotJob, {{"files: \"train.txt\"", absl::StrCat("files: \"", train, "\"")},
-                                          {"files: \"eval.txt\"", absl::StrCat("files: \"", eval, "\"")},
-                                          {"epochs: 8", "epochs: 2"},
-                                          {"  batch_size: 32", R"(  dense { transform: STANDARDIZE }
+    return absl::StrReplaceAll(kSlotJob,
+                               {{"files: \"train.txt\"", absl::StrCat("files: \"", train, "\"")},
+                                {"files: \"eval.txt\"", absl::StrCat("files: \"", eval, "\"")},
+                                {"epochs: 8", "epochs: 2"},
+                                {"input: \"fields\" input: \"x\"", "input: \"fields\" input: \"x\" input: \"drawn\""},
+                                {"  layer { name: \"input\"",
+                                 R"(  layer { name: "drawn" embedding { ids: "none" table: "weights" pooling: SUM } }
+  layer { name: "input")"},
+                                {"  batch_size: 32", R"(  dense { transform: STANDARDIZE }
   derived { name: "a_x_b" cross { of: "a" of: "b" } }
+  derived { name: "none" negatives { of: "a" count: 2 uniform { items: 50 } } }
   batch_size: 32)"}});
   }
   // Runs the program; returns its exit code. What it prints is in the file "log".
@@ -108,8 +114,6 @@ TEST_F(ExampleFilesTest, WrongUseOfTheProgramIsNamed) {
   EXPECT_THAT(Read(Path("log")), HasSubstr("files=1 examples=2 skipped_lines=1"));
 }
 
-}  // namespace
-}  // namespace weir
 // Training and evaluation data may have files of one name.
 TEST_F(ExampleFilesTest, TheProgramReplacesNoFileUnasked) {
   for (const char* const directory : {"A", "B"}) std::filesystem::create_directory(Path(directory));
@@ -130,3 +134,5 @@ TEST_F(ExampleFilesTest, TheProgramReplacesNoFileUnasked) {
   EXPECT_NE(Read(Path("unasked/part-0.examples")), train);
 }
 
+}  // namespace
+}  // namespace weir

@@ -16,6 +16,9 @@
 namespace weir {
 namespace {
 
+// Set in the place of a record that is dealt in turn, which no position in a file has.
+constexpr uint64_t kDealtPlace = uint64_t{1} << 63;
+
 // Returns the length of the UTF-8 character at the front of `text`, which is not empty; 0 if it is invalid.
 size_t CharacterAt(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -152,8 +155,9 @@ bool ExampleStream::NextLine(std::string_view* line) {
         status_ = absl::CancelledError("reading was cancelled");
         return false;
       }
-      dealt_records_ += segment.modulus > 1;
       position_.file = segment.file;
+      place_ = segment.dealt ? kDealtPlace | static_cast<uint64_t>(dealt_records_++)
+                             : static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset);
       return true;
     }
     status_ = source_->status();
@@ -217,8 +221,7 @@ bool ExampleStream::LabelsAreGood(std::string_view record) const {
 
 bool ExampleStream::Take(std::string_view line, Example* example) {
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
-  example->draw = MixId(MixId(MixId(options_.seed) ^ static_cast<uint64_t>(epoch_)) ^
-                        (static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset)));
+  example->draw = MixId(MixId(MixId(options_.seed) ^ static_cast<uint64_t>(epoch_)) ^ place_);
   absl::Status parsed =
       line.empty() && file.lines() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
   if (parsed.ok() && options_.where != nullptr && !options_.where->Keeps(*example)) return false;

@@ -33,7 +33,8 @@ class ExampleStream {
     const LineParser* parser = nullptr;
     int stream = 0;
     int streams = 1;
-    // Of what is drawn at random (Example.draw).
+    // Of what is drawn at random: Example.draw is a function of it, the epoch, and the record's place in the data,
+    // whatever the number of streams.
     uint64_t seed = 0;
     v1::Data::BadLine bad_line = v1::Data::ERROR;
     // Leaves examples out. Borrowed; may be null.
@@ -100,7 +101,10 @@ class ExampleStream {
   // By file: of files that have headers, and of example files.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
-  int64_t round_ = 0;          // number of rewinds
+  // Of the record at hand among those of all streams, for Example.draw. A record that is dealt in turn has its number,
+  // which text and the example files made of it share; others have their position.
+  uint64_t place_ = 0;
+  int64_t round_ = 0;  // number of rewinds
   int64_t epoch_ = 0;
   int64_t lines_ = 0;
   InputPosition position_;

@@ -8,7 +8,9 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -189,6 +191,58 @@ TEST_F(ExampleFileTest, DerivedVariablesAndRulesAreThoseOfTheJob) {
   EXPECT_LT(text->size(), 1500u);
 }
 
+// What is drawn for an example (Example.draw) is the same on text and on the example file made of it, where both are
+// dealt in turn, whatever the number of streams and whatever `where` leaves out; it is another in every epoch.
+TEST_F(ExampleFileTest, DrawsAreThoseOfTheText) {
+  UseReader(absl::StrCat(kReader, "train { where { of: 'dense[0]' from: 30 } }"));
+  Convert(Lines(0, 900), "a");
+  Convert(Lines(900, 2000), "b");
+  dir_.Write("a.txt", Lines(0, 900));
+  dir_.Write("b.txt", Lines(900, 2000));
+  dir_.Write("b.txt.gz", Gzip(Lines(900, 2000)));
+  const auto filter =
+      RowFilter::Create(parser_->columns(), data_.train().where(), "train.where", PlainSettingErrors("data"));
+  ASSERT_TRUE(filter.ok()) << filter.status();
+  // By example: its draws in two epochs.
+  const auto draws = [&](const std::string& files, int streams) {
+    std::map<std::string, std::vector<uint64_t>> drawn;
+    const absl::StatusOr<DataSet> set = Open(files);
+    CHECK(set.ok()) << set.status();
+    for (int stream = 0; stream < streams; ++stream) {
+      ExampleStream examples(
+          {.data = &*set, .parser = parser_.get(), .stream = stream, .streams = streams, .seed = 7, .where = &*filter});
+      Example example;
+      ExampleStream::Prepare(*parser_, &example);
+      InputPosition position;
+      for (int64_t epoch = 0; epoch < 2; ++epoch) {
+        if (epoch > 0) examples.Rewind(epoch);
+        while (examples.Next(&example, &position)) {
+          const ExampleRecordSizes sizes = SizesOf(example);
+          std::string bytes(sizes.bytes, '\0');
+          WriteExampleRecord(example, sizes, bytes.data());
+          drawn[bytes].push_back(example.draw);
+        }
+        EXPECT_EQ(examples.status(), absl::OkStatus());
+      }
+    }
+    return drawn;
+  };
+  const auto text = draws("a.txt b.txt", 1);
+  std::set<uint64_t> all;
+  size_t examples = 0;
+  for (const auto& [example, drawn] : text) {
+    all.insert(drawn.begin(), drawn.end());
+    examples += drawn.size();
+  }
+  EXPECT_GT(examples, 2000u);
+  EXPECT_EQ(all.size(), examples);
+  for (const int streams : {1, 3, 8}) {
+    EXPECT_EQ(draws("a.txt b.txt", streams), text) << streams;
+    EXPECT_EQ(draws("a b", streams), text) << streams;
+    EXPECT_EQ(draws("a.txt b.txt.gz", streams), text) << streams;
+  }
+}
+
 TEST_F(ExampleFileTest, SkipsBlocks) {
   const std::string lines = Lines(0, 20000);
   Convert(lines, "examples");
@@ -259,6 +313,23 @@ TEST_F(ExampleFileTest, OfAnotherReaderIsRefused) {
   EXPECT_EQ(message(renamed),
             "examples: its slot 1 of 'cat' is 'city', the job's reader gives 'town'; convert the data again with the "
             "job's reader");
+  std::string numbered = kReader;
+  numbered.replace(numbered.find("type: TEXT"), 10, "type: ID");
+  EXPECT_EQ(message(numbered),
+            "examples: its slot 1 of 'cat' is 'city' of hashes of texts, the job's reader gives integers; convert the "
+            "data again with the job's reader");
+}
+
+// A reader may say nothing of the kinds of its ids.
+TEST_F(ExampleFileTest, IdsOfAnUnknownKindAreThoseOfAnyReader) {
+  std::vector<Column> columns = parser_->columns();
+  columns[1].id_kinds = {IdKind::kUnknown, IdKind::kText};
+  EXPECT_TRUE(parser_->ForExampleRecords(columns).ok());
+  columns[1].id_kinds.clear();
+  EXPECT_TRUE(parser_->ForExampleRecords(columns).ok());
+  columns[1].id_kinds = {IdKind::kHex, IdKind::kText};
+  EXPECT_THAT(parser_->ForExampleRecords(columns).status(),
+              StatusIs(kInvalid, HasSubstr("is 'user' of hexadecimal numbers, the job's reader gives integers")));
 }
 
 TEST_F(ExampleFileTest, OfAnotherVersionCutOrDamagedIsRefused) {
@@ -315,23 +386,6 @@ TEST_F(ExampleFileTest, OfAnotherVersionCutOrDamagedIsRefused) {
       });
       EXPECT_TRUE(status.ok() || status.code() == kDataLoss) << status;
     }
-  std::string numbered = kReader;
-  numbered.replace(numbered.find("type: TEXT"), 10, "type: ID");
-  EXPECT_EQ(message(numbered),
-            "examples: its slot 1 of 'cat' is 'city' of hashes of texts, the job's reader gives integers; convert the "
-            "data again with the job's reader");
-}
-
-// A reader may say nothing of the kinds of its ids.
-TEST_F(ExampleFileTest, IdsOfAnUnknownKindAreThoseOfAnyReader) {
-  std::vector<Column> columns = parser_->columns();
-  columns[1].id_kinds = {IdKind::kUnknown, IdKind::kText};
-  EXPECT_TRUE(parser_->ForExampleRecords(columns).ok());
-  columns[1].id_kinds.clear();
-  EXPECT_TRUE(parser_->ForExampleRecords(columns).ok());
-  columns[1].id_kinds = {IdKind::kHex, IdKind::kText};
-  EXPECT_THAT(parser_->ForExampleRecords(columns).status(),
-              StatusIs(kInvalid, HasSubstr("is 'user' of hexadecimal numbers, the job's reader gives integers")));
   }
   EXPECT_THAT(described([&](v1::ExampleFile* message, std::string* bytes) {
                 std::memset(bytes->data() + 64, 0x7f, 8);
