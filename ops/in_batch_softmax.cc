@@ -7,13 +7,14 @@
 //   Probability?  [B, 1]  f32, above 0: by which the item is in a batch; no gradient
 //   ItemId?       [B, 1]  ids, one each: an item with the id of example i's own is no negative of it
 //   Weight?       [B, 1]  f32
-//   Score         [B, 1]  f32   query[i] * item[i] / temperature
 //   LogSum        [B, 1]  f32   log(sum_j e^s[i, j])
 //   Out           [B, 1]  f32   loss
 //   temperature   float = 1, above 0
 //
 // The matrix s is made block by block and never as a whole, in the gradient again, which costs less than to write it to
 // memory and read it back. The order of all sums is a function of the sizes alone, whatever the number of threads.
+// Beside its variables a run has kRows * B floats for each thread, and the gradient kMostGroups - 1 times B * W floats
+// at most.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -37,8 +38,11 @@
 namespace weir {
 namespace {
 
-constexpr int64_t kRows = 128;     // of a block of s: it stays in the second-level cache
-constexpr int64_t kGroup = 4;      // blocks whose gradients of the items are added up in one place
+constexpr int64_t kRows = 128;  // of a block of s: it stays in the second-level cache
+// Blocks come in groups, and the gradients of the items by those of one group are added up in one place. More groups
+// would keep more threads busy, beside those of other lanes, and take more memory.
+constexpr int64_t kLeastGroup = 4;  // blocks
+constexpr int64_t kMostGroups = 8;
 constexpr float kMasked = -1e30f;  // e^ of it is 0 beside any score
 
 // Inputs of one run that both kernels have.
@@ -56,6 +60,9 @@ struct Batch {
   int64_t width() const { return query.dim(1); }
   int64_t blocks() const { return (rows() + kRows - 1) / kRows; }
   int64_t RowsOf(int64_t block) const { return std::min(kRows, rows() - block * kRows); }
+  // Blocks of a group, and groups.
+  int64_t group() const { return std::max(kLeastGroup, (blocks() + kMostGroups - 1) / kMostGroups); }
+  int64_t groups() const { return (blocks() + group() - 1) / group(); }
 
   absl::Status Check() const {
     RETURN_IF_ERROR(CheckRank("Query", query, 2));
@@ -68,7 +75,8 @@ struct Batch {
         const float p = probability->data<float>()[i];
         if (p > 0 && std::isfinite(p)) continue;
         return absl::InvalidArgumentError(
-            absl::StrCat("Probability of example ", i, " is ", p, "; it must be a number above 0"));
+            absl::StrCat("Probability of example ", i, " of a lane's batch is ", p,
+                         "; it must be a number above 0: give rare items a small one, or leave the probability out"));
       }
     }
     if (ids == nullptr) return absl::OkStatus();
@@ -130,9 +138,6 @@ WEIR_VECTORIZED void AddTo(int64_t n, const float* x, float* sum) {
   WEIR_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) sum[i] = sum[i] + x[i];
 }
-WEIR_VECTORIZED float Dot(int64_t n, const float* x, const float* y) {
-  return FixedSum(n, [=](int64_t i) { return x[i] * y[i]; });
-}
 
 // Makes blocks of s.
 class Scores {
@@ -185,7 +190,7 @@ class Scores {
 };
 
 class InBatchSoftmaxKernel : public OpKernel {
-  enum Output { kScore, kLogSum, kOut };
+  enum Output { kLogSum, kOut };
 
  public:
   explicit InBatchSoftmaxKernel(const KernelInit& init)
@@ -193,10 +198,9 @@ class InBatchSoftmaxKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     const Batch batch = BatchOf(ctx, temperature_);
     RETURN_IF_ERROR(batch.Check());
-    const int64_t n = batch.rows(), w = batch.width();
-    for (const Output output : {kScore, kLogSum, kOut}) ctx.output(output)->Resize(v1::FLOAT32, {n, 1});
-    float *const score = ctx.output(kScore)->data<float>(), *const log_sum = ctx.output(kLogSum)->data<float>(),
-                 *const out = ctx.output(kOut)->data<float>();
+    const int64_t n = batch.rows();
+    for (const Output output : {kLogSum, kOut}) ctx.output(output)->Resize(v1::FLOAT32, {n, 1});
+    float *const log_sum = ctx.output(kLogSum)->data<float>(), *const out = ctx.output(kOut)->data<float>();
     const Scores scores(batch);
     batch.ForBlocks(batch.blocks(), [&](int64_t block) {
       std::vector<float> s(static_cast<size_t>(batch.RowsOf(block) * n));
@@ -205,7 +209,6 @@ class InBatchSoftmaxKernel : public OpKernel {
         const int64_t i = block * kRows + r;
         const float* const row = s.data() + r * n;
         const float largest = Largest(n, row), log = Log(SumOfExp(n, row, largest));
-        score[i] = Dot(w, batch.query.data<float>() + i * w, batch.item.data<float>() + i * w) / temperature_;
         log_sum[i] = largest + log;
         out[i] = batch.Factor(i) * (log - (row[i] - largest));
       }
@@ -233,13 +236,13 @@ class InBatchSoftmaxGradKernel : public OpKernel {
     float *const dquery = Resized(ctx, kQueryGrad, n, w), *const ditem = Resized(ctx, kItemGrad, n, w);
     const float *const log_sum = ctx.input(kLogSum).data<float>(), *const dout = ctx.input(kOutGrad).data<float>();
     const Scores scores(batch);
-    const int64_t groups = (batch.blocks() + kGroup - 1) / kGroup;
+    const int64_t groups = batch.groups();
     // The first group adds up in the output, the others beside it.
     std::vector<float> beside(ditem == nullptr ? 0 : static_cast<size_t>(std::max<int64_t>(groups - 1, 0) * n * w));
     batch.ForBlocks(groups, [&](int64_t group) {
       std::vector<float> s(static_cast<size_t>(std::min(kRows, n) * n));
       float* const sum = group == 0 ? ditem : beside.data() + (group - 1) * n * w;
-      const int64_t first = group * kGroup, last = std::min(first + kGroup, batch.blocks());
+      const int64_t first = group * batch.group(), last = std::min(first + batch.group(), batch.blocks());
       for (int64_t block = first; block < last; ++block) {
         const int64_t rows = batch.RowsOf(block), begin = block * kRows;
         scores.Block(block, s.data());
@@ -323,11 +326,11 @@ REGISTER_OP(in_batch_softmax)
 ({.type = "in_batch_softmax",
   .summary = "cross entropy of a query's item among the items of the batch",
   .inputs = Inputs(),
-  .outputs = {{"Score"}, {"LogSum"}, {"Out"}},
+  .outputs = {{"LogSum"}, {"Out"}},
   .attrs = {FloatAttr("temperature", 1)},
   .shape = [](InferContext& ctx) -> absl::Status {
     RETURN_IF_ERROR(ExpectBatch(ctx));
-    for (const char* const output : {"Score", "LogSum", "Out"}) ctx.SetOutput(output, {ctx.InputShape("Query")[0], 1});
+    for (const char* const output : {"LogSum", "Out"}) ctx.SetOutput(output, {ctx.InputShape("Query")[0], 1});
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"Query", "Item", "Probability", "ItemId", "Weight"}, {"LogSum"}, {"Out"}, {"Query", "Item"}),

@@ -2,7 +2,9 @@
 // candidates of a request, divided by their sum, and the softmax of their scores.
 //
 //   Scores   [B, C]  f32
-//   Label    [B, C]  f32, relevances that are not negative
+//   Label    [B, C]  f32, relevances that are not negative. A device cannot say which one is: the loss of a request
+//   with
+//                    a negative one is NaN there.
 //   Length?  [B, 1]  f32: number of candidates that count, from the first on; all, without it
 //   Weight?  [B, 1]  f32
 //   Softmax  [B, C]  f32, 0 behind the candidates that count
@@ -91,8 +93,9 @@ class ListwiseSoftmaxKernel : public OpKernel {
       const float* const label = in.label.data<float>() + r * n;
       if (const float* const bad = std::find_if(label, label + count, [](float l) { return l < 0; });
           bad != label + count) {
-        return absl::InvalidArgumentError(absl::StrCat("Label of candidate ", bad - label, " of example ", r, " is ",
-                                                       *bad, "; a relevance must not be negative"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "Label of candidate ", bad - label, " of example ", r, " of a lane's batch is ", *bad,
+            "; a relevance must not be negative: change what computes it, or give it as a column of the data"));
       }
       float* const p = softmax->data<float>() + r * n;
       std::fill(p + count, p + n, 0.0f);

@@ -23,7 +23,7 @@ struct MultiLabelMath {
   }
 };
 
-// Cross entropy of the labels, divided by their sum, and the softmax of the scores.
+// Cross entropy of the labels, divided by their sum, and the softmax of the scores. NaN if a label is negative.
 struct ListwiseSoftmaxMath {
   // Writes the softmax of the first n scores.
   template <typename Sum>
@@ -33,16 +33,19 @@ struct ListwiseSoftmaxMath {
     for (int64_t i = 0; i < n; ++i) softmax[i] = Exp(x[i] - largest);
     const float all = sum(n, [=](int64_t i) { return softmax[i]; });
     for (int64_t i = 0; i < n; ++i) softmax[i] = softmax[i] / all;
-    const float labels = sum(n, [=](int64_t i) { return label[i]; });
+    const float labels = sum(n, [=](int64_t i) { return Checked(label[i]); });
     if (labels == 0.0f) return 0.0f;
     return Log(all) - sum(n, [=](int64_t i) { return label[i] * (x[i] - largest); }) / labels;
   }
   // The gradient of score i is dloss * (softmax[i] - label[i] / sum of the labels); 0 if that sum is.
   template <typename Sum>
   WEIR_MATH void Dx(const Sum& sum, int64_t n, const float* label, const float* softmax, float dloss, float* dx) const {
-    const float labels = sum(n, [=](int64_t i) { return label[i]; });
+    const float labels = sum(n, [=](int64_t i) { return Checked(label[i]); });
     for (int64_t i = 0; i < n; ++i) dx[i] = labels == 0.0f ? 0.0f : dloss * (softmax[i] - label[i] / labels);
   }
+
+ private:
+  static WEIR_MATH float Checked(float label) { return label < 0.0f ? __builtin_nanf("") : label; }
 };
 
 // Losses of a positive score beside n negative ones have

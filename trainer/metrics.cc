@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/op_view.h"
 #include "framework/runtime/lane_tree.h"
 
 namespace weir {
@@ -61,6 +62,7 @@ std::vector<Figure> MetricResult::All() const {
   add({.name = "loss", .value = loss, .lower_is_better = true});
   switch (kind) {
     case v1::LossDesc::BINARY:
+      if (!has_label) break;
       add({.name = "auc",
            .value = auc,
            .undefined = positives == 0 ? "no example has label 1" : "every example has label 1"});
@@ -97,7 +99,7 @@ std::string MetricResult::ToString() const {
 
 std::optional<double> MetricResult::RankBy(std::string_view name) const {
   if (samples == 0) return std::nullopt;
-  const std::string_view wanted = !name.empty() ? name : kind == v1::LossDesc::BINARY ? "auc" : "loss";
+  const std::string_view wanted = !name.empty() ? name : DefaultFigure();
   for (const Figure& figure : All()) {
     if (figure.name != wanted) continue;
     if (!std::isfinite(figure.value)) return std::nullopt;
@@ -108,6 +110,14 @@ std::optional<double> MetricResult::RankBy(std::string_view name) const {
 
 bool MetricResult::HasFigure(std::string_view name) const {
   return std::any_of(figures.begin(), figures.end(), [&](const Figure& figure) { return figure.name == name; });
+}
+
+bool HasLabel(const v1::ProgramDesc& program, const v1::LossDesc& loss) {
+  if (program.blocks_size() == 0) return true;
+  const auto& ops = program.blocks(0).ops();
+  return std::none_of(ops.begin(), ops.end(), [&](const v1::OpDesc& op) {
+    return op.type() == "fill_like_batch" && OutputOf(op, "Out") == loss.label();
+  });
 }
 
 Metrics::LaneSums* Metrics::Lane(int lane) {
@@ -199,7 +209,7 @@ std::string Metrics::Serialize() const {
 
 absl::Status Metrics::MergeSerialized(std::string_view bytes) {
   const absl::Status bad = absl::DataLossError("metrics of a trainer cannot be read: the bytes are cut or not metrics");
-  Metrics other(kind_);
+  Metrics other(kind_, has_label_);
   Cursor in(bytes);
   int64_t lanes = 0;
   if (!in.Get(&lanes)) return bad;
@@ -241,7 +251,7 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
 }
 
 MetricResult Metrics::Result() const {
-  MetricResult result{.kind = kind_};
+  MetricResult result{.kind = kind_, .has_label = has_label_};
   std::vector<double> loss, squares, distances;
   std::vector<LaneRange> nodes;
   int64_t correct = 0;

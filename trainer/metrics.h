@@ -39,6 +39,8 @@ struct MetricResult {
   // do not count. NaN when predictions are not one number per example.
   double rmse = 0, mae = 0;
   v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
+  // false: the loss has no label (HasLabel), and no measure but itself.
+  bool has_label = true;
   // Of the job's metrics.
   std::vector<Figure> figures = {};
   // train.early_stop: what is known with this evaluation.
@@ -47,8 +49,10 @@ struct MetricResult {
   // Returns all figures by name: the loss, the measures that the kind has, and `figures`, of which one takes the place
   // of a measure of the same name.
   std::vector<Figure> All() const;
+  // Returns the figure that ranks results unless the job names another: "auc", or "loss" of a loss without auc.
+  const char* DefaultFigure() const { return kind == v1::LossDesc::BINARY && has_label ? "auc" : "loss"; }
   // Returns a number that is larger for a better result: the figure of this name, negated where less is better. "" is
-  // auc, or loss for a kind without auc. nullopt: there is no such figure, or it is not finite.
+  // DefaultFigure(). nullopt: there is no such figure, or it is not finite.
   std::optional<double> RankBy(std::string_view name) const;
   // Whether `figures` has one of this name.
   bool HasFigure(std::string_view name) const;
@@ -57,12 +61,16 @@ struct MetricResult {
   std::string ToString() const;
 };
 
+// Returns whether a loss of the program judges predictions by a label. false: the program makes a label of ones, as
+// every example is a positive.
+bool HasLabel(const v1::ProgramDesc& program, const v1::LossDesc& loss);
+
 // Measures over the examples that one process has seen. Not thread-safe.
 class Metrics {
  public:
   static constexpr int kBuckets = 65536;
 
-  explicit Metrics(v1::LossDesc::Kind kind) : kind_(kind) {}
+  explicit Metrics(v1::LossDesc::Kind kind, bool has_label = true) : kind_(kind), has_label_(has_label) {}
 
   // Adds the examples of one lane of the job: loss [B, 1], or [] with their mean; prediction [B, 1] or [B, C]; label
   // [B, 1] float32 or int64. InvalidArgument when sizes differ.
@@ -87,6 +95,7 @@ class Metrics {
   LaneSums* Lane(int lane);
 
   v1::LossDesc::Kind kind_;
+  bool has_label_;
   std::vector<LaneSums> lanes_;     // by lane
   std::vector<int64_t> positives_;  // empty or kBuckets
   std::vector<int64_t> negatives_;

@@ -186,6 +186,7 @@ absl::StatusOr<std::unique_ptr<Session>> StartSession(const PredictOptions& o, i
                                     .device = o.device,
                                     .cpu_ops = {config.train().cpu_ops().begin(), config.train().cpu_ops().end()},
                                     .precision = PrecisionOf(config.train()),
+                                    .predicts = true,
                                     .columns = columns,
                                     .slow_warning = absl::Seconds(config.deadlines().slow_warning_s()),
                                     .progress_deadline = absl::Seconds(config.deadlines().progress_deadline_s()),

@@ -145,11 +145,15 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
     if (std::find(judged.begin(), judged.end(), name) == judged.end()) judged.push_back(name);
   }
   ASSIGN_OR_RETURN(session->train_, session->MakeExecutor(o.main, fetch));
-  ASSIGN_OR_RETURN(session->forward_, session->MakeExecutor(EvaluationProgram(o.main), judged));
+  const std::vector<std::string> predicted = {session->loss_.prediction()};
+  ASSIGN_OR_RETURN(session->forward_, o.predicts
+                                          ? session->MakeExecutor(PredictionProgram(o.main, predicted[0]), predicted)
+                                          : session->MakeExecutor(EvaluationProgram(o.main), judged));
   if (o.ahead != nullptr) RETURN_IF_ERROR(session->PrepareAhead());
   RETURN_IF_ERROR(CheckFed(o, session->train_.get(), session->lanes_.count));
   for (Executor* executor : {session->train_.get(), session->forward_.get()}) {
-    for (const std::string& name : fetch) {
+    const bool of_prediction = o.predicts && executor == session->forward_.get();
+    for (const std::string& name : of_prediction ? predicted : fetch) {
       if (const Variable* var = name.empty() ? nullptr : executor->Find(0, name);
           var != nullptr && std::holds_alternative<Tensor>(*var)) {
         continue;

@@ -45,6 +45,8 @@ struct SessionOptions {
   std::vector<std::string> cpu_ops = {};
   // On the CPU kFp32 or kBf16; the instructions for it must have been chosen (ops/arithmetic.h).
   ProductPrecision precision = ProductPrecision::kFp32;
+  // true: Forward is for predictions, and computes nothing else.
+  bool predicts = false;
   // Columns that the readers give.
   std::vector<Column> columns;
   // Variables that evaluations read for the job's metrics.
@@ -130,6 +132,8 @@ class Session {
   const v1::TrainingMode& mode() const { return mode_; }
   // Returns the loss of evaluation and prediction: the first.
   const v1::LossDesc& loss() const { return loss_; }
+  // Returns whether that loss has a label.
+  bool has_label() const { return HasLabel(options_.main, loss_); }
 
  private:
   explicit Session(SessionOptions options);

@@ -266,10 +266,7 @@ void InBatchSoftmax(benchmark::State& state) {
   CHECK(builder.AddData("dloss", {-1, 1}).ok());
   std::vector<std::pair<std::string, std::vector<std::string>>> in = {{"Query", {"query"}}, {"Item", {"item"}}};
   const std::vector<v1::OpAttr> attrs = {AttrF("temperature", 0.2)};
-  CHECK(builder
-            .AddOp(MakeOp("in_batch_softmax", in, {{"Score", {"score"}}, {"LogSum", {"log_sum"}}, {"Out", {"loss"}}},
-                          attrs))
-            .ok());
+  CHECK(builder.AddOp(MakeOp("in_batch_softmax", in, {{"LogSum", {"log_sum"}}, {"Out", {"loss"}}}, attrs)).ok());
   in.push_back({"LogSum", {"log_sum"}});
   in.push_back({"Out@GRAD", {"dloss"}});
   CHECK(

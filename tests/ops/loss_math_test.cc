@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/row_loss_math.h"
 
 namespace weir {
 namespace {
@@ -45,6 +46,21 @@ TEST(LossMathTest, SigmoidCrossEntropyAtTheEnds) {
   EXPECT_EQ(math.Loss(-kInf, 1), kInf);
   EXPECT_NEAR(math.Loss(0, 1), 0.6931472, 1e-7);
   EXPECT_TRUE(std::isnan(math.Loss(std::nanf(""), 1)));
+}
+
+// A device has no other way to refuse it.
+TEST(LossMathTest, AListWithANegativeRelevanceHasNoNumbers) {
+  const auto sum = [](int64_t n, const auto& term) {
+    float all = 0;
+    for (int64_t i = 0; i < n; ++i) all += term(i);
+    return all;
+  };
+  const float scores[] = {1, 2, 3}, good[] = {0, 2, 1}, bad[] = {2, -1, 1};
+  float softmax[3], dx[3];
+  EXPECT_FALSE(std::isnan(ListwiseSoftmaxMath{}.Loss(sum, 3, scores, good, softmax)));
+  EXPECT_TRUE(std::isnan(ListwiseSoftmaxMath{}.Loss(sum, 3, scores, bad, softmax)));
+  ListwiseSoftmaxMath{}.Dx(sum, 3, bad, softmax, 1, dx);
+  EXPECT_THAT(dx, ::testing::Each(::testing::IsNan()));
 }
 
 }  // namespace

@@ -199,7 +199,8 @@ TEST(ListwiseSoftmaxTest, NegativeLabelsAreNamed) {
   OpTest t("listwise_softmax");
   t.Batched("Scores", {2, 2}, {0, 0, 0, 0}).Batched("Label", {2, 2}, {1, 0, 1, -1});
   EXPECT_THAT(std::string(t.Run().message()),
-              HasSubstr("Label of candidate 1 of example 1 is -1; a relevance must not be negative"));
+              HasSubstr("Label of candidate 1 of example 1 of a lane's batch is -1; a relevance must not be negative: "
+                        "change what computes it, or give it as a column of the data"));
 }
 
 }  // namespace

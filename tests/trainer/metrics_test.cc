@@ -53,6 +53,24 @@ TEST(MetricsTest, AucOfOneClassIsNotANumber) {
   EXPECT_EQ(Binary().Result().ToString(), "(loss is undefined: there are no examples)");
 }
 
+TEST(MetricsTest, ALossWithoutALabelHasNoMeasures) {
+  v1::ProgramDesc program;
+  v1::OpDesc* const ones = program.add_blocks()->add_ops();
+  ones->set_type("fill_like_batch");
+  ones->add_outputs()->set_name("Out");
+  ones->mutable_outputs(0)->add_vars("ones");
+  v1::LossDesc loss;
+  loss.set_label("ones");
+  EXPECT_FALSE(HasLabel(program, loss));
+  loss.set_label("label");
+  EXPECT_TRUE(HasLabel(program, loss));
+  Metrics m(v1::LossDesc::BINARY, /*has_label=*/false), other(v1::LossDesc::BINARY, /*has_label=*/false);
+  ASSERT_TRUE(m.Add(0, Column({.5f}), Column({.5f}), Column({1})).ok());
+  ASSERT_TRUE(other.MergeSerialized(m.Serialize()).ok());
+  EXPECT_EQ(other.Result().ToString(), "loss=0.500000");
+  EXPECT_EQ(other.Result().RankBy(""), -0.5);
+}
+
 TEST(MetricsTest, ALabelOfOneHalfAndMoreIsPositive) {
   Metrics m = Binary();
   ASSERT_TRUE(m.Add(0, Column({0, 0, 0, 0}), Column({.9f, .8f, .2f, .1f}), Column({.9f, .5f, .4f, -1})).ok());

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/op_view.h"
 #include "framework/runtime/row_values.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/cluster_model.h"
@@ -250,6 +251,7 @@ class ExplainerImpl : public Explainer {
                                " MiB are in the servers' memory, ",
                                "the others on their disks; the numbers above do not tell one from the other"));
     }
+    AddScratchNotes(e);
     if (distribute.has_local_sgd()) {
       e->add_note(
           "distribute.local_sgd: the bytes of an average are divided by every_steps; averages that checkpoints, "
@@ -258,6 +260,26 @@ class ExplainerImpl : public Explainer {
     if (distribute.async_tables()) {
       e->add_note(
           "distribute.async_tables: rows are pushed and updated without waiting; their bytes are those of sync");
+    }
+  }
+
+  // Says what operators take beside variables, where that is much.
+  void AddScratchNotes(v1::Explanation* e) const {
+    const v1::BlockDesc& block = model_->trainer().main.blocks(0);
+    for (const v1::OpDesc& op : block.ops()) {
+      if (op.type() != "in_batch_softmax_grad") continue;
+      const v1::VarDesc* const query = FindVar(block, InputOf(op, "Query"));
+      if (query == nullptr || query->dims_size() != 2) continue;
+      // Must match ops/in_batch_softmax.cc: rows of a block, blocks of a group, and groups.
+      constexpr int64_t kRows = 128, kLeastGroup = 4, kMostGroups = 8;
+      const int64_t batch = LaneBatchOf(), blocks = (batch + kRows - 1) / kRows;
+      const int64_t group = std::max(kLeastGroup, (blocks + kMostGroups - 1) / kMostGroups);
+      const int64_t beside = std::max<int64_t>((blocks + group - 1) / group - 1, 0) * batch * query->dims(1);
+      e->add_note(
+          absl::StrCat("in_batch_softmax: beside the variables that are counted above, a lane that is computed "
+                       "takes ",
+                       HumanBytes(4 * static_cast<double>(beside)), " for gradients of items, and each thread ",
+                       HumanBytes(4 * static_cast<double>(std::min(batch, kRows) * batch)), " of scores"));
     }
   }
 

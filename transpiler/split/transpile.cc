@@ -1,6 +1,7 @@
 #include "transpiler/split/transpile.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
+#include "framework/graph/op_view.h"
 #include "framework/graph/verifier.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/keep_updates.h"
@@ -98,6 +100,24 @@ v1::ProgramDesc EvaluationProgram(const v1::ProgramDesc& trainer_main) {
   });
   DropUnusedVars(&program);
   program.set_name(absl::StrCat(trainer_main.name(), ".evaluation"));
+  return program;
+}
+
+v1::ProgramDesc PredictionProgram(const v1::ProgramDesc& trainer_main, const std::string& prediction) {
+  v1::ProgramDesc program = EvaluationProgram(trainer_main);
+  if (program.blocks_size() == 0) return program;
+  std::set<std::string> needed = {prediction};
+  std::set<const v1::OpDesc*> kept;
+  const auto& ops = program.blocks(0).ops();
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    const auto writes = [&](const std::string& name) { return Writes(*op, name); };
+    if (op->type() != "prefetch" && std::none_of(needed.begin(), needed.end(), writes)) continue;
+    kept.insert(&*op);
+    for (const v1::OpSlot& slot : op->inputs()) needed.insert(slot.vars().begin(), slot.vars().end());
+  }
+  FilterOps(program.mutable_blocks(0), [&](const v1::OpDesc& op) { return kept.contains(&op); });
+  DropUnusedVars(&program);
+  program.set_name(absl::StrCat(trainer_main.name(), ".prediction"));
   return program;
 }
 

@@ -47,8 +47,10 @@ class Transpiled {
 absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace = nullptr);
 
 // Returns the forward part of a trainer's main program (prefetch, forward, losses and predictions; no backward, no
-// sends, no recv). Evaluation and prediction run it on parameters received before. Works on programs read from disk.
+// sends, no recv). Evaluation runs it on parameters received before. Works on programs read from disk.
 v1::ProgramDesc EvaluationProgram(const v1::ProgramDesc& trainer_main);
+// Returns the part of it that a prediction needs: prefetch, and the operators that `prediction` is computed by.
+v1::ProgramDesc PredictionProgram(const v1::ProgramDesc& trainer_main, const std::string& prediction);
 
 // Returns the settings that every process of a job must agree on, as text lines "path: value" in a fixed order: the
 // plan, and every setting of the job that is marked "same". PlanFingerprint is the xxh3 of this text.

@@ -567,6 +567,22 @@ TEST(ExplainTest, EveryOperatorHasACostRule) {
   EXPECT_THAT(without, ::testing::IsEmpty());
 }
 
+TEST(ExplainTest, SaysWhatInBatchNegativesTakeBesideVariables) {
+  const Job job = JobOf(R"(name: "batch"
+data { multi_slot { slot { name: "x" type: FLOAT dim: 4 } } batch_size: 65536 }
+model {
+  layer { name: "q" fc { input: "x" size: 256 } }
+  layer { name: "i" fc { input: "x" size: 256 } }
+  loss { in_batch_softmax { query: "q" item: "i" } }
+}
+optimizer { sgd {} }
+train { lanes: 4 })");
+  // 7 x 16384 x 256 and 128 x 16384 floats.
+  EXPECT_THAT(ExplanationOf(job).note(),
+              Contains(HasSubstr("a lane that is computed takes 112.0 MiB for gradients of items, and each thread 8.0 "
+                                 "MiB of scores")));
+}
+
 TEST(ExplainTest, SaysWhatBecomesOfTheColumns) {
   const Job job = JobOf(R"(name: "columns"
 data {
