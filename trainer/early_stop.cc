@@ -31,8 +31,8 @@ void EarlyStop::Judge(int64_t step, const MetricResult& result) {
   ++evaluations_;
   const std::optional<double> rank = result.RankBy(name_);
   if (!rank.has_value()) {
-    LOG(WARNING) << "train.early_stop: this evaluation has no " << (name_.empty() ? std::string("auc or loss") : name_)
-                 << ", and counts as no better";
+    LOG(WARNING) << "train.early_stop: this evaluation has no "
+                 << (name_.empty() ? std::string(result.DefaultFigure()) : name_) << ", and counts as no better";
     return;
   }
   if (best_.has_value() && !(*rank > *best_ + settings_.min_delta())) return;

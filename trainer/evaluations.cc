@@ -25,11 +25,12 @@ std::string KeyOf(int64_t step) { return absl::StrCat("eval.", step); }
 Evaluations::Evaluations(Options options)
     : o_(std::move(options)),
       metrics_(o_.metrics != nullptr ? o_.metrics : std::make_shared<const MetricPlan>()),
-      kind_(o_.session->loss().kind()) {}
+      kind_(o_.session->loss().kind()),
+      has_label_(o_.session->has_label()) {}
 
 absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, o_.data->EvalReader());
-  Metrics measures(kind_);
+  Metrics measures(kind_, has_label_);
   JobMetrics metrics(metrics_);
   RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.KeepWaiting(), &measures, &metrics));
   WarnOfSkippedLines(*reader, "data.eval");
@@ -53,7 +54,7 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
 
 absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& all,
                                                 std::vector<size_t>* without) const {
-  Metrics measures(kind_);
+  Metrics measures(kind_, has_label_);
   JobMetrics metrics(metrics_);
   for (size_t t = 0; t < all.size(); ++t) {
     if (all[t].empty()) {

@@ -74,6 +74,7 @@ class Evaluations {
   const Options o_;
   const std::shared_ptr<const MetricPlan> metrics_;
   const v1::LossDesc::Kind kind_;
+  const bool has_label_;
   std::vector<int64_t> open_;
   std::optional<MetricResult> result_;
   int64_t result_step_ = -1;

@@ -56,6 +56,19 @@ TEST(EarlyStopTest, AFigureThatIsMissingOrNoNumberIsNoBetter) {
   EXPECT_EQ(stop.Why(), "none of 3 evaluations had the gauc (train.early_stop)");
 }
 
+TEST(EarlyStopTest, ALossWithoutALabelIsJudgedByItself) {
+  EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 2 } }"));
+  MetricResult result = {.samples = 10, .auc = std::numeric_limits<double>::quiet_NaN(), .has_label = false};
+  for (const double loss : {.5, .4, .3, .2}) {
+    result.loss = loss;
+    Judge(&stop, result);
+  }
+  EXPECT_FALSE(stop.Ends());
+  Judge(&stop, result);
+  Judge(&stop, result);
+  EXPECT_TRUE(stop.Ends());
+}
+
 TEST(EarlyStopTest, TheFigureOfBestByIsTheDefault) {
   EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 1 } } checkpoint { best_by: \"mae\" }"));
   MetricResult result = Auc(.7);

@@ -116,6 +116,7 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::J
     metric.loss = static_cast<size_t>(known - plan->losses_.begin());
     if (known == plan->losses_.end()) plan->losses_.push_back(*loss);
     const int64_t classes = WidthOf(loss->prediction(), program);
+    metric.classes = classes;
     const std::string path = absl::StrCat("metric[", i, "]");
     if (metric.rule.one_number && classes != 1) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -390,6 +391,13 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
       slices.push_back({value, sums.examples, metric.rule.figures(sums)});
     }
   }
+  const bool nothing = metric.by < 0 && slices.empty();
+  if (nothing) {
+    const MetricRule& rule = metric.rule;
+    slices.push_back({0, 0,
+                      rule.of_group != nullptr ? std::vector<FigurePart>{{"", kNan}}
+                                               : rule.figures(rule.NoExamples(metric.classes))});
+  }
   std::stable_sort(slices.begin(), slices.end(),
                    [](const Slice& x, const Slice& y) { return x.examples > y.examples; });
   if (metric.by >= 0 && slices.size() > static_cast<size_t>(metric.most_values)) {
@@ -408,7 +416,7 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
                           .value = part.value,
                           .lower_is_better = part.lower_is_better,
                           .is_count = part.is_count,
-                          .undefined = metric.rule.undefined});
+                          .undefined = nothing ? "no example has a label" : metric.rule.undefined});
     }
   }
 }

@@ -59,7 +59,8 @@ class MetricPlan {
     std::string name;
     MetricRule rule;
     size_t loss = 0;
-    int by = -1;  // index into keys_; -1: one slice
+    int64_t classes = 1;  // numbers of a prediction
+    int by = -1;          // index into keys_; -1: one slice
     int most_values = 10;
     size_t most_slices = 0;                      // of a metric without groups
     std::map<int64_t, std::string> value_names;  // by raw id
@@ -99,7 +100,8 @@ class JobMetrics {
   // DataLoss: the part is not one of this plan. InvalidArgument: `by` has too many values over all parts. *this is then
   // unusable.
   absl::Status Merge(const v1::EvaluationPart& part);
-  // Returns the figures in the order of the job.
+  // Returns the figures in the order of the job. A metric without `by` always has its figures, undefined if no example
+  // has a label.
   std::vector<Figure> Figures();
 
  private:

@@ -198,10 +198,20 @@ MetricRule DistanceRule(bool squared) {
 
 }  // namespace
 
-size_t MetricRule::SliceBytes(int64_t classes) const {
+size_t MetricRule::CountsOf(int64_t classes) const {
   const auto side = static_cast<size_t>(std::max<int64_t>(classes, 2));
-  const size_t numbers = counts == 0 && sums == 0 ? side * side : counts;
-  return sizeof(SliceSums) + numbers * sizeof(int64_t) + sums * sizeof(DoubleSum);
+  return counts == 0 && sums == 0 ? side * side : counts;
+}
+
+size_t MetricRule::SliceBytes(int64_t classes) const {
+  return sizeof(SliceSums) + CountsOf(classes) * sizeof(int64_t) + sums * sizeof(DoubleSum);
+}
+
+SliceSums MetricRule::NoExamples(int64_t classes) const {
+  SliceSums none;
+  none.counts.resize(CountsOf(classes));
+  none.sums.resize(sums);
+  return none;
 }
 
 MetricRule RuleOf(const v1::Metric& metric) {

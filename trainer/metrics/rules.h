@@ -40,8 +40,13 @@ struct MetricRule {
   // Sizes of SliceSums' vectors. counts 0: a square of at least 4, of a matrix.
   size_t counts = 0, sums = 0;
 
+  // Of another metric: returns the sums of no examples, for predictions of `classes` numbers.
+  SliceSums NoExamples(int64_t classes) const;
   // Returns the bytes of the sums of one slice, for predictions of `classes` numbers.
   size_t SliceBytes(int64_t classes) const;
+
+ private:
+  size_t CountsOf(int64_t classes) const;
 };
 
 // Returns the rule of a metric whose kind is set.

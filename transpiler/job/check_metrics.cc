@@ -18,9 +18,26 @@ namespace {
 constexpr int64_t kMostBuckets = 10'000;
 constexpr int64_t kMostClasses = int64_t{1} << 20;
 constexpr int64_t kMostValues = 4096;
+// Whether predictions are judged by a label. Without one every example is a positive.
+bool HasLabel(const v1::Loss& loss) {
+  switch (loss.kind_case()) {
+    case v1::Loss::kBprLoss:
+      return !loss.bpr_loss().label().empty();
+    case v1::Loss::kPairwiseHingeLoss:
+      return !loss.pairwise_hinge_loss().label().empty();
+    case v1::Loss::kSampledSoftmax:
+      return !loss.sampled_softmax().label().empty();
+    case v1::Loss::kInBatchSoftmax:
+      return !loss.in_batch_softmax().label().empty();
+    default:
+      return true;
+  }
+}
+
 // Figures that an evaluation has besides the loss: all of them if it is not known which the first loss brings.
 std::vector<std::string> BuiltInFigures(const v1::JobConfig& job) {
   const v1::Loss::KindCase kind = job.model().loss_size() > 0 ? job.model().loss(0).kind_case() : v1::Loss::kCustom;
+  if (job.model().loss_size() > 0 && !HasLabel(job.model().loss(0))) return {"loss"};
   switch (kind) {
     case v1::Loss::kCustom:
     case v1::Loss::KIND_NOT_SET:
@@ -71,13 +88,15 @@ Grouped GroupedOf(const v1::Metric& metric) {
   return {};
 }
 
-// Whether a loss names the variable as its label or sample weight.
+// Whether a loss names the variable as a number that it takes as it is in the data.
 bool IsOfLoss(const std::string& name, const v1::Loss& loss) {
   const google::protobuf::FieldDescriptor* const kind =
       loss.GetReflection()->GetOneofFieldDescriptor(loss, v1::Loss::descriptor()->FindOneofByName("kind"));
   if (kind == nullptr) return false;
   const google::protobuf::Message& settings = loss.GetReflection()->GetMessage(loss, kind);
-  for (const char* const field : {"label", "sample_weight"}) {
+  for (const char* const field : {"label", "sample_weight", "length", "probability"}) {
+    // The probability of log_loss is the prediction.
+    if (loss.has_log_loss() && std::string_view(field) == "probability") continue;
     const google::protobuf::FieldDescriptor* const found = settings.GetDescriptor()->FindFieldByName(field);
     if (found != nullptr && settings.GetReflection()->GetString(settings, found) == name) return true;
   }
@@ -169,6 +188,12 @@ absl::Status CheckMetric(const Setting& at, const v1::Metric& metric, const v1::
                                            "name, or leave this out for the first"));
     }
   }
+  const auto judged = metric.has_loss() ? std::find_if(losses.begin(), losses.end(), named) : losses.begin();
+  if (judged != losses.end() && !HasLabel(*judged)) {
+    return at.Error("",
+                    "judges predictions by a label, and the loss has none: every example is a positive. Give the "
+                    "loss a label, or take the metric out");
+  }
   // Figures of the first loss have these names.
   const std::vector<std::string> built_in = BuiltInFigures(job);
   const std::string name = NameOf(metric);
@@ -214,8 +239,11 @@ absl::Status CheckFigure(const Setting& at, std::string_view field, const std::s
     }
   }
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
-  return at.Error(field, absl::StrCat("'", name, "' is no figure of the evaluations; there are: ",
-                                      absl::StrJoin(known, ", "), ". Add a metric to the job"));
+  return at.Error(field,
+                  absl::StrCat("'", name, "' is no figure of the evaluations; there are: ", absl::StrJoin(known, ", "),
+                               job.model().loss_size() > 0 && !HasLabel(job.model().loss(0))
+                                   ? ". Other figures need a loss with a label"
+                                   : ". Add a metric to the job"));
 }
 
 absl::Status CheckEarlyStop(const Job& job) {

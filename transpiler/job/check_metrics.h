@@ -19,7 +19,8 @@ std::string NameOf(const v1::Metric& metric);
 // end the name in a line of figures.
 std::string FigureValue(const std::string& value);
 
-// Returns whether a loss names the variable as its label or sample weight, so that data.dense leaves it as it is.
+// Returns whether a loss names the variable as its label, sample weight, length or probability, so that data.dense
+// leaves it as it is.
 bool IsLabelOrWeight(const std::string& variable, const v1::JobConfig& job);
 
 // Checks metric, train.early_stop and checkpoint.best_by. `schema`: variables of the data.

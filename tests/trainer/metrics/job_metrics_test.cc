@@ -311,8 +311,28 @@ TEST(JobMetricsTest, WithoutAFigureItIsNotANumberAndSaysWhy) {
   EXPECT_EQ(figures[0].undefined, "no group has both classes");
   EXPECT_TRUE(std::isnan(figures[1].value));
   EXPECT_EQ(figures[1].undefined, "all labels are equal, or a prediction is no number");
-  JobMetrics none(PlanOf(kAll));
-  EXPECT_EQ(none.Figures().size(), 0u) << "without examples there is nothing to say";
+}
+
+TEST(JobMetricsTest, WithoutALabelEveryFigureIsUndefined) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  JobMetrics metrics(PlanOf(kAll));
+  ASSERT_EQ(Add(&metrics, {{.user = 1, .label = kNan, .prediction = {.5f}}}), absl::OkStatus());
+  std::vector<std::string> names;
+  for (const Figure& figure : metrics.Figures()) {
+    names.push_back(figure.name);
+    EXPECT_TRUE(std::isnan(figure.value)) << figure.name;
+    EXPECT_EQ(figure.undefined, "no example has a label") << figure.name;
+  }
+  // A metric with `by` has no slices.
+  EXPECT_THAT(names, ::testing::ElementsAre("auc", "gauc", "gauc_clicks", "ndcg@5", "ndcg", "recall@3", "mrr",
+                                            "accuracy", "calibration", "calibration.error", "rmse", "mae"));
+  JobMetrics confusion(PlanOf("metric { confusion {} }"));
+  ASSERT_EQ(Add(&confusion, {{.user = 1, .label = kNan, .prediction = {.5f}}}), absl::OkStatus());
+  const std::vector<Figure> figures = confusion.Figures();
+  ASSERT_EQ(figures.size(), 7u);
+  EXPECT_EQ(figures[0].undefined, "no example has a label");
+  EXPECT_EQ(figures[3].name, "confusion.tn");
+  EXPECT_EQ(figures[3].value, 0);
 }
 
 TEST(JobMetricsTest, PredictionsThatAreNoNumbersAreNeverRight) {

@@ -103,6 +103,24 @@ INSTANTIATE_TEST_SUITE_P(
               "auc. Add a metric to the job"}),
     [](const ::testing::TestParamInfo<Wrong>& info) { return std::string(info.param.name); });
 
+TEST(MetricTest, NeedsALossWithALabel) {
+  const std::string text = Replaced(Replaced(kDeepFm, "train { files: \"train.tsv\" }", kEval),
+                                    "sigmoid_cross_entropy { logits: \"logit\" label: \"label\" }",
+                                    "bpr_loss { positive: \"logit\" negative: \"deep\" }");
+  const auto error = [&](const std::string& more) {
+    return std::string(ParseJob(absl::StrCat(text, more), "job.textproto", {}).status().message());
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_EQ(error("train { eval_every_steps: 5 early_stop { metric: \"loss\" } }"), "");
+  EXPECT_EQ(
+      error("train { eval_every_steps: 5 early_stop { metric: \"auc\" } }"),
+      "job.textproto:22:42: train.early_stop.metric 'auc' is no figure of the evaluations; there are: loss. Other "
+      "figures need a loss with a label");
+  EXPECT_EQ(error("metric { auc {} }"),
+            "job.textproto:22:1: metric[0] judges predictions by a label, and the loss has none: every example is a "
+            "positive. Give the loss a label, or take the metric out");
+}
+
 TEST(MetricTest, NeedsDataToEvaluate) {
   EXPECT_EQ(std::string(ParseJob(absl::StrCat(kDeepFm, "metric { auc {} }"), "job.textproto", {}).status().message()),
             "job.textproto:21:1: metric[0] is a figure of evaluations, but data.eval names no files");
