@@ -2,6 +2,8 @@
 // cluster, with any number of threads and after a resume.
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
@@ -17,6 +20,8 @@
 
 namespace weir {
 namespace {
+
+using ::testing::HasSubstr;
 
 // The slot a is a query, the slot b an item; two towers and every loss that compares scores.
 constexpr char kRankingJob[] = R"(
@@ -83,6 +88,95 @@ TEST_F(RankingLossesTest, TheSameBitsOnEveryClusterAndAfterAResume) {
   const InProcessResult resumed =
       Run({.job_text = Job(), .overrides = {CheckpointIn("resumed")}, .trainers = 2, .resume = true});
   EXPECT_EQ(EvalLines(resumed), EvalLines(one));
+}
+
+// In-batch negatives of rows whose probability the data give, without a label.
+constexpr char kProbabilityJob[] = R"(
+name: "probability"
+data {
+  train { files: "p.txt" }
+  eval { files: "p_eval.txt" }
+  multi_slot {
+    slot { name: "p" type: FLOAT }
+    slot { name: "x" type: FLOAT dim: 4 }
+    slot { name: "a" }
+    slot { name: "b" }
+  }
+  batch_size: 64
+}
+model {
+  layer { name: "queries" embedding { ids: "a" table: "query_vectors" pooling: SUM } }
+  layer { name: "item" embedding { ids: "b" table: "item_vectors" pooling: SUM } }
+  layer { name: "joined" concat { input: "queries" input: "x" } }
+  layer { name: "query" fc { input: "joined" size: 8 } }
+  loss { in_batch_softmax { query: "query" item: "item" item_id: "b" probability: "p" } }
+}
+table { name: "query_vectors" width: 8 is_sparse: true is_distributed: true }
+table { name: "item_vectors" width: 8 is_sparse: true is_distributed: true }
+optimizer { adam { learning_rate: 0.02 } }
+train { epochs: 2 seed: 3 lanes: 4 digest_every_steps: 10 eval_every_steps: 10 }
+)";
+
+class ProbabilityTest : public RankingLossesTest {
+ protected:
+  static void SetUpTestSuite() {
+    RankingLossesTest::SetUpTestSuite();
+    const auto write = [](const char* name, int64_t begin, int64_t end, const std::string& p) {
+      std::ofstream file(Path(name));
+      for (int64_t n = begin; n < end; ++n) {
+        const std::vector<std::string> words = absl::StrSplit(SlotLine(n), absl::MaxSplits(' ', 2));
+        file << (!p.empty() ? p : absl::StrCat("1 0.", n % 7 + 1)) << " " << words[2] << "\n";
+      }
+    };
+    write("p.txt", 0, 2000, "");
+    write("p_eval.txt", 2000, 2300, "");
+    write("p_zero.txt", 2000, 2300, "1 0");
+    write("p_none.txt", 2000, 2300, "0");
+  }
+};
+
+TEST_F(ProbabilityTest, TransformsReachFeaturesAndNotTheProbability) {
+  const std::vector<std::string> plain = Run({.job_text = kProbabilityJob}).digests;
+  ASSERT_GT(plain.size(), 2u);
+  EXPECT_NE(Run({.job_text = kProbabilityJob, .overrides = {"data.dense.transform=LOG1P"}}).digests, plain);
+  // Of all but the features there is no transform: they alone are named.
+  EXPECT_EQ(Run({.job_text = absl::StrReplaceAll(kProbabilityJob,
+                                                 {{"  batch_size",
+                                                   "  dense { transform: LOG1P column { variable: \"x\" index: 0 } "
+                                                   "column { variable: \"x\" index: 1 } column { variable: \"x\" "
+                                                   "index: 2 } column { variable: \"x\" index: 3 } }\n  batch_size"}})})
+                .digests,
+            plain);
+}
+
+TEST_F(ProbabilityTest, AnEvaluationHasTheLossAlone) {
+  const InProcessResult result = Run(
+      {.job_text = kProbabilityJob, .overrides = {"train.early_stop.patience=3", "train.early_stop.min_delta=-100"}});
+  EXPECT_FALSE(result.summary.early_stopped);
+  EXPECT_THAT(EvalLines(result).back(), ::testing::Not(HasSubstr("auc")));
+}
+
+TEST_F(ProbabilityTest, ALineWithoutAProbabilityIsABadOneUnlessItIsPredicted) {
+  const auto said = [](const std::string& file) {
+    return std::string(
+        TryRun({.job_text = kProbabilityJob, .overrides = {"data.train.files=[\"" + file + "\"]"}}).status().message());
+  };
+  EXPECT_THAT(said("p_zero.txt"), HasSubstr("'p' is 0; in_batch_softmax needs a probability, a number above 0"));
+  EXPECT_THAT(said("p_none.txt"), HasSubstr("'p' is missing"));
+  Run({.job_text = kProbabilityJob, .overrides = {CheckpointIn("probability")}});
+  std::vector<std::string> predictions;
+  for (const char* const input : {"p_eval.txt", "p_zero.txt", "p_none.txt"}) {
+    const absl::StatusOr<int64_t> scored = PredictInProcess(
+        {.job_text = kProbabilityJob, .directory = dir_},
+        {.checkpoints = Path("probability"), .input = Path(input), .output = Path(absl::StrCat(input, ".out"))});
+    ASSERT_TRUE(scored.ok()) << scored.status();
+    EXPECT_EQ(*scored, 300);
+    std::ifstream file(Path(absl::StrCat(input, ".out")));
+    predictions.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  EXPECT_GT(predictions[0].size(), 300u);
+  EXPECT_EQ(predictions[1], predictions[0]);
+  EXPECT_EQ(predictions[2], predictions[0]);
 }
 
 // Matrix factorisation with a weight of each item, and drawn negatives.

@@ -19,8 +19,8 @@ bool Names(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const st
   return false;
 }
 
-// Returns the variables that no op writes and from which `name` is computed, in order of first use. Returns `name`
-// itself if a persistable variable takes part, as it is no label of the data then.
+// Returns the variables that no op writes and from whose values `name` is computed, in order of first use: none for a
+// constant. Returns `name` itself if a parameter takes part, or rows of a table, as it is no label of the data then.
 std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::string& name) {
   if (program.blocks_size() == 0) return {name};
   const v1::BlockDesc& block = program.blocks(0);
@@ -38,7 +38,11 @@ std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::s
     std::vector<std::string> sources;
     for (const v1::OpDesc& op : block.ops()) {
       if (!Names(op.outputs(), current) || Names(op.inputs(), current)) continue;
+      // Rows of tables, that the trainer has fetched.
+      if (op.role() == v1::RPC) return {name};
       written = true;
+      // Takes the shape of its input alone: the label of a loss without one.
+      if (op.type() == "fill_like_batch") continue;
       for (const v1::OpSlot& slot : op.inputs()) {
         for (const std::string& source : slot.vars()) {
           if (seen.insert(source).second) sources.push_back(source);
@@ -70,12 +74,37 @@ bool OfTwoClasses(std::string_view loss) {
   return types->contains(loss);
 }
 
-// Returns the ranges that the program's losses require of labels that come from the data.
+// Losses whose label is a factor.
+bool HasFactorAsLabel(std::string_view loss) {
+  static const auto* const types =
+      new std::set<std::string_view>({"bpr_loss", "pairwise_hinge_loss", "sampled_softmax", "in_batch_softmax"});
+  return types->contains(loss);
+}
+
+bool IsWritten(const v1::BlockDesc& block, const std::string& name) {
+  return std::any_of(block.ops().begin(), block.ops().end(),
+                     [&](const v1::OpDesc& op) { return Names(op.outputs(), name); });
+}
+
+// Returns the label of the loss that the operator computes; "" if it computes none.
+std::string LabelOf(const v1::ProgramDesc& program, const v1::OpDesc& op) {
+  for (const v1::LossDesc& loss : program.losses()) {
+    if (Names(op.outputs(), loss.var())) return loss.label();
+  }
+  return "";
+}
+
+// Returns the ranges that the program's losses require of numbers that come from the data.
 std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
   std::vector<LabelRange> ranges;
   if (program.blocks_size() == 0) return ranges;
   const v1::BlockDesc& block = program.blocks(0);
   for (const v1::OpDesc& op : block.ops()) {
+    const std::string probability = op.type() == "in_batch_softmax" ? InputOf(op, "Probability") : "";
+    if (!probability.empty() && !IsWritten(block, probability)) {
+      ranges.push_back(
+          {.variable = probability, .loss = op.type(), .most = std::numeric_limits<float>::max(), .above_zero = true});
+    }
     LabelRange range{.variable = InputOf(op, "Label"), .loss = op.type()};
     if (op.type() == "softmax_with_cross_entropy") {
       range.whole = true;
@@ -85,6 +114,10 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
       }
     } else if (op.type() == "poisson_loss" || op.type() == "listwise_softmax") {
       range.most = std::numeric_limits<float>::max();
+    } else if (HasFactorAsLabel(op.type())) {
+      // The operator reads it as, or in, its weight.
+      range.variable = LabelOf(program, op);
+      if (range.variable.empty()) continue;
     } else if (!OfTwoClasses(op.type())) {
       continue;
     }
@@ -92,9 +125,7 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
     for (const v1::OpDesc& other : block.ops()) {
       if (other.type() == "known_label" && Names(other.outputs(), range.variable)) range.variable = InputOf(other, "X");
     }
-    const bool made = std::any_of(block.ops().begin(), block.ops().end(),
-                                  [&](const v1::OpDesc& other) { return Names(other.outputs(), range.variable); });
-    if (!made) ranges.push_back(range);
+    if (!IsWritten(block, range.variable)) ranges.push_back(range);
   }
   return ranges;
 }
@@ -102,11 +133,15 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
 }  // namespace
 
 bool LabelRange::Holds(float label) const {
-  return label >= 0 && label <= most && (!whole || std::floor(label) == label);
+  return (above_zero ? label > 0 : label >= 0) && label <= most && (!whole || std::floor(label) == label);
 }
 
 std::string LabelRange::Wanted() const {
   if (whole) return absl::StrCat(loss, " needs a class, a whole number from 0 to ", most);
+  if (above_zero) return absl::StrCat(loss, " needs a probability, a number above 0");
+  if (HasFactorAsLabel(loss)) {
+    return absl::StrCat(loss, " needs 0 or 1, or what is between; a factor of another size is for sample_weight");
+  }
   return most > 1 ? absl::StrCat(loss, " needs a ", loss == "poisson_loss" ? "count" : "relevance",
                                  ", which is not negative")
                   : absl::StrCat(loss, " needs 0 or 1, or what is between");
@@ -125,18 +160,29 @@ DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, co
   spec.lanes = job.train().lanes();
   spec.trainers = job.distribute().trainers();
   spec.epochs = job.train().epochs();
-  for (const v1::LossDesc& loss : program.losses()) {
-    for (const std::string& name : {loss.label(), loss.sample_weight()}) {
-      if (name.empty()) continue;
-      for (const std::string& source : DataBehind(program, name)) {
-        if (std::find(spec.required.begin(), spec.required.end(), source) == spec.required.end()) {
-          spec.required.push_back(source);
-        }
-      }
+  const auto add = [&](const std::string& name, std::vector<std::string>* sources) {
+    if (name.empty()) return;
+    for (const std::string& source : DataBehind(program, name)) {
+      if (std::find(sources->begin(), sources->end(), source) == sources->end()) sources->push_back(source);
     }
+  };
+  for (const v1::LossDesc& loss : program.losses()) {
+    add(loss.label(), &spec.required);
+    add(loss.sample_weight(), &spec.required);
+  }
+  std::vector<std::string> lengths;
+  for (int i = 0; program.blocks_size() > 0 && i < program.blocks(0).ops_size(); ++i) {
+    const v1::OpDesc& op = program.blocks(0).ops(i);
+    if (op.type() == "in_batch_softmax") add(InputOf(op, "Probability"), &spec.required);
+    if (op.type() == "listwise_softmax") add(InputOf(op, "Length"), &lengths);
   }
   spec.label_ranges = LabelRanges(program);
   spec.never_transformed = spec.required;
+  for (const std::string& length : lengths) {
+    if (std::find(spec.required.begin(), spec.required.end(), length) == spec.required.end()) {
+      spec.never_transformed.push_back(length);
+    }
+  }
   for (const std::string& label : spec.never_transformed) {
     if (MayBeMissing(program, label)) spec.keeps_missing.push_back(label);
   }

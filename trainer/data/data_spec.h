@@ -13,15 +13,17 @@
 
 namespace weir {
 
-// Labels that a loss accepts.
+// Labels that a loss accepts, or probabilities.
 struct LabelRange {
   std::string variable;
-  // Type of the operator that reads the label.
+  // Type of the operator that reads it.
   std::string loss;
   // Largest label; the smallest is 0.
   float most = 1;
   // If true, only whole numbers are accepted: classes.
   bool whole = false;
+  // If true, 0 is not accepted: in_batch_softmax.probability.
+  bool above_zero = false;
 
   bool Holds(float label) const;
   // Returns the requirement: "softmax_with_cross_entropy needs a class, a whole number from 0 to 9".
@@ -35,16 +37,17 @@ struct DataSpec {
   int lanes = 8;  // 0: one stream per trainer
   int trainers = 1;
   int64_t epochs = 1;
-  // Float variables that are never transformed: those of data.dense.except if it is set, else the labels and sample
-  // weights of all losses, or the data variables from which the program computes those.
+  // Float variables that are never transformed: those of data.dense.except if it is set, else what losses read as
+  // numbers of the data (labels, sample weights, lengths of listwise_softmax, probabilities of in_batch_softmax), or
+  // the data variables from which the program computes those.
   std::vector<std::string> never_transformed;
-  // Labels and sample weights, or their data variables, even if data.dense.except is set: an example that lacks one is
-  // a bad line.
+  // Labels, sample weights and probabilities, or their data variables, even if data.dense.except is set: an example
+  // that lacks one is a bad line.
   std::vector<std::string> required;
   // Labels that may be missing: they reach the program as NaN.
   std::vector<std::string> keeps_missing;
-  // Ranges of labels that reach a loss unchanged: an example with a label outside is a bad line. In prediction such a
-  // label counts as missing.
+  // Ranges of labels and probabilities that reach a loss unchanged: an example with one outside is a bad line. In
+  // prediction it counts as missing.
   std::vector<LabelRange> label_ranges;
   // Raw padding ids by ids variable, of all embeddings that read it.
   std::map<std::string, std::vector<int64_t>> padding_ids;
@@ -59,7 +62,8 @@ struct DataSpec {
 };
 
 // Derives the spec of a job. The losses of `program` determine the labels and sample weights. One that is computed from
-// data alone (cast, scaled, joined) stands for that data; one that a parameter takes part in, for itself.
+// data alone (cast, scaled, joined) stands for that data; one that a parameter or a table takes part in, for itself;
+// and a constant, as the label of a loss without one, for nothing.
 DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, const v1::ProgramDesc& program);
 
 }  // namespace weir

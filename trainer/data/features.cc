@@ -52,8 +52,9 @@ absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& 
   if (Contains(never, in.variable())) {
     return absl::InvalidArgumentError(
         absl::StrCat(field, ": '", in.variable(),
-                     "' is never transformed: it is a label, a sample weight or in data.dense.except; take it out of ",
-                     "there, or name there only what is to stay as it is, or drop this column"));
+                     "' is never transformed: a loss reads it as a label, sample weight, length or probability, or ",
+                     "data.dense.except names it; take it out of there, or name there only what is to stay as it is, ",
+                     "or drop this column"));
   }
   const bool bucketize = in.transform() == v1::DenseTransform::BUCKETIZE;
   if (bucketize != (in.boundaries_size() > 0)) {

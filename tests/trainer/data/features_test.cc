@@ -375,6 +375,15 @@ TEST_F(FeaturesTest, ALabelOutOfItsRangeIsABadLine) {
   EXPECT_TRUE(read("0 7.5 30000", count).ok());
   EXPECT_THAT(read("0 -1", count).status(),
               StatusIs(kInvalid, "f:2: 'click' is -1; poisson_loss needs a count, which is not negative"));
+  const LabelRange above = {
+      .variable = "click", .loss = "in_batch_softmax", .most = std::numeric_limits<float>::max(), .above_zero = true};
+  EXPECT_TRUE(read("1e-9 7", above).ok());
+  EXPECT_THAT(read("1 0", above).status(),
+              StatusIs(kInvalid, "f:2: 'click' is 0; in_batch_softmax needs a probability, a number above 0"));
+  EXPECT_THAT(read("2", {.variable = "click", .loss = "bpr_loss"}).status(),
+              StatusIs(kInvalid,
+                       "f:1: 'click' is 2; bpr_loss needs 0 or 1, or what is between; a factor of another size is for "
+                       "sample_weight"));
   const LabelRange klass = {.variable = "click", .loss = "softmax_with_cross_entropy", .most = 9, .whole = true};
   EXPECT_TRUE(read("0 1 0.5", probability).ok());
   EXPECT_THAT(read("1 -1", probability).status(),
@@ -499,6 +508,96 @@ block 0 {
   EXPECT_EQ(spec.label_ranges[1].variable, "click");
   EXPECT_EQ(spec.label_ranges[1].most, 1);
   EXPECT_FALSE(spec.label_ranges[1].whole);
+}
+
+DataSpec SpecOf(const std::string& program_text, const std::vector<v1::LossDesc>& losses) {
+  v1::JobConfig job;
+  job.mutable_data()->mutable_criteo();
+  auto program = ParseProgramText("weir program 1\nblock 0 {\n" + program_text + "}", "p");
+  EXPECT_TRUE(program.ok()) << program.status();
+  if (!program.ok()) return {};
+  program->clear_losses();
+  for (const v1::LossDesc& loss : losses) *program->add_losses() = loss;
+  return MakeDataSpec(job, "/jobs", *program);
+}
+
+v1::LossDesc LossOf(const std::string& var, const std::string& label, const std::string& sample_weight = "") {
+  v1::LossDesc loss;
+  loss.set_var(var);
+  loss.set_label(label);
+  loss.set_sample_weight(sample_weight);
+  return loss;
+}
+
+TEST(DataSpecTest, ALabelOfOnesStandsForNothing) {
+  // The scores are made of features, and of rows that the trainer has fetched.
+  const std::string program = R"(
+  var x [-1, 1] stop_gradient: true
+  var ids ids int64 [-1, 1] stop_gradient: true
+  var rows selected_rows [-1, 1]
+  var index int64 [-1]
+  var row [-1, 1]
+  var positive [-1, 1]
+  var negative [-1, 2]
+  var ones [-1, 1]
+  var loss [-1, 1]
+  Rows=rows, Index=index <- prefetch(Ids=ids) @RPC
+  Out=row <- lookup_rows(Ids=ids, Rows=rows, Index=index)
+  Out=positive <- elementwise_add(X=row, Y=x)
+  Out=negative <- concat(X=[positive, x])
+  Out=ones <- fill_like_batch(X=positive) value=1
+  Out=loss <- bpr_loss(Positive=positive, Negative=negative) @LOSS
+)";
+  const DataSpec none = SpecOf(program, {LossOf("loss", "ones")});
+  EXPECT_THAT(none.required, IsEmpty());
+  EXPECT_THAT(none.never_transformed, IsEmpty());
+  EXPECT_TRUE(none.label_ranges.empty());
+  // What a table takes part in is no label of the data either.
+  EXPECT_THAT(SpecOf(program, {LossOf("loss", "positive")}).never_transformed, ElementsAre("positive"));
+}
+
+TEST(DataSpecTest, LengthsAndProbabilitiesAreNeverTransformed) {
+  const DataSpec spec = SpecOf(R"(
+  var scores [-1, 4]
+  var relevance [-1, 4] stop_gradient: true
+  var length [-1, 1] stop_gradient: true
+  var query [-1, 4]
+  var p [-1, 1] stop_gradient: true
+  Softmax=s, Out=list <- listwise_softmax(Scores=scores, Label=relevance, Length=length) @LOSS
+  LogSum=l, Out=batch <- in_batch_softmax(Query=query, Item=query, Probability=p) @LOSS
+)",
+                               {LossOf("list", "relevance"), LossOf("batch", "")});
+  EXPECT_THAT(spec.never_transformed, ElementsAre("relevance", "p", "length"));
+  EXPECT_THAT(spec.required, ElementsAre("relevance", "p"));
+  ASSERT_EQ(spec.label_ranges.size(), 2u);
+  EXPECT_EQ(spec.label_ranges[0].variable, "relevance");
+  EXPECT_EQ(spec.label_ranges[1].variable, "p");
+  EXPECT_TRUE(spec.label_ranges[1].above_zero);
+}
+
+TEST(DataSpecTest, LabelsThatAreFactorsAreFromZeroToOne) {
+  const DataSpec spec =
+      SpecOf(R"(
+  var a [-1, 1]
+  var n [-1, 2]
+  var click [-1, 1] stop_gradient: true
+  var buy [-1, 1] stop_gradient: true
+  var like [-1, 1] stop_gradient: true
+  var w [-1, 1] stop_gradient: true
+  Out=l1 <- bpr_loss(Positive=a, Negative=n, Weight=click) @LOSS
+  Out=product <- elementwise_mul(X=like, Y=w)
+  Out=l2 <- sampled_softmax(Positive=a, Negative=n, Weight=product) @LOSS
+  Out=known, Mask=mask <- known_label(X=buy)
+  Out=l3 <- pairwise_hinge_loss(Positive=a, Negative=n, Weight=known) margin=1 @LOSS
+  LogSum=sum, Out=l4 <- in_batch_softmax(Query=n, Item=n, Weight=w) @LOSS
+)",
+             {LossOf("l1", "click"), LossOf("l2", "like", "w"), LossOf("l3", "buy"), LossOf("l4", "", "w")});
+  std::vector<std::string> variables;
+  for (const LabelRange& range : spec.label_ranges) {
+    variables.push_back(range.variable);
+    EXPECT_EQ(range.most, 1);
+  }
+  EXPECT_THAT(variables, ElementsAre("click", "like", "buy"));
 }
 
 TEST(DataSpecTest, WithoutLanesEveryTrainerIsAStream) {
