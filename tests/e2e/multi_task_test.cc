@@ -98,12 +98,12 @@ TEST_F(MultiTaskTest, ALabelThatALossNeedsIsABadLine) {
   const auto said = [&](const std::string& job) { return std::string(TryRun({.job_text = job}).status().message()); };
   EXPECT_THAT(said(absl::StrReplaceAll(kJob, {{"weight: 0.5 label_may_be_missing: true", "weight: 0.5"}})),
               HasSubstr("'buys' is missing"));
-  // Also if another loss can do without it.
+  // Another loss that needs it is named before the data are read.
   EXPECT_THAT(said(absl::StrReplaceAll(kJob, {{"  loss { name: \"price\"",
                                                "  loss { name: \"again\" hinge_loss { scores: "
                                                "\"buy\" label: \"buys\" } }\n  loss { name: "
                                                "\"price\""}})),
-              HasSubstr("'buys' is missing"));
+              HasSubstr("label_may_be_missing is set for 'buys', but loss 'again' needs it in every example"));
   std::ofstream(Path("wrong.txt")) << "1 1 1 3 0 4 0 0 0 0 1 1 1 100\n";
   EXPECT_THAT(said(absl::StrReplaceAll(kJob, {{"\"tasks.txt\"", "\"wrong.txt\""}})),
               HasSubstr("'buys' is 3; sigmoid_cross_entropy_with_logits needs 0 or 1"));

@@ -82,11 +82,17 @@ absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dens
   return absl::OkStatus();
 }
 
-absl::Status CheckIds(const Setting& data, const v1::IdTransform& ids, const std::vector<v1::VarDesc>& schema) {
+absl::Status CheckIds(const Setting& data, const v1::Data& config, const std::vector<v1::VarDesc>& schema) {
+  const v1::IdTransform& ids = config.ids();
+  ASSIGN_OR_RETURN(const auto spaces, SharedIdSpaces(config));
   for (const std::string& name : ids.shared()) {
     bool known = false;
     for (const v1::VarDesc& var : schema) known |= var.name() == name && var.kind() == v1::IDS;
     if (!known) return data.Error("ids.shared", absl::StrCat("'", name, "' is no ids variable of the data"));
+    const auto space = spaces.find(name);
+    if (space == spaces.end()) continue;
+    return data.Error("ids.shared", absl::StrCat("'", name, "' has the id space of '", space->second, "': name '",
+                                                 space->second, "', and '", name, "' follows"));
   }
   return AtLeast(data, "ids.min_count", ids.min_count(), 0);
 }
@@ -123,7 +129,7 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   }
   RETURN_IF_ERROR(CheckRowRules(at));
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
-  return CheckIds(at, data.ids(), schema);
+  return CheckIds(at, data, schema);
 }
 
 // --------------------------------------------------------------------------------------------------------------- model

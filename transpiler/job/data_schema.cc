@@ -50,6 +50,16 @@ absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data) {
   return schema;
 }
 
+absl::StatusOr<std::map<std::string, std::string>> SharedIdSpaces(const v1::Data& data) {
+  std::map<std::string, std::string> spaces;
+  if (data.derived_size() == 0) return spaces;
+  ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(data));
+  for (const Column& column : parser->columns()) {
+    if (!column.ids_of.empty()) spaces.emplace(column.name, column.ids_of);
+  }
+  return spaces;
+}
+
 absl::Status CheckRowRules(const Setting& data) {
   const auto& config = static_cast<const v1::Data&>(data.message());
   for (const auto& [source, path] :

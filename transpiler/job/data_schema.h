@@ -2,10 +2,13 @@
 #ifndef WEIR_TRANSPILER_JOB_DATA_SCHEMA_H_
 #define WEIR_TRANSPILER_JOB_DATA_SCHEMA_H_
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/formats/schema.h"
+#include "proto/job.pb.h"
 #include "proto/program.pb.h"
 #include "transpiler/base/setting.h"
 
@@ -16,6 +19,10 @@ namespace weir {
 // data.derived follow.
 // InvalidArgument as in other checks of a job; `data` is a v1::Data.
 absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data);
+
+// Returns the ids variables that have the id space of another one, and that one: drawn negatives, and what they are no
+// values of. `data` has passed DataSchema.
+absl::StatusOr<std::map<std::string, std::string>> SharedIdSpaces(const v1::Data& data);
 
 // Checks data.train.where and data.eval.where.
 absl::Status CheckRowRules(const Setting& data);

@@ -25,17 +25,18 @@ const char* PoolingName(v1::Embedding::Pooling pooling) {
   return "none";
 }
 
-// Returns whether ids of the variable stay raw; others are salted by slot.
+// Returns whether ids of the variable stay raw; others are salted by slot. Drawn negatives are as the ids that they are
+// none of.
 bool Shared(const std::string& ids, const ModelContext& ctx) {
   const auto& shared = ctx.job().data().ids().shared();
-  return std::find(shared.begin(), shared.end(), ids) != shared.end();
+  return std::find(shared.begin(), shared.end(), ctx.IdSpaceOf(ids)) != shared.end();
 }
 
 // Rows stored densely are addressed by [0, dict_size); salted ids can have any value.
 absl::Status CheckIdsOfDenseTable(const v1::Table& table, const std::string& ids, ModelContext& ctx) {
   if (table.is_distributed() || Shared(ids, ctx)) return absl::OkStatus();
   return ctx.Error("ids", absl::StrCat("'", ids, "' are salted by slot and do not lie in [0, dict_size) of table '",
-                                       table.name(), "': add data { ids { shared: \"", ids,
+                                       table.name(), "': add data { ids { shared: \"", ctx.IdSpaceOf(ids),
                                        "\" } }, or is_sparse: true is_distributed: true to the table"));
 }
 

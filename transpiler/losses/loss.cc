@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 
 namespace weir {
@@ -13,6 +14,11 @@ KindRegistry<LossRule>& LossRegistry() {
 
 absl::StatusOr<KnownLabel> AppendKnownLabel(ModelContext& ctx, const std::string& label,
                                             const std::string& sample_weight) {
+  if (!ctx.IsOfData(label)) {
+    return ctx.Error("label", absl::StrCat("'", label,
+                                           "' is computed by a layer; label_may_be_missing is for a label that the "
+                                           "data gives"));
+  }
   KnownLabel known{.label = ctx.name() + ".label", .weight = ctx.name() + ".known"};
   std::vector<std::pair<std::string, std::vector<std::string>>> inputs = {{"X", {label}}};
   if (!sample_weight.empty()) inputs.push_back({"Weight", {sample_weight}});

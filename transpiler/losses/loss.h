@@ -54,7 +54,7 @@ struct KnownLabel {
   std::string label;   // 0 where it is missing
   std::string weight;  // [B, 1]: sample_weight, or 1; 0 where the label is missing
 };
-// Appends the operator that makes them. Errors: the label is not [B, 1].
+// Appends the operator that makes them. Errors: the label is not [B, 1], or no variable of the data.
 absl::StatusOr<KnownLabel> AppendKnownLabel(ModelContext& ctx, const std::string& label,
                                             const std::string& sample_weight);
 

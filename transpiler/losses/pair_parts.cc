@@ -15,6 +15,9 @@ absl::StatusOr<std::string> PositiveWeight(ModelContext& ctx, const std::string&
   loss->set_label(label.empty() ? ctx.name() + ".label" : label);
   loss->set_sample_weight(sample_weight);
   if (label.empty()) {
+    if (ctx.label_may_be_missing()) {
+      return ctx.Error("label", "is not set, and label_may_be_missing says that one may be missing: name the label");
+    }
     RETURN_IF_ERROR(
         ctx.Append(MakeOp("fill_like_batch", {{"X", {like}}}, {{"Out", {loss->label()}}}, {AttrF("value", 1)})));
     return sample_weight;

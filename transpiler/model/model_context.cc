@@ -77,6 +77,16 @@ absl::Status ModelContext::Error(std::string_view field, std::string_view text) 
   return at_.Place(field, absl::StrCat(what_, ": ", std::string(field), field.empty() ? "" : " ", std::string(text)));
 }
 
+bool ModelContext::IsOfData(const std::string& variable) const {
+  return std::any_of(state_->schema.begin(), state_->schema.end(),
+                     [&](const v1::VarDesc& var) { return var.name() == variable; });
+}
+
+const std::string& ModelContext::IdSpaceOf(const std::string& ids) const {
+  const auto found = state_->id_spaces.find(ids);
+  return found == state_->id_spaces.end() ? ids : found->second;
+}
+
 absl::StatusOr<v1::VarDesc> ModelContext::Input(std::string_view field, const std::string& variable) {
   if (variable.empty()) return Error(field, "is required");
   if (const v1::VarDesc* var = FindIn(*state_, variable)) {

@@ -27,6 +27,7 @@ struct ModelState {
   const Job* job = nullptr;
   std::vector<v1::VarDesc> schema;  // variables the data can give; declared in the program when first read
   v1::ProgramDesc program;
+  std::map<std::string, std::string> id_spaces = {};  // as SharedIdSpaces returns it
   // Variables of the program by name; keys live in the descriptions. Code that adds a variable must add it here.
   std::unordered_map<std::string_view, const v1::VarDesc*> vars = {};
   std::set<std::string> tables_used;
@@ -47,6 +48,11 @@ class ModelContext {
 
   // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>".
   absl::Status Error(std::string_view field, std::string_view text) const;
+
+  // Returns true for a variable that the data gives.
+  bool IsOfData(const std::string& variable) const;
+  // Returns the ids variable of the data whose id space the variable has: that of which it draws negatives, or itself.
+  const std::string& IdSpaceOf(const std::string& ids) const;
 
   // Returns a copy of the description of the variable that a field names: a data variable or an earlier layer's output.
   // An unknown name is an error that proposes the nearest one.

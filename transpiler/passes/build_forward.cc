@@ -5,6 +5,7 @@
 // tables, shapes that do not fit (with the layer's place in the job), tables that nothing reads. Returns false if main
 // already has blocks.
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "framework/graph/def_use.h"
 #include "framework/graph/format_version.h"
 #include "framework/graph/infer.h"
+#include "framework/graph/op_view.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
 #include "transpiler/base/programs.h"
@@ -43,6 +45,43 @@ std::string LossName(const v1::Loss& loss, const Kind& kind) {
   return dot == std::string::npos ? kind.key : kind.key.substr(dot + 1);
 }
 
+// Which operators of the program, from `begin` on and before `end`, a layer or loss has appended: "loss 'ctr'".
+struct Part {
+  std::string name;
+  int begin = 0, end = 0;
+};
+
+// Returns the variables that known_label reads in the operators of a part: labels that may be missing.
+std::set<std::string> KnownLabelsOf(const v1::BlockDesc& block, const Part& part) {
+  std::set<std::string> labels;
+  for (int i = part.begin; i < part.end; ++i) {
+    if (block.ops(i).type() == "known_label") labels.insert(InputOf(block.ops(i), "X"));
+  }
+  return labels;
+}
+
+// Checks that nothing needs a label that may be missing to be there. The last of `parts` are the model's losses.
+absl::Status CheckMissingLabels(const Job& job, const v1::BlockDesc& block, const std::vector<Part>& parts) {
+  const int losses = job.config.model().loss_size();
+  for (int l = 0; l < losses; ++l) {
+    const Part& loss = parts[parts.size() - static_cast<size_t>(losses - l)];
+    for (const std::string& label : KnownLabelsOf(block, loss)) {
+      for (const Part& part : parts) {
+        for (int i = part.begin; i < part.end; ++i) {
+          const v1::OpDesc& op = block.ops(i);
+          if (op.type() == "known_label" || !Reads(op, label)) continue;
+          const Setting at(&job.config.model().loss(l), absl::StrCat("model.loss[", l, "]"), &job.positions);
+          return at.Error("label_may_be_missing",
+                          absl::StrCat("is set for '", label, "', but ", part.name,
+                                       " needs it in every example: set label_may_be_missing there too, if it is a "
+                                       "loss, or take it out here"));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BuildLoss(const Job& job, int i, ModelState* state) {
   const v1::Loss& loss = job.config.model().loss(i);
   const Setting at(&loss, absl::StrCat("model.loss[", i, "]"), &job.positions);
@@ -57,7 +96,14 @@ absl::Status BuildLoss(const Job& job, int i, ModelState* state) {
   }
   ModelContext ctx(state, absl::StrCat("loss '", desc.name(), "'"), desc.name(), kind.setting);
   ctx.set_label_may_be_missing(loss.label_may_be_missing());
+  const int begin = state->program.blocks(0).ops_size();
   RETURN_IF_ERROR((*rule)(kind.setting.message(), ctx, &desc));
+  const Part part{.begin = begin, .end = state->program.blocks(0).ops_size()};
+  if (loss.label_may_be_missing() && KnownLabelsOf(state->program.blocks(0), part).empty()) {
+    return at.Error("label_may_be_missing", absl::StrCat("is not for ", kind.key,
+                                                         ", which takes every label as it is: take it out, or use "
+                                                         "another loss"));
+  }
   if (i == 0 && loss.label_may_be_missing() && desc.kind() != v1::LossDesc::BINARY) {
     return at.Error("label_may_be_missing",
                     "is for later losses, or one of two classes: evaluations judge every example by the first loss");
@@ -73,8 +119,20 @@ absl::StatusOr<v1::ProgramDesc> BuildModel(const Job& job) {
   v1::BlockDesc* block = state.program.add_blocks();
   block->set_index(0);
   const v1::Model& model = job.config.model();
-  for (int i = 0; i < model.layer_size(); ++i) RETURN_IF_ERROR(BuildLayer(job, i, &state));
-  for (int i = 0; i < model.loss_size(); ++i) RETURN_IF_ERROR(BuildLoss(job, i, &state));
+  ASSIGN_OR_RETURN(state.id_spaces, SharedIdSpaces(job.config.data()));
+  std::vector<Part> parts;
+  const auto add_part = [&](std::string name) {
+    parts.push_back({std::move(name), parts.empty() ? 0 : parts.back().end, block->ops_size()});
+  };
+  for (int i = 0; i < model.layer_size(); ++i) {
+    RETURN_IF_ERROR(BuildLayer(job, i, &state));
+    add_part(absl::StrCat("layer '", model.layer(i).name(), "'"));
+  }
+  for (int i = 0; i < model.loss_size(); ++i) {
+    RETURN_IF_ERROR(BuildLoss(job, i, &state));
+    add_part(absl::StrCat("loss '", state.program.losses(i).name(), "'"));
+  }
+  RETURN_IF_ERROR(CheckMissingLabels(job, *block, parts));
   for (int i = 0; i < job.config.table_size(); ++i) {
     if (state.tables_used.contains(job.config.table(i).name())) continue;
     return job.positions.Error(absl::StrCat("table[", i, "]"),

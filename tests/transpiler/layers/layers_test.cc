@@ -575,12 +575,14 @@ TEST(LossesTest, OfSeveralScoresSayWhatTheyPredict) {
       "Softmax=listwise_softmax.prediction, Out=listwise_softmax.loss <- "
       "listwise_softmax(Scores=c, Label=c, Length=label, Weight=p) @LOSS");
   EXPECT_EQ(LossOps(R"(loss { in_batch_softmax { query: "c" item: "c" label: "label" temperature: 0.5 } })", &desc),
-            "Score=in_batch_softmax.score, LogSum=in_batch_softmax.log_sum, Out=in_batch_softmax.loss <- "
+            "Out=in_batch_softmax.product <- dot(X=c, Y=c)\n"
+            "Out=in_batch_softmax.score <- scale(X=in_batch_softmax.product) scale=2.0\n"
+            "LogSum=in_batch_softmax.log_sum, Out=in_batch_softmax.loss <- "
             "in_batch_softmax(Query=c, Item=c, Weight=label) temperature=0.5 @LOSS\n"
             "Out=in_batch_softmax.prediction <- sigmoid(X=in_batch_softmax.score)");
   EXPECT_EQ(desc.kind(), v1::LossDesc::BINARY);
   EXPECT_THAT(LossOps(R"(loss { in_batch_softmax { query: "c" item: "c" probability: "p" } })", &desc),
-              HasSubstr("Out=in_batch_softmax.label <- fill_like_batch(X=in_batch_softmax.one)"));
+              HasSubstr("Out=in_batch_softmax.label <- fill_like_batch(X=in_batch_softmax.score)"));
   EXPECT_EQ(desc.label(), "in_batch_softmax.label");
   EXPECT_THAT(LossOps(R"(loss { sigmoid_cross_entropy { logits: "c" label: "c" } })", &desc),
               HasSubstr("multi_label_cross_entropy(X=c, Label=c) @LOSS"));
@@ -605,6 +607,63 @@ TEST(LossesTest, LabelsThatMayBeMissingAreMasked) {
               HasSubstr("label_may_be_missing is for later losses, or one of two classes"));
   EXPECT_THAT(LossOps(R"(loss { label_may_be_missing: true listwise_softmax { scores: "c" label: "c" } })", &desc),
               HasSubstr("has several numbers; label_may_be_missing is for labels [B, 1]"));
+  for (const char* const loss : {R"(sigmoid_cross_entropy { logits: "x" label: "p" })",
+                                 R"(bpr_loss { positive: "x" negative: "c" label: "p" })"}) {
+    EXPECT_THAT(LossOps(absl::StrCat("loss { label_may_be_missing: true ", loss, " }"), &desc),
+                HasSubstr("label 'p' is computed by a layer; label_may_be_missing is for a label that the data gives"));
+  }
+  EXPECT_THAT(LossOps(R"(loss { label_may_be_missing: true in_batch_softmax { query: "c" item: "c" } })", &desc),
+              HasSubstr("label is not set, and label_may_be_missing says that one may be missing: name the label"));
+}
+
+TEST(LossesTest, ALabelThatMayBeMissingIsNeededByNobody) {
+  v1::LossDesc desc;
+  const std::string may =
+      R"(loss { name: "a" label_may_be_missing: true sigmoid_cross_entropy { logits: "x" label: "label" } })";
+  EXPECT_THAT(
+      LossOps(may + R"(loss { name: "b" hinge_loss { scores: "x" label: "label" } })", &desc),
+      HasSubstr("model.loss[0].label_may_be_missing is set for 'label', but loss 'b' needs it in every example: "
+                "set label_may_be_missing there too, if it is a loss, or take it out here"));
+  EXPECT_THAT(LossOps(R"(layer { name: "y" scale { input: "label" } } )" + may, &desc),
+              HasSubstr("is set for 'label', but layer 'y' needs it in every example"));
+  EXPECT_THAT(
+      LossOps(may + R"(loss { name: "b" label_may_be_missing: true hinge_loss { scores: "x" label: "label" } })",
+              &desc),
+      HasSubstr("known_label"));
+}
+
+TEST(LossesTest, RareItemsThatAreOneIdAreNoItems) {
+  const std::string text =
+      R"(name: "items" data { criteo { integers: 6 categoricals: 1 } batch_size: 8 ids { min_count: 2 } }
+      model { layer { name: "c" fc { input: "dense" size: 3 } }
+        loss { in_batch_softmax { query: "c" item: "c" item_id: "cat" } } } optimizer { sgd {} })";
+  const auto error = [](const std::string& job) {
+    return std::string(BuildSingleMachine(JobOf(job)).status().message());
+  };
+  EXPECT_THAT(error(text), HasSubstr("item_id 'cat' has one id for all that are rare, by data.ids.min_count"));
+  EXPECT_EQ(error(Replaced(text, "min_count: 2", "min_count: 1")), "");
+}
+
+TEST(LayersTest, NegativesAreSharedLikeTheIdsTheyAreNoneOf) {
+  const std::string text = R"(name: "negatives"
+data { multi_slot { slot { name: "x" type: FLOAT } slot { name: "item" } }
+       derived { name: "others" negatives { of: "item" count: 2 uniform { items: 9 } } }
+       ids { shared: "item" } batch_size: 8 }
+model {
+  layer { name: "o" embedding { ids: "others" table: "t" pooling: SUM padding_id: 4 } }
+  layer { name: "last" fc { input: "o" size: 1 } }
+  loss { name: "l" square_error { input: "last" label: "x" } }
+}
+table { name: "t" width: 3 dict_size: 9 }
+optimizer { sgd {} })";
+  const auto single = BuildSingleMachine(JobOf(text));
+  ASSERT_TRUE(single.ok()) << single.status();
+  EXPECT_EQ(FindAttr(OnlyOp(single->main, "lookup_table"), "padding_id")->i(), 4);
+  EXPECT_THAT(std::string(BuildSingleMachine(JobOf(Replaced(text, "ids { shared: \"item\" }", ""))).status().message()),
+              HasSubstr("add data { ids { shared: \"item\" } }"));
+  EXPECT_THAT(
+      std::string(ParseJob(Replaced(text, "shared: \"item\"", "shared: \"others\""), "j", {}).status().message()),
+      HasSubstr("data.ids.shared 'others' has the id space of 'item': name 'item', and 'others' follows"));
 }
 
 TEST(LossesTest, WrongSettingsAreNamed) {
@@ -627,7 +686,8 @@ TEST(LossesTest, WrongSettingsAreNamed) {
               HasSubstr("temperature must be positive, got -1"));
   EXPECT_THAT(error(R"(in_batch_softmax { query: "c" item: "c" item_id: "label" })"),
               HasSubstr("item_id 'label' is no variable of ids"));
-  EXPECT_THAT(error(R"(in_batch_softmax { query: "c" item: "x" })"), HasSubstr("Item must be [-1, 3], got [-1, 1]"));
+  EXPECT_THAT(error(R"(in_batch_softmax { query: "c" item: "x" })"),
+              HasSubstr("item 'x' has 1 numbers an example, query 'c' 3: give both towers one size"));
   EXPECT_THAT(error(R"(poisson_loss { log_rate: "y" label: "label" })"), HasSubstr("log_rate"));
 }
 
