@@ -515,7 +515,8 @@ class FrequencyRule : public Rule {
           absl::StrCat("'", name_, "': '", of_, "' has ", count, " ids; a frequency is of one"));
     }
     if (list_ == nullptr) {
-      view->SetFloat(position, std::numeric_limits<float>::quiet_NaN());
+      // A number that no loss refuses: the pass that learns looks at the lines as training does.
+      view->SetFloat(position, 1);
       return absl::OkStatus();
     }
     const int64_t place = count == 0 ? -1 : list_->Find(*view->ids(in_));
