@@ -10,6 +10,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/infer.h"
+#include "framework/graph/reported_loss.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "trainer/non_finite.h"
@@ -133,13 +134,14 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
   session->variable_bytes_ =
       weir::Counters::Process().Get(absl::StrCat("trainer.", o.trainer_id, ".variables.bytes"), "bytes");
   session->loss_ = o.main.losses(0);
+  session->reported_loss_ = ReportedLoss(o.main, session->loss_);
   session->lanes_ = LanesOfTrainer(plan.lanes(), plan.trainers(), o.trainer_id);
   ASSIGN_OR_RETURN(session->startup_, Executor::Create(o.startup, &session->scope_, {.lanes = 1}));
   if (o.device != nullptr) {
     session->transfers_ = std::make_unique<DeviceTransfers>(o.device);
     session->device_scope_ = std::make_unique<DeviceScope>(&session->scope_);
   }
-  const std::vector<std::string> fetch = {session->loss_.var(), session->loss_.prediction(), session->loss_.label()};
+  const std::vector<std::string> fetch = {session->reported_loss_, session->loss_.prediction(), session->loss_.label()};
   std::vector<std::string> judged = fetch;
   for (const std::string& name : o.judged) {
     if (std::find(judged.begin(), judged.end(), name) == judged.end()) judged.push_back(name);
@@ -360,7 +362,7 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
   for (int lane = 0; lane < lanes_.count; ++lane) {
     if (batch_sizes_[lane] == 0) continue;
     result.examples += batch_sizes_[lane];
-    const Tensor& loss = std::get<Tensor>(*train_->Find(lane, loss_.var()));
+    const Tensor& loss = std::get<Tensor>(*train_->Find(lane, reported_loss_));
     if (loss.rank() == 0) {
       // The mean over the lane's examples.
       result.loss_sum += static_cast<double>(loss.span<float>()[0]) * static_cast<double>(batch_sizes_[lane]);
@@ -374,7 +376,7 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
 absl::Status Session::AddMetrics(Executor& executor, Metrics* metrics) {
   for (int lane = 0; lane < lanes_.count; ++lane) {
     if (batch_sizes_[lane] == 0) continue;
-    RETURN_IF_ERROR(metrics->Add(lanes_.begin + lane, std::get<Tensor>(*executor.Find(lane, loss_.var())),
+    RETURN_IF_ERROR(metrics->Add(lanes_.begin + lane, std::get<Tensor>(*executor.Find(lane, reported_loss_)),
                                  std::get<Tensor>(*executor.Find(lane, loss_.prediction())),
                                  std::get<Tensor>(*executor.Find(lane, loss_.label()))));
   }

@@ -155,6 +155,7 @@ class Session {
   ParamChannel* const channel_;
   LaneRange lanes_;
   v1::LossDesc loss_;
+  std::string reported_loss_;  // its variable that progress and evaluations show
   Scope scope_;
   // Set in a session on a device.
   std::unique_ptr<DeviceTransfers> transfers_;

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "framework/graph/reported_loss.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -34,7 +35,7 @@ RewriteRegistrar::RewriteRegistrar(Rewrite rewrite) {
 
 OpRewriter::OpRewriter(v1::ProgramDesc* program) : block_(program->mutable_blocks(0)), vars_(*block_), uses_(*block_) {
   for (const v1::LossDesc& loss : program->losses()) {
-    kept_.insert({loss.var(), loss.prediction(), loss.label(), loss.sample_weight()});
+    kept_.insert({loss.var(), ReportedLoss(*program, loss), loss.prediction(), loss.label(), loss.sample_weight()});
   }
   for (const v1::OpDesc& op : block_->ops()) {
     for (const v1::ParamGrad& pair : op.param_grads()) kept_.insert({pair.param(), pair.grad()});

@@ -10,6 +10,7 @@
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/op_view.h"
+#include "framework/graph/reported_loss.h"
 #include "framework/graph/var_index.h"
 
 namespace weir {
@@ -125,8 +126,8 @@ absl::Status CheckVariable(const v1::ProgramDesc& program, const v1::VarDesc& va
                                                    "; dense variables of one step share"));
   }
   for (const v1::LossDesc& loss : program.losses()) {
-    if (var.name() != loss.var() && var.name() != loss.prediction() && var.name() != loss.label() &&
-        var.name() != loss.sample_weight()) {
+    if (var.name() != loss.var() && var.name() != ReportedLoss(program, loss) && var.name() != loss.prediction() &&
+        var.name() != loss.label() && var.name() != loss.sample_weight()) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat("'", var.name(), "' belongs to a loss and is read after the step"));

@@ -94,6 +94,31 @@ TEST_F(MultiTaskTest, TheSameBitsOnEveryClusterAndAfterAResume) {
   EXPECT_EQ(EvalLines(resumed), EvalLines(one));
 }
 
+// The weights are parameters like any other; reports show the losses themselves.
+TEST_F(MultiTaskTest, LearnedWeightsOfTasksBehindExpertsOfTheirOwn) {
+  const std::string job =
+      absl::StrReplaceAll(kJob, {{"mmoe { input: \"input\" experts: 3 sizes: [16, 8] tasks: 3 }",
+                                  "ple { input: \"input\" task_experts: 1 shared_experts: 2 sizes: [16, 8] tasks: 3 }"},
+                                 {"name: \"ctr\" sigmoid_cross_entropy { logits: \"click\"",
+                                  "name: \"ctr\" learned_weight: true square_error { input: \"click\""},
+                                 {"name: \"cvr\" weight: 0.5", "name: \"cvr\" learned_weight: true"},
+                                 {"name: \"price\" weight: 0.1", "name: \"price\" learned_weight: true"}});
+  const InProcessResult one = Run({.job_text = job});
+  ASSERT_GT(one.digests.size(), 5u);
+  // The square error itself: s has left 0, so that e^-s loss + s / 2 is another number.
+  EXPECT_NEAR(one.summary.eval->loss, one.summary.eval->rmse * one.summary.eval->rmse, 1e-5);
+  for (const auto& [name, other] : std::vector<std::pair<std::string, InProcessRun>>{
+           {"cluster", {.job_text = job, .servers = 2, .trainers = 3}},
+           {"threads", {.job_text = job, .threads = 3}},
+           {"shared buffers", {.job_text = job, .overrides = {"distribute.memory_optimize=true"}, .servers = 2}},
+           {"all-reduce",
+            {.job_text = job, .overrides = {"distribute.mode=COLLECTIVE"}, .servers = 0, .trainers = 2}}}) {
+    const InProcessResult result = Run(other);
+    EXPECT_EQ(result.digests, one.digests) << name;
+    EXPECT_EQ(EvalLines(result), EvalLines(one)) << name;
+  }
+}
+
 TEST_F(MultiTaskTest, ALabelThatALossNeedsIsABadLine) {
   const auto said = [&](const std::string& job) { return std::string(TryRun({.job_text = job}).status().message()); };
   EXPECT_THAT(said(absl::StrReplaceAll(kJob, {{"weight: 0.5 label_may_be_missing: true", "weight: 0.5"}})),

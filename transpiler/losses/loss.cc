@@ -57,4 +57,17 @@ absl::Status AppendLoss(ModelContext& ctx, LossOp op, v1::LossDesc* loss) {
   return ctx.Append(std::move(desc));
 }
 
+absl::Status AppendLearnedWeight(ModelContext& ctx, v1::LossDesc* loss) {
+  v1::Initializer zero;
+  zero.mutable_constant()->set_value(0);
+  ASSIGN_OR_RETURN(const std::string log_variance, ctx.Parameter("log_variance", {1}, zero));
+  const std::string weighted = ctx.name() + ".weighted";
+  v1::OpDesc desc =
+      MakeOp("learned_weight", {{"X", {loss->var()}}, {"LogVariance", {log_variance}}}, {{"Out", {weighted}}});
+  desc.set_role(v1::LOSS);
+  RETURN_IF_ERROR(ctx.Append(std::move(desc)));
+  loss->set_var(weighted);
+  return absl::OkStatus();
+}
+
 }  // namespace weir

@@ -61,6 +61,10 @@ absl::StatusOr<KnownLabel> AppendKnownLabel(ModelContext& ctx, const std::string
 // Appends the operator with role LOSS and sets var, label and sample_weight of `loss`.
 absl::Status AppendLoss(ModelContext& ctx, LossOp op, v1::LossDesc* loss);
 
+// Loss.learned_weight: appends the operator whose result training minimises in place of a loss that has been built,
+// with its parameter "<loss>.log_variance", and makes it the var of `loss`. Errors: the loss is not [B, 1].
+absl::Status AppendLearnedWeight(ModelContext& ctx, v1::LossDesc* loss);
+
 }  // namespace weir
 
 #endif  // WEIR_TRANSPILER_LOSSES_LOSS_H_

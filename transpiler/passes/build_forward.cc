@@ -108,6 +108,7 @@ absl::Status BuildLoss(const Job& job, int i, ModelState* state) {
     return at.Error("label_may_be_missing",
                     "is for later losses, or one of two classes: evaluations judge every example by the first loss");
   }
+  if (loss.learned_weight()) RETURN_IF_ERROR(AppendLearnedWeight(ctx, &desc));
   *state->program.add_losses() = std::move(desc);
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "framework/graph/reported_loss.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/tensor/dtype.h"
 #include "transpiler/job/job.h"
@@ -29,7 +30,7 @@ class Sharer {
   Sharer(const v1::ProgramDesc& main, std::vector<const OpDef*> defs)
       : block_(main.blocks(0)), defs_(std::move(defs)), batch_(LaneBatch(main.plan())), vars_(block_) {
     for (const v1::LossDesc& loss : main.losses()) {
-      kept_.insert({loss.var(), loss.prediction(), loss.label(), loss.sample_weight()});
+      kept_.insert({loss.var(), ReportedLoss(main, loss), loss.prediction(), loss.label(), loss.sample_weight()});
     }
   }
 

@@ -306,6 +306,18 @@ TEST_P(KernelsTest, KnownLabel) {
   }
 }
 
+TEST_P(KernelsTest, LearnedWeight) {
+  for (const auto& batches : Batches()) {
+    DeviceTwin t(memory(), batches);
+    t.Batched("x", {1}).Fixed("s", {1}).Batched("dout", {1});
+    t.Op(MakeOp("learned_weight", {{"X", {"x"}}, {"LogVariance", {"s"}}}, {{"Out", {"out"}}}));
+    t.Op(MakeOp("learned_weight_grad", {{"X", {"x"}}, {"LogVariance", {"s"}}, {"Out@GRAD", {"dout"}}},
+                {{"X@GRAD", {"dx"}}, {"LogVariance@GRAD", {"ds"}}}));
+    t.Compare({"out", "dx"});
+    t.Compare({"ds"}, kSum);
+  }
+}
+
 TEST_P(KernelsTest, LossesOfAScoreBesideOthers) {
   for (const char* const type : {"bpr_loss", "pairwise_hinge_loss", "sampled_softmax"}) {
     for (const int64_t negatives : {1, 5, 40}) {

@@ -514,6 +514,69 @@ TEST(LayersTest, MmoeWeighsExpertsForEachTask) {
   }
 }
 
+TEST(LayersTest, PleHasExpertsOfTasksAndOfAllAtEachLevel) {
+  EXPECT_EQ(Built(LayerJob(R"(layer { name: "p" ple { input: "dense" task_experts: 1 shared_experts: 1 sizes: 3 } }
+                             layer { name: "x" add { input: "p.0" input: "p.1" } })")),
+            "p.0.shared.expert0.0 [-1, 3] = fc(dense, p.0.shared.expert0.0.w, p.0.shared.expert0.0.b)\n"
+            "p.0.task0.expert0.0 [-1, 3] = fc(dense, p.0.task0.expert0.0.w, p.0.task0.expert0.0.b)\n"
+            "p.0.task0.joined [-1, 6] = concat(p.0.task0.expert0.0, p.0.shared.expert0.0)\n"
+            "p.0.task0.experts [-1, 2, 3] = reshape(p.0.task0.joined)\n"
+            "p.0.gate0.linear [-1, 2] = fc(dense, p.0.gate0.w, p.0.gate0.b)\n"
+            "p.0.gate0 [-1, 2] = softmax(p.0.gate0.linear)\n"
+            "p.0.task0 [-1, 3] = weighted_sum(p.0.gate0, p.0.task0.experts)\n"
+            "p.0.task1.expert0.0 [-1, 3] = fc(dense, p.0.task1.expert0.0.w, p.0.task1.expert0.0.b)\n"
+            "p.0.task1.joined [-1, 6] = concat(p.0.task1.expert0.0, p.0.shared.expert0.0)\n"
+            "p.0.task1.experts [-1, 2, 3] = reshape(p.0.task1.joined)\n"
+            "p.0.gate1.linear [-1, 2] = fc(dense, p.0.gate1.w, p.0.gate1.b)\n"
+            "p.0.gate1 [-1, 2] = softmax(p.0.gate1.linear)\n"
+            "p.0.task1 [-1, 3] = weighted_sum(p.0.gate1, p.0.task1.experts)\n"
+            "p.0.shared.joined [-1, 9] = concat(p.0.task0.expert0.0, p.0.task1.expert0.0, p.0.shared.expert0.0)\n"
+            "p.0.shared.experts [-1, 3, 3] = reshape(p.0.shared.joined)\n"
+            "p.0.gate.shared.linear [-1, 3] = fc(dense, p.0.gate.shared.w, p.0.gate.shared.b)\n"
+            "p.0.gate.shared [-1, 3] = softmax(p.0.gate.shared.linear)\n"
+            "p.0.shared [-1, 3] = weighted_sum(p.0.gate.shared, p.0.shared.experts)\n"
+            "p.1.shared.expert0.0 [-1, 3] = fc(p.0.shared, p.1.shared.expert0.0.w, p.1.shared.expert0.0.b)\n"
+            "p.1.task0.expert0.0 [-1, 3] = fc(p.0.task0, p.1.task0.expert0.0.w, p.1.task0.expert0.0.b)\n"
+            "p.1.task0.joined [-1, 6] = concat(p.1.task0.expert0.0, p.1.shared.expert0.0)\n"
+            "p.1.task0.experts [-1, 2, 3] = reshape(p.1.task0.joined)\n"
+            "p.1.gate0.linear [-1, 2] = fc(p.0.task0, p.1.gate0.w, p.1.gate0.b)\n"
+            "p.1.gate0 [-1, 2] = softmax(p.1.gate0.linear)\n"
+            "p.0 [-1, 3] = weighted_sum(p.1.gate0, p.1.task0.experts)\n"
+            "p.1.task1.expert0.0 [-1, 3] = fc(p.0.task1, p.1.task1.expert0.0.w, p.1.task1.expert0.0.b)\n"
+            "p.1.task1.joined [-1, 6] = concat(p.1.task1.expert0.0, p.1.shared.expert0.0)\n"
+            "p.1.task1.experts [-1, 2, 3] = reshape(p.1.task1.joined)\n"
+            "p.1.gate1.linear [-1, 2] = fc(p.0.task1, p.1.gate1.w, p.1.gate1.b)\n"
+            "p.1.gate1 [-1, 2] = softmax(p.1.gate1.linear)\n"
+            "p.1 [-1, 3] = weighted_sum(p.1.gate1, p.1.task1.experts)\n"
+            "x [-1, 3] = elementwise_add(p.0, p.1)");
+  for (const auto& [settings, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "sizes needs at least one size"},
+           {"sizes: 0", "sizes must be at least 1, got 0"},
+           {"sizes: 3 tasks: 0", "tasks must be from 1 to 1024, got 0"},
+           {"sizes: 3 task_experts: -1", "task_experts must be from 1 to 1024, got -1"},
+           {"sizes: 3 shared_experts: 0", "shared_experts must be from 1 to 1024, got 0"},
+           {"sizes: 3 levels: 2000", "levels must be from 1 to 1024, got 2000"}}) {
+    EXPECT_THAT(Built(LayerJob("layer { name: \"p\" ple { input: \"dense\" " + settings + " } }", "p.0")),
+                HasSubstr(message));
+  }
+}
+
+TEST(LossesTest, ALearnedWeightIsMinimisedInPlaceOfTheLoss) {
+  v1::LossDesc desc;
+  EXPECT_EQ(
+      LossOps(R"(loss { name: "l" weight: 2 learned_weight: true square_error { input: "x" label: "label" } })", &desc),
+      "Out=l.loss <- square_error(X=x, Label=label) @LOSS\n"
+      "Out=l.weighted <- learned_weight(X=l.loss, LogVariance=l.log_variance) @LOSS");
+  EXPECT_EQ(desc.var(), "l.weighted");
+  EXPECT_EQ(desc.weight(), 2);
+  EXPECT_EQ(desc.prediction(), "x");
+  EXPECT_THAT(LossOps(R"(loss { name: "l" learned_weight: true label_may_be_missing: true
+                                sigmoid_cross_entropy { logits: "x" label: "label" } })",
+                      &desc),
+              HasSubstr("Out=l.weighted <- learned_weight(X=l.loss, LogVariance=l.log_variance) @LOSS"));
+  EXPECT_EQ(desc.label(), "label");
+}
+
 TEST(LossesTest, EachSaysWhatItPredicts) {
   v1::LossDesc desc;
   EXPECT_EQ(LossOps(R"(loss { sigmoid_cross_entropy { logits: "x" label: "label" } })", &desc),
