@@ -318,6 +318,48 @@ TEST_P(KernelsTest, LearnedWeight) {
   }
 }
 
+// With one matrix, one for each vector, and one for each pair.
+TEST_P(KernelsTest, Bilinear) {
+  for (const std::vector<int64_t>& w : std::vector<std::vector<int64_t>>{{5, 5}, {3, 5, 5}, {6, 5, 5}}) {
+    for (const auto& batches : Batches()) {
+      DeviceTwin t(memory(), batches);
+      t.Batched("x", {4, 5}).Fixed("w", w).Batched("dout", {6, 5});
+      t.Op(MakeOp("bilinear", {{"X", {"x"}}, {"W", {"w"}}}, {{"Out", {"out"}}}));
+      t.Op(MakeOp("bilinear_grad", {{"X", {"x"}}, {"W", {"w"}}, {"Out@GRAD", {"dout"}}},
+                  {{"X@GRAD", {"dx"}}, {"W@GRAD", {"dw"}}}));
+      t.Compare({"out", "dx", "dw"}, kSum);
+    }
+  }
+}
+
+TEST_P(KernelsTest, Cin) {
+  for (const int64_t summed : {0, 2, 3}) {
+    for (const auto& batches : Batches()) {
+      DeviceTwin t(memory(), batches);
+      t.Batched("x", {2, 5}).Batched("x0", {4, 5}).Fixed("w", {8, 3});
+      if (summed > 0) t.Batched("dsum", {summed});
+      if (summed < 3) t.Batched("dout", {3 - summed, 5});
+      std::vector<std::pair<std::string, std::vector<std::string>>> in = {{"X", {"x"}}, {"X0", {"x0"}}, {"W", {"w"}}},
+                                                                    out;
+      std::vector<std::string> names = {"dx", "dx0", "dw"};
+      const std::vector<v1::OpAttr> attrs = {AttrI("summed", summed)};
+      if (summed > 0) {
+        out.push_back({"Sum", {"sum"}});
+        names.push_back("sum");
+      }
+      if (summed < 3) {
+        out.push_back({"Out", {"out"}});
+        names.push_back("out");
+      }
+      t.Op(MakeOp("cin", in, out, attrs));
+      if (summed > 0) in.push_back({"Sum@GRAD", {"dsum"}});
+      if (summed < 3) in.push_back({"Out@GRAD", {"dout"}});
+      t.Op(MakeOp("cin_grad", in, {{"X@GRAD", {"dx"}}, {"X0@GRAD", {"dx0"}}, {"W@GRAD", {"dw"}}}, attrs));
+      t.Compare(names, {.relative = 5e-5});
+    }
+  }
+}
+
 TEST_P(KernelsTest, LossesOfAScoreBesideOthers) {
   for (const char* const type : {"bpr_loss", "pairwise_hinge_loss", "sampled_softmax"}) {
     for (const int64_t negatives : {1, 5, 40}) {

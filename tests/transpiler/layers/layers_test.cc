@@ -561,6 +561,76 @@ TEST(LayersTest, PleHasExpertsOfTasksAndOfAllAtEachLevel) {
   }
 }
 
+TEST(LayersTest, BilinearHasAMatrixForAllPairsOrVectorsOrEach) {
+  for (const auto& [type, dims] : std::vector<std::pair<std::string, std::string>>{
+           {"ALL", "3, 3"}, {"EACH", "3, 3, 3"}, {"INTERACTION", "6, 3, 3"}}) {
+    const std::string job =
+        LayerJob(absl::StrCat(kFields, "layer { name: \"x\" bilinear { input: \"fields\" type: ", type, " } }"));
+    EXPECT_EQ(Built(job), F() + "x [-1, 6, 3] = bilinear(fields, x.w)");
+    const auto single = BuildSingleMachine(JobOf(job));
+    ASSERT_TRUE(single.ok()) << single.status();
+    const v1::VarDesc* const weight = FindVar(single->main.blocks(0), "x.w");
+    EXPECT_EQ(absl::StrJoin(weight->dims(), ", "), dims);
+    // The fans of one matrix.
+    EXPECT_EQ(weight->initializer().xavier().fan_in(), 3);
+    EXPECT_EQ(weight->initializer().xavier().fan_out(), 3);
+  }
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(
+                layer { name: "q" embedding { ids: "cat" table: "t" pooling: SUM } }
+                layer { name: "x" bilinear { input: "fields" input: "q" } })")),
+            F() +
+                "q [-1, 3] = lookup_table(cat, t)\n"
+                "x.flat0 [-1, 12] = reshape(fields)\n"
+                "x.joined [-1, 15] = concat(x.flat0, q)\n"
+                "x.vectors [-1, 5, 3] = reshape(x.joined)\n"
+                "x [-1, 10, 3] = bilinear(x.vectors, x.w)");
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" bilinear { } })")), HasSubstr("layer 'x': input is required"));
+  EXPECT_THAT(Built(LayerJob(R"(layer { name: "x" bilinear { input: "dense" } })")),
+              HasSubstr("input must give from 2 to 4096 vectors, of which pairs are made, got 1"));
+  EXPECT_THAT(
+      Built(LayerJob(std::string(kFields) + R"(layer { name: "x" bilinear { input: "fields" input: "dense" } })")),
+      HasSubstr("input 'dense' has dims [-1, 6]; inputs are [B, S, W] or [B, W] of one width, that of 'fields'"));
+}
+
+TEST(LayersTest, CinSumsWhatTheNextLayerDoesNotRead) {
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(layer { name: "x" cin { input: "fields" sizes: [6, 5] } })")),
+            F() +
+                "x.0 [-1, 6, 3] = cin(fields, fields, x.0.w)\n"
+                "x.0.sum [-1, 6] = reduce_sum(x.0)\n"
+                "x.1.sum [-1, 5] = cin(x.0, fields, x.1.w)\n"
+                "x [-1, 11] = concat(x.0.sum, x.1.sum)");
+  const std::string halves =
+      LayerJob(std::string(kFields) + R"(layer { name: "x" cin { input: "fields" sizes: [6, 5] split_half: true } })");
+  EXPECT_EQ(Built(halves), F() +
+                               "x.0.sum [-1, 3] = cin(fields, fields, x.0.w)\n"
+                               "x.1.sum [-1, 5] = cin(x.0, fields, x.1.w)\n"
+                               "x [-1, 8] = concat(x.0.sum, x.1.sum)");
+  const auto single = BuildSingleMachine(JobOf(halves));
+  ASSERT_TRUE(single.ok()) << single.status();
+  EXPECT_EQ(absl::StrJoin(FindVar(single->main.blocks(0), "x.0")->dims(), ", "), "-1, 3, 3");
+  EXPECT_EQ(absl::StrJoin(FindVar(single->main.blocks(0), "x.1.w")->dims(), ", "), "12, 5");
+  EXPECT_EQ(Built(LayerJob(std::string(kFields) + R"(
+                layer { name: "x" cin { input: "fields" sizes: [6, 5] split_half: true activation: RELU } })")),
+            F() +
+                "x.0.linear [-1, 6, 3] = cin(fields, fields, x.0.w)\n"
+                "x.0 [-1, 6, 3] = relu(x.0.linear)\n"
+                "x.0.first [-1, 3, 3] = split(x.0)\n"
+                "x.0.sum [-1, 3] = reduce_sum(x.0.first)\n"
+                "x.1.linear [-1, 5, 3] = cin(x.0.second, fields, x.1.w)\n"
+                "x.1 [-1, 5, 3] = relu(x.1.linear)\n"
+                "x.1.sum [-1, 5] = reduce_sum(x.1)\n"
+                "x [-1, 8] = concat(x.0.sum, x.1.sum)");
+  for (const auto& [settings, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "sizes needs at least one size"},
+           {"sizes: 0", "sizes must be at least 1, got 0"},
+           {"sizes: [5, 4] split_half: true", "sizes must be even with split_half, but for the last, got 5"},
+           {"sizes: 2 activation: SOFTMAX", "activation SOFTMAX is none of the values of vectors"}}) {
+    EXPECT_THAT(
+        Built(LayerJob(absl::StrCat(kFields, "layer { name: \"x\" cin { input: \"fields\" ", settings, " } }"))),
+        HasSubstr(message));
+  }
+}
+
 TEST(LossesTest, ALearnedWeightIsMinimisedInPlaceOfTheLoss) {
   v1::LossDesc desc;
   EXPECT_EQ(
