@@ -360,6 +360,40 @@ TEST_P(KernelsTest, Cin) {
   }
 }
 
+TEST_P(KernelsTest, Gru) {
+  for (const bool states : {false, true}) {
+    for (const bool last : {false, true}) {
+      if (!states && !last) continue;
+      for (const auto& batches : Batches()) {
+        int64_t examples = 0;
+        for (const int64_t b : batches) examples += b;
+        std::vector<float> length;
+        for (int64_t i = 0; i < examples; ++i) length.push_back(static_cast<float>(i * 5 % 7));
+        DeviceTwin t(memory(), batches);
+        t.Batched("x", {6, 3})
+            .BatchedValues("length", length)
+            .Fixed("w", {3, 12})
+            .Fixed("u", {4, 12})
+            .Fixed("b", {12})
+            .Fixed("c", {12})
+            .Batched("dhidden", {6, 4})
+            .Batched("dlast", {4});
+        std::vector<std::pair<std::string, std::vector<std::string>>> in = {
+            {"X", {"x"}}, {"Length", {"length"}}, {"W", {"w"}}, {"U", {"u"}}, {"B", {"b"}}, {"C", {"c"}}};
+        t.Op(MakeOp("gru", in, {{"Hidden", {"hidden"}}, {"Last", {"last"}}, {"Gates", {"gates"}}}));
+        in.push_back({"Hidden", {"hidden"}});
+        in.push_back({"Gates", {"gates"}});
+        if (states) in.push_back({"Hidden@GRAD", {"dhidden"}});
+        if (last) in.push_back({"Last@GRAD", {"dlast"}});
+        t.Op(MakeOp(
+            "gru_grad", in,
+            {{"X@GRAD", {"dx"}}, {"W@GRAD", {"dw"}}, {"U@GRAD", {"du"}}, {"B@GRAD", {"db"}}, {"C@GRAD", {"dc"}}}));
+        t.Compare({"hidden", "last", "gates", "dx", "dw", "du", "db", "dc"}, {.relative = 5e-5});
+      }
+    }
+  }
+}
+
 TEST_P(KernelsTest, LossesOfAScoreBesideOthers) {
   for (const char* const type : {"bpr_loss", "pairwise_hinge_loss", "sampled_softmax"}) {
     for (const int64_t negatives : {1, 5, 40}) {

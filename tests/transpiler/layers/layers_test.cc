@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
@@ -629,6 +630,20 @@ TEST(LayersTest, CinSumsWhatTheNextLayerDoesNotRead) {
         Built(LayerJob(absl::StrCat(kFields, "layer { name: \"x\" cin { input: \"fields\" ", settings, " } }"))),
         HasSubstr(message));
   }
+}
+
+TEST(LayersTest, GruGivesItsStatesOrTheLastOne) {
+  const std::string sequence = R"(layer { name: "s" embedding { ids: "cat" table: "t" sequence: 5 } })";
+  const auto built = [&](const std::string& gru) {
+    std::string text = Built(absl::StrReplaceAll(LayerJob(sequence + "layer { name: \"x\" gru { " + gru + " } }"),
+                                                 {{"categoricals: 4", "categoricals: 1"}}));
+    return text.substr(text.find('x') == std::string::npos ? 0 : text.rfind('\n') + 1);
+  };
+  EXPECT_EQ(built(R"(input: "s" size: 4 sequence: true)"), "x [-1, 5, 4] = gru(s, s.length, x.w, x.u, x.b, x.c)");
+  EXPECT_EQ(built(R"(input: "s" size: 4)"), "x.states [-1, 5, 4] = gru(s, s.length, x.w, x.u, x.b, x.c)");
+  EXPECT_THAT(built(R"(input: "s")"), HasSubstr("size must be from 1 to 268435456, got 0"));
+  EXPECT_THAT(built(R"(input: "dense" size: 3)"), HasSubstr("input 'dense' has dims [-1, 6]; a sequence is"));
+  EXPECT_THAT(built(R"(input: "s" size: 3 length: "cat")"), HasSubstr("length 'cat' holds ids"));
 }
 
 TEST(LossesTest, ALearnedWeightIsMinimisedInPlaceOfTheLoss) {
