@@ -42,7 +42,7 @@ constexpr int kBlock = 16, kRows = 4;
 // The compiler lays out arrays of this size badly (3.8 instead of 85 GFLOP/s), so tiles name their vectors.
 typedef float Block __attribute__((vector_size(kBlock * sizeof(float)), aligned(sizeof(float)), may_alias));
 
-int64_t Padded(int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
+inline __attribute__((always_inline)) int64_t Padded(int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
 
 // Steps that a row of a sum takes: all, those up to the row's own number, or those from it on.
 enum class Steps { kAll, kUpToRow, kFromRow };
@@ -104,7 +104,7 @@ WEIR_VECTORIZED void Transpose(int64_t n, int64_t width, const float* x, int64_t
   for (int64_t t = 0; t < n; ++t, x += row) {
     for (int64_t w = 0; w < width; ++w) to[w * stride + t] = x[w];
   }
-  for (int64_t w = 0; w < width; ++w) std::fill_n(to + w * stride + n, (n + kBlock - 1) / kBlock * kBlock - n, 0.0f);
+  for (int64_t w = 0; w < width; ++w) std::fill_n(to + w * stride + n, Padded(n) - n, 0.0f);
 }
 
 // Adds the parts of a padded row's sum in the order of ops/fixed_sum.h: what is behind the row's end is 0 and changes
@@ -122,7 +122,7 @@ inline int64_t EndOf(bool causal, int64_t t, int64_t n) { return causal ? t + 1 
 // Makes weights of the scores of n elements, which are padded rows, `stride` apart.
 WEIR_VECTORIZED void SoftmaxRows(bool causal, int64_t n, int64_t stride, float scale, float* row) {
   for (int64_t t = 0; t < n; ++t, row += stride) {
-    const int64_t end = EndOf(causal, t, n), padded = (end + kBlock - 1) / kBlock * kBlock;
+    const int64_t end = EndOf(causal, t, n), padded = Padded(end);
     WEIR_INDEPENDENT
     for (int64_t u = 0; u < padded; ++u) row[u] = row[u] * scale;
     for (int64_t u = end; u < padded; ++u) row[u] = -std::numeric_limits<float>::infinity();
@@ -151,7 +151,7 @@ WEIR_VECTORIZED void SoftmaxRows(bool causal, int64_t n, int64_t stride, float s
 WEIR_VECTORIZED void ScoreGradientRows(bool causal, int64_t n, int64_t stride, float scale, const float* weight,
                                        float* row) {
   for (int64_t t = 0; t < n; ++t, row += stride, weight += stride) {
-    const int64_t end = EndOf(causal, t, n), padded = (end + kBlock - 1) / kBlock * kBlock;
+    const int64_t end = EndOf(causal, t, n), padded = Padded(end);
     for (int64_t u = end; u < padded; ++u) row[u] = 0;
     Block parts = {};
     for (int64_t u = 0; u < padded; u += kBlock) {
