@@ -62,10 +62,13 @@ bool IsMissing(const v1::Csv::Column& column, std::string_view text) {
 
 absl::StatusOr<std::unique_ptr<CarriedInput>> CarriedInput::Create(const DataSpec& spec, DataSet data,
                                                                    const std::vector<std::string>& names,
-                                                                   PredictionFormat format) {
+                                                                   PredictionFormat format,
+                                                                   const DataStatistics* statistics) {
   std::unique_ptr<CarriedInput> made(new CarriedInput(spec, std::move(data)));
-  ASSIGN_OR_RETURN(made->parser_, MakeLineParser(spec.config));
+  ASSIGN_OR_RETURN(made->parser_,
+                   MakeLineParser(spec.config, statistics == nullptr ? nullptr : &statistics->learned()));
   if (made->csv() != nullptr) made->AddCsvColumns();
+  if (made->reads_features()) made->AddFeatures();
   made->AddVariables();
   if (made->csv() != nullptr) RETURN_IF_ERROR(made->AddHeaderColumns());
   RETURN_IF_ERROR(made->Choose(names));
@@ -74,16 +77,30 @@ absl::StatusOr<std::unique_ptr<CarriedInput>> CarriedInput::Create(const DataSpe
   return made;
 }
 
-// Offers the columns of the job's data.csv, and SKIP columns that have a name.
-void CarriedInput::AddCsvColumns() {
-  // Columns with one output stand side by side in one variable, in the order of the job.
-  std::map<std::string, size_t> next;
+std::map<std::string, size_t> CarriedInput::Begins() const {
+  std::map<std::string, size_t> begins;
   size_t floats = 0, slots = 0;
   for (const Column& variable : parser_->columns()) {
     size_t& begin = variable.kind == v1::IDS ? slots : floats;
-    next[variable.name] = begin;
+    begins[variable.name] = begin;
     begin += static_cast<size_t>(variable.width);
   }
+  return begins;
+}
+
+// Lets the name of an output stand for its columns, unless a column has it. `name`: the next of its columns.
+void CarriedInput::AddOutput(const std::string& name, const std::string& output) {
+  const Offer& one = offers_[name];
+  Offer& all = offers_[output];
+  if (all.columns.empty()) offered_.push_back(output);
+  all.columns.push_back(one.columns[0]);
+  all.places.push_back(one.places[0]);
+}
+
+// Offers the columns of the job's data.csv, and SKIP columns that have a name.
+void CarriedInput::AddCsvColumns() {
+  // Columns with one output stand side by side in one variable, in the order of the job.
+  std::map<std::string, size_t> next = Begins();
   for (int i = 0; i < csv()->column_size(); ++i) {
     const v1::Csv::Column& in = csv()->column(i);
     const bool skipped = in.type() == v1::Csv::Column::SKIP;
@@ -105,15 +122,30 @@ void CarriedInput::AddCsvColumns() {
     if (offer.columns.empty()) offered_.push_back(in.name());
     offer = {{std::move(column)}, {place}};
   }
-  // The name of an output stands for its columns.
   const std::set<std::string> names(offered_.begin(), offered_.end());
   for (const v1::Csv::Column& in : csv()->column()) {
     if (in.type() == v1::Csv::Column::SKIP || in.output().empty() || names.contains(in.output())) continue;
-    const Offer& one = offers_[in.name()];
-    Offer& all = offers_[in.output()];
-    if (all.columns.empty()) offered_.push_back(in.output());
-    all.columns.push_back(one.columns[0]);
-    all.places.push_back(one.places[0]);
+    AddOutput(in.name(), in.output());
+  }
+}
+
+// Offers the features of the job's data.tf_record.
+void CarriedInput::AddFeatures() {
+  std::map<std::string, size_t> next = Begins();
+  for (const v1::TfRecord::Feature& in : spec_.config.tf_record().feature()) {
+    const bool text = in.type() == v1::TfRecord::Feature::TEXT;
+    CarriedColumn column{.name = in.name(), .is_field = text, .list = text ? '|' : ' '};
+    column.floats = in.type() == v1::TfRecord::Feature::FLOAT;
+    column.width = column.floats ? in.dim() : 1;
+    column.id_kind = text ? IdKind::kText : IdKind::kInteger;
+    size_t& at = next[in.output().empty() ? in.name() : in.output()];
+    offers_[in.name()] = {{std::move(column)}, {{.values = at}}};
+    offered_.push_back(in.name());
+    at += in.type() == v1::TfRecord::Feature::FLOAT ? static_cast<size_t>(in.dim()) : 1;
+  }
+  const std::set<std::string> names(offered_.begin(), offered_.end());
+  for (const v1::TfRecord::Feature& in : spec_.config.tf_record().feature()) {
+    if (!in.output().empty() && !names.contains(in.output())) AddOutput(in.name(), in.output());
   }
 }
 
@@ -234,7 +266,7 @@ absl::Status CarriedInput::FindFields(PredictionFormat format) {
       const CarriedColumn& column = columns_[c];
       fields_[f].push_back(places_[c].field);
       if (!column.is_field) continue;
-      if (!file.lines()) {
+      if (file.examples != nullptr) {
         if (column.has_values && column.id_kind != IdKind::kText) continue;
         return absl::InvalidArgumentError(absl::StrCat(
             "--carry: ", file.name, " is an example file, which does not hold the texts of '", column.name,
@@ -274,8 +306,14 @@ absl::Status CarriedInput::Changed(const InputPosition& position) const {
                                                     " has changed while it was scored; start the prediction again"));
 }
 
+bool CarriedInput::ReadFields() {
+  const std::string_view line = stream_->line();
+  if (reads_features()) return message_.ParseFromArray(line.data(), static_cast<int>(line.size()));
+  return SplitCsvFields(line, csv()->separator()[0], csv()->trim(), &texts_);
+}
+
 // Sets the texts of the elements of a list, or of the field as a whole.
-void CarriedInput::SetTexts(const CarriedColumn& column, const Place& place, CarriedValue* value) const {
+void CarriedInput::SetTexts(const CarriedColumn& column, const Place& place, CarriedValue* value) {
   value->texts.clear();
   if (place.csv == nullptr) {
     if (!value->field.empty()) value->texts.push_back(value->field);
@@ -294,6 +332,42 @@ void CarriedInput::SetTexts(const CarriedColumn& column, const Place& place, Car
   }
 }
 
+// Sets the texts of a feature, and for .csv one text of them all.
+void CarriedInput::SetFeature(const CarriedColumn& column, CarriedValue* value) const {
+  value->texts.clear();
+  value->field.clear();
+  v1::TfFeature feature;
+  // Of two features with one name the last counts.
+  for (const v1::TfFeatures::Entry& entry : message_.features().feature()) {
+    if (entry.key() == column.name) (void)feature.ParseFromString(entry.value());
+  }
+  for (const std::string& text : feature.bytes_list().value()) {
+    if (!value->texts.empty()) value->field += column.list;
+    value->field += text;
+    if (!value->weights.empty()) {
+      absl::StrAppend(&value->field, std::string(1, column.weight), value->weights[value->texts.size()]);
+    }
+    value->texts.push_back(text);
+  }
+}
+
+void CarriedInput::SetValues(const CarriedColumn& column, const Place& place, CarriedValue* value) const {
+  if (column.floats) {
+    const float* const from = example_.floats.data() + place.values;
+    value->floats.assign(from, from + column.width);
+    return;
+  }
+  const auto from = static_cast<ptrdiff_t>(slot_begins_[place.values]);
+  const auto to = from + example_.counts[place.values];
+  value->ids.assign(example_.ids.begin() + from, example_.ids.begin() + to);
+  value->weights.clear();
+  // All ids of an example have weights if one has; those of a slot without are 1.
+  if (example_.weights.empty()) return;
+  const auto weights = example_.weights.begin();
+  if (std::all_of(weights + from, weights + to, [](float weight) { return weight == 1; })) return;
+  value->weights.assign(weights + from, weights + to);
+}
+
 absl::Status CarriedInput::Next(const InputPosition& position, std::vector<CarriedValue>* row) {
   InputPosition got;
   if (!stream_->Next(&example_, &got)) {
@@ -301,12 +375,9 @@ absl::Status CarriedInput::Next(const InputPosition& position, std::vector<Carri
     return Changed(position);
   }
   if (got != position) return Changed(position);
-  const DataFile& file = data_.files()[static_cast<size_t>(got.file)];
   const std::vector<size_t>& fields = fields_[static_cast<size_t>(got.file)];
-  const bool texts = needs_fields_ && file.lines();
-  if (texts && (fields.empty() || !SplitCsvFields(stream_->line(), csv()->separator()[0], csv()->trim(), &texts_))) {
-    return Changed(position);
-  }
+  const bool texts = needs_fields_ && data_.files()[static_cast<size_t>(got.file)].examples == nullptr;
+  if (texts && (fields.empty() || !ReadFields())) return Changed(position);
   slot_begins_.resize(example_.counts.size());
   size_t begin = 0;
   for (size_t s = 0; s < example_.counts.size(); ++s) {
@@ -316,29 +387,17 @@ absl::Status CarriedInput::Next(const InputPosition& position, std::vector<Carri
   row->resize(columns_.size());
   for (size_t c = 0; c < columns_.size(); ++c) {
     const CarriedColumn& column = columns_[c];
-    const Place& place = places_[c];
     CarriedValue& value = (*row)[c];
+    if (column.has_values) SetValues(column, places_[c], &value);
     value.has_field = texts && column.is_field;
-    if (value.has_field) {
-      if (fields[c] >= texts_.size()) return Changed(position);
-      value.field.assign(texts_[fields[c]]);
-      SetTexts(column, place, &value);
-    }
-    if (!column.has_values) continue;
-    if (column.floats) {
-      const float* const from = example_.floats.data() + place.values;
-      value.floats.assign(from, from + column.width);
+    if (!value.has_field) continue;
+    if (reads_features()) {
+      SetFeature(column, &value);
       continue;
     }
-    const auto from = static_cast<ptrdiff_t>(slot_begins_[place.values]);
-    const auto to = from + example_.counts[place.values];
-    value.ids.assign(example_.ids.begin() + from, example_.ids.begin() + to);
-    value.weights.clear();
-    // All ids of an example have weights if one has; those of a slot without are 1.
-    if (example_.weights.empty()) continue;
-    const auto weights = example_.weights.begin();
-    if (std::all_of(weights + from, weights + to, [](float weight) { return weight == 1; })) continue;
-    value.weights.assign(weights + from, weights + to);
+    if (fields[c] >= texts_.size()) return Changed(position);
+    value.field.assign(texts_[fields[c]]);
+    SetTexts(column, places_[c], &value);
   }
   return absl::OkStatus();
 }

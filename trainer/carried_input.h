@@ -18,8 +18,11 @@
 #include "framework/formats/example.h"
 #include "framework/formats/line_parser.h"
 #include "framework/formats/row_filter.h"
+#include "proto/job.pb.h"
+#include "proto/tf_example.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
+#include "trainer/data/data_statistics.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/prediction_file.h"
 
@@ -30,14 +33,18 @@ class CarriedInput {
   // Finds the columns that --carry names, each of which is
   //
   //   a column of data.csv, or one that only the files' headers name. Its text is carried.
+  //   a feature of data.tf_record. Of type TEXT, its texts are carried.
   //   a variable of the reader or a derived one. A variable of several slots is a column for each slot.
   //   a slot of a wider variable ("C7"), or a float of one ("dense[3]").
   //
-  // Values are those of the data, before data.dense and data.ids. InvalidArgument: there is no such column, two have
-  // one name, or that of predictions; a column of texts of an example file, which has hashes, is to be a text.
+  // Values are those of the data, before data.dense and data.ids. `statistics`: what the job has learned for its
+  // derived variables and classes, as in LaneReaderOptions; borrowed for the call. InvalidArgument: there is no such
+  // column, two have one name, or that of predictions; a column of texts of an example file, which has hashes, is to be
+  // a text.
   static absl::StatusOr<std::unique_ptr<CarriedInput>> Create(const DataSpec& spec, DataSet data,
                                                               const std::vector<std::string>& names,
-                                                              PredictionFormat format);
+                                                              PredictionFormat format,
+                                                              const DataStatistics* statistics = nullptr);
 
   const std::vector<CarriedColumn>& columns() const { return columns_; }
 
@@ -49,7 +56,7 @@ class CarriedInput {
   struct Place {
     // First position in Example.floats, or slot; of a column without values: 0.
     size_t values = 0;
-    // The column's message in data.csv; null for one that only headers name.
+    // The column's message in data.csv; null for one that only headers name, and with other readers.
     const v1::Csv::Column* csv = nullptr;
     // Without headers: the place of the field in a line.
     size_t field = 0;
@@ -57,16 +64,26 @@ class CarriedInput {
 
   CarriedInput(const DataSpec& spec, DataSet data) : spec_(spec), data_(std::move(data)) {}
 
+  bool reads_features() const { return spec_.config.has_tf_record(); }
   const v1::Csv* csv() const { return spec_.config.has_csv() ? &spec_.config.csv() : nullptr; }
   bool has_header() const { return csv() != nullptr && csv()->header(); }
+  // Returns where variables begin in an example, by their names.
+  std::map<std::string, size_t> Begins() const;
   void AddCsvColumns();
+  void AddFeatures();
+  void AddOutput(const std::string& name, const std::string& output);
   void AddVariables();
   absl::Status AddHeaderColumns();
   absl::Status Choose(const std::vector<std::string>& names);
   absl::Status FindFields(PredictionFormat format);
   absl::Status OpenStream();
   absl::Status Changed(const InputPosition& position) const;
-  void SetTexts(const CarriedColumn& column, const Place& place, CarriedValue* value) const;
+  // Splits the line, or parses the record, that the stream has given. Returns false if it cannot be.
+  bool ReadFields();
+  // Sets the values and the texts of a column.
+  static void SetTexts(const CarriedColumn& column, const Place& place, CarriedValue* value);
+  void SetFeature(const CarriedColumn& column, CarriedValue* value) const;
+  void SetValues(const CarriedColumn& column, const Place& place, CarriedValue* value) const;
 
   const DataSpec spec_;
   const DataSet data_;
@@ -92,6 +109,7 @@ class CarriedInput {
   Example example_;
   std::vector<size_t> slot_begins_;  // of example_.ids
   std::vector<std::string> texts_;   // of a line
+  v1::TfExample message_;            // of a record
 };
 
 }  // namespace weir

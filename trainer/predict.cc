@@ -165,7 +165,8 @@ absl::StatusOr<std::unique_ptr<LaneReader>> OpenInput(const PredictOptions& o, c
   inputs.push_back(DataInput(field, data));
   RETURN_IF_ERROR(CheckSameInputs(o.client, o.trainer_id, o.programs->main.plan().trainers(), inputs));
   if (o.trainer_id == kChief && !o.carry.empty()) {
-    ASSIGN_OR_RETURN(*carried, CarriedInput::Create(spec, data, o.carry, format));
+    ASSIGN_OR_RETURN(
+        *carried, CarriedInput::Create(spec, data, o.carry, format, statistics.has_value() ? &*statistics : nullptr));
   }
   return LaneReader::Create(std::move(data), {.spec = spec,
                                               .streams = spec.StreamsOf(o.trainer_id),

@@ -19,6 +19,7 @@
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
+#include "trainer/data/statistics.h"
 
 namespace weir {
 namespace {
@@ -44,7 +45,12 @@ class CarriedInputTest : public ::testing::Test {
                                                      PredictionFormat format = PredictionFormat::kCsv) {
     spec_ = MakeSpec(data + " train { files: 'f*' }", dir_);
     spec_.required = {"label"};
-    return CarriedInput::Create(spec_, OpenTrain(spec_), names, format);
+    return CarriedInput::Create(spec_, OpenFiles(), names, format);
+  }
+  DataSet OpenFiles() {
+    auto data = DataSet::Open(spec_.config, spec_.config.train(), dir_.path(), "data.train");
+    CHECK(data.ok()) << data.status();
+    return *std::move(data);
   }
   absl::Status Refusal(const std::string& data, const std::vector<std::string>& names,
                        PredictionFormat format = PredictionFormat::kCsv) {
@@ -70,7 +76,7 @@ class CarriedInputTest : public ::testing::Test {
   }
   // Positions of all examples in input order.
   std::vector<InputPosition> Positions() {
-    const DataSet data = OpenTrain(spec_);
+    const DataSet data = OpenFiles();
     const auto parser = MakeLineParser(spec_.config);
     CHECK(parser.ok()) << parser.status();
     std::vector<int64_t> labels = {0};
@@ -143,6 +149,65 @@ TEST_F(CarriedInputTest, TextsOfTfRecordsAreThoseWhoseHashesTheJobReads) {
   EXPECT_THAT(row[0].ids, ElementsAre(static_cast<int64_t>(StableHash("c")), static_cast<int64_t>(StableHash("d"))));
 }
 
+// Writes a file with the writer of predictions, and carries what is in it.
+TEST_F(CarriedInputTest, FeaturesOfTfRecordsHaveTheirTexts) {
+  auto file = PredictionFile::Create(dir_.path() + "/f", PredictionFormat::kTfRecord,
+                                     {{.name = "label", .floats = true},
+                                      {.name = "user", .is_field = true},
+                                      {.name = "item"},
+                                      {.name = "x", .floats = true, .width = 2}},
+                                     1);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::vector<CarriedValue> row(4);
+  row[0].floats = {1};
+  row[1].texts = {"a, b", "c"};
+  row[1].weights = {0.5f, 1};
+  row[2].ids = {-7};
+  row[3].floats = {0.25f, 3};
+  ASSERT_EQ((*file)->Add({0.5f}, row), absl::OkStatus());
+  row[1] = {};
+  row[2] = {};
+  ASSERT_EQ((*file)->Add({0.75f}, row), absl::OkStatus());
+  ASSERT_EQ((*file)->Finish(), absl::OkStatus());
+  const std::string reader = R"(tf_record { feature { name: "label" }
+      feature { name: "item" type: ID output: "cat" } feature { name: "x" dim: 2 }
+      feature { name: "user" type: TEXT weights: "user.weights" output: "cat" } feature { name: "prediction" } })";
+  EXPECT_EQ(Csv(reader, {"cat", "x", "label"}),
+            "item,user,x[0],x[1],label,prediction\n-7,\"a, b:0.5|c:1\",0.25,3,1,1\n,,0.25,3,1,1\n");
+  auto input = Open(reader, {"user", "x[1]"}, PredictionFormat::kTfRecord);
+  ASSERT_TRUE(input.ok()) << input.status();
+  ASSERT_EQ((*input)->Next({0, 0}, &row), absl::OkStatus());
+  EXPECT_THAT(row[0].texts, ElementsAre("a, b", "c"));
+  EXPECT_THAT(row[0].weights, ElementsAre(0.5f, 1));
+  EXPECT_THAT(row[0].ids, ElementsAre(static_cast<int64_t>(StableHash("a, b")), static_cast<int64_t>(StableHash("c"))));
+  EXPECT_THAT(row[1].floats, ElementsAre(3));
+  EXPECT_THAT(
+      Refusal(reader, {"user.weights"}),
+      StatusIs(kInvalid, HasSubstr("has no column 'user.weights'; there are label, item, x, user, prediction, cat")));
+}
+
+TEST_F(CarriedInputTest, LearnedVariablesHaveWhatTheJobHasLearned) {
+  dir_.Write("f", "label,item\nyes,7\nno,9\nyes,9\n");
+  const std::string reader = R"(csv { column { name: "label" learn_classes: true } column { name: "item" type: ID } }
+      derived { name: "place" vocabulary { of: "item" learned {} } })";
+  spec_ = MakeSpec(reader + " train { files: 'f*' }", dir_);
+  const auto mine = CollectStatistics(spec_, OpenFiles(), {0, spec_.streams()}, nullptr);
+  ASSERT_TRUE(mine.ok()) << mine.status();
+  const auto statistics = MergeStatistics(spec_, {*mine});
+  ASSERT_TRUE(statistics.ok()) << statistics.status();
+  // 9 is more frequent, and "no" stands before "yes".
+  const auto input =
+      CarriedInput::Create(spec_, OpenFiles(), {"place", "label"}, PredictionFormat::kTfRecord, &*statistics);
+  ASSERT_TRUE(input.ok()) << input.status();
+  std::vector<CarriedValue> row;
+  ASSERT_EQ((*input)->Next({0, 11}, &row), absl::OkStatus());
+  EXPECT_THAT(row[0].ids, ElementsAre(1));
+  EXPECT_THAT(row[1].floats, ElementsAre(1));
+  ASSERT_EQ((*input)->Next({0, 17}, &row), absl::OkStatus());
+  EXPECT_THAT(row[0].ids, ElementsAre(0));
+  EXPECT_THAT(row[1].floats, ElementsAre(0));
+}
+
 TEST_F(CarriedInputTest, WithoutAHeaderSkippedColumnsWithANameAreThere) {
   dir_.Write("f", "1,x y,7\n0,\"z,\",\n");
   EXPECT_EQ(Csv(R"(csv { header: false column { name: "label" } column { name: "note" type: SKIP }
@@ -172,7 +237,7 @@ TEST_F(CarriedInputTest, LinesThatAreLeftOutAreNotCounted) {
   spec_.config.mutable_train()->add_where()->set_of("user");
   spec_.config.mutable_train()->mutable_where(0)->set_modulo(2);
   spec_.config.mutable_train()->mutable_where(0)->add_remainder(1);
-  input = CarriedInput::Create(spec_, OpenTrain(spec_), {"user"}, PredictionFormat::kCsv);
+  input = CarriedInput::Create(spec_, OpenFiles(), {"user"}, PredictionFormat::kCsv);
   ASSERT_TRUE(input.ok()) << input.status();
   std::vector<CarriedValue> row;
   ASSERT_EQ((*input)->Next({0, 11}, &row), absl::OkStatus());
