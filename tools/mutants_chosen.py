@@ -376,6 +376,30 @@ CHOSEN = [
         "length > 0 && text[length - 1] == '\\r' ? length - 1 : length",
         "length",
     ),
+    Chosen(
+        "damage-at-the-front-of-a-range-is-passed",
+        "trainer/data/tf_record_source.cc",
+        "source->checked_behind_ = source->offset_ >= end || end >= file.bytes;",
+        "source->checked_behind_ = true;",
+    ),
+    Chosen(
+        "example-parts-are-equal-within-each-round",
+        "trainer/data/stream_rule.cc",
+        "const int64_t before = dealt(last, stream) - dealt(first, stream);",
+        "const int64_t before = dealt(last - first, stream);",
+    ),
+    Chosen(
+        "draw-is-of-the-position-where-records-are-dealt",
+        "trainer/data/example_stream.cc",
+        "kDealtPlace | static_cast<uint64_t>(dealt_records_++)",
+        "static_cast<uint64_t>(position_.offset + 0 * dealt_records_++)",
+    ),
+    Chosen(
+        "texts-pass-for-integers",
+        "framework/formats/line_parser.cc",
+        "return a == b || a == IdKind::kUnknown || b == IdKind::kUnknown;",
+        "return a == b || a != IdKind::kHex || b == IdKind::kUnknown;",
+    ),
     # Metrics.
     Chosen(
         "auc-without-ties",
