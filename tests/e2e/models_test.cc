@@ -34,6 +34,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Example{"flights", "wide_and_deep", "nycflights-late/flights.csv.gz", 32735, 0.770, 0.80},
                       Example{"flights", "dcn_v2", "nycflights-late/flights.csv.gz", 32735, 0.780, 0.80},
                       Example{"flights", "dlrm", "nycflights-late/flights.csv.gz", 32735, 0.776, 0.80},
+                      Example{"flights", "xdeepfm", "nycflights-late/flights.csv.gz", 32735, 0.780, 0.80},
                       Example{"movielens", "din", "movielens-latest-small/ratings.csv.gz", 19940, 0.763, 0.80},
                       Example{"movielens", "skip_gram", "movielens-latest-small/ratings.csv.gz", 122215, 0.63, 0.75}),
     [](const auto& info) { return info.param.job; });
