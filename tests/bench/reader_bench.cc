@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/lane_reader.h"
+#include "trainer/data/statistics.h"
 
 namespace weir {
 namespace {
@@ -145,6 +147,10 @@ constexpr char kDerived[] =
     " derived { name: 'r' cross { of: 'C6' of: 'C7' buckets: 1000000 } } derived { name: 's' hash { of: 'C8' } }"
     " derived { name: 't' bucketize { of: 'dense[0]' boundaries: 1 boundaries: 5 boundaries: 20 } }";
 
+constexpr char kVocabularies[] =
+    " derived { name: 'p' cross { of: 'C1' of: 'C2' } } derived { name: 'v' vocabulary { of: 'C3' learned {} } }"
+    " derived { name: 'w' vocabulary { of: 'C4' learned {} unknown_buckets: 10 } }";
+
 std::string Times(int n, const std::function<std::string(int)>& text) {
   std::string all;
   for (int i = 0; i < n; ++i) all += text(i);
@@ -194,10 +200,14 @@ const std::vector<Format>& Formats() {
     for (const char* const name : {"criteo", "csv"}) {
       const auto plain =
           std::find_if(all->begin(), all->end(), [&](const Format& f) { return f.name == std::string(name); });
-      Format derived = *plain;
-      derived.name = plain->line == CriteoLine ? "criteo_derived" : "csv_derived";
+      const bool criteo = plain->line == CriteoLine;
+      Format derived = *plain, vocabularies = *plain;
+      derived.name = criteo ? "criteo_derived" : "csv_derived";
       derived.config += kDerived;
+      vocabularies.name = criteo ? "criteo_vocabularies" : "csv_vocabularies";
+      vocabularies.config += kVocabularies;
       all->push_back(std::move(derived));
+      all->push_back(std::move(vocabularies));
     }
     return all;
   }();
@@ -344,9 +354,17 @@ void BM_ReadBatches(benchmark::State& state, const Format& format, const std::st
   // The first epoch also takes memory from the system.
   spec.epochs = kEpochs;
   const DataSet data = Open(format, compression);
+  std::optional<DataStatistics> statistics;
+  if (NeedsStatistics(spec)) {
+    const auto mine = CollectStatistics(spec, data, {0, 8}, nullptr);
+    CHECK(mine.ok()) << mine.status();
+    statistics = MergeStatistics(spec, {*mine}).value();
+  }
   for (auto _ : state) {
-    const auto reader =
-        LaneReader::Create(data, {.spec = spec, .streams = {0, 8}, .threads = static_cast<int>(state.range(0))});
+    const auto reader = LaneReader::Create(data, {.spec = spec,
+                                                  .streams = {0, 8},
+                                                  .statistics = statistics.has_value() ? &*statistics : nullptr,
+                                                  .threads = static_cast<int>(state.range(0))});
     CHECK(reader.ok()) << reader.status();
     std::vector<LaneBatch> batches;
     int64_t examples = 0;
