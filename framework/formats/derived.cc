@@ -429,7 +429,6 @@ absl::StatusOr<RulePtr> MakeTime(const std::vector<Column>& columns, const v1::D
 
 class VocabularyRule : public Rule {
  public:
-  // `list`: null where it is to be learned.
   VocabularyRule(std::string name, size_t in, std::shared_ptr<const IdList> list, const v1::Derived::Vocabulary& config)
       : name_(std::move(name)),
         in_(in),
@@ -441,10 +440,6 @@ class VocabularyRule : public Rule {
     const size_t count = view->count(in_);
     int64_t* const out = view->Append(slot, count);
     const int64_t* const ids = view->ids(in_);
-    if (list_ == nullptr) {
-      std::copy_n(ids, count, out);
-      return absl::OkStatus();
-    }
     size_t known = 0;
     for (size_t i = 0; i < count; ++i) {
       int64_t place = list_->Find(ids[i]);
@@ -501,6 +496,7 @@ absl::StatusOr<RulePtr> MakeVocabulary(const std::vector<Column>& columns, const
   if (vocabulary.unknown_buckets() > 0 && vocabulary.refuse_unknown()) {
     return errors.Error(path + ".refuse_unknown", "leaves nothing for unknown_buckets; set one of them");
   }
+  if (list == nullptr) return std::make_unique<NothingRule>();
   return std::make_unique<VocabularyRule>(derived.name(), input.place, std::move(list), vocabulary);
 }
 

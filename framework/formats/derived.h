@@ -16,9 +16,9 @@ namespace weir {
 using DerivedList = google::protobuf::RepeatedPtrField<v1::Derived>;
 
 // Returns a parser with the columns of `reader` and, behind them, one for each derived variable. `learned` (may be
-// null): the lists of ids that are known. A variable whose list or boundaries are not, gives what it will be learned
-// from: a vocabulary the raw ids, a frequency 1, others nothing. InvalidArgument: an input that is not there or of the
-// wrong kind, or wrong settings, with paths that begin with "derived[0]".
+// null): the lists of ids that are known. A variable whose list or boundaries are not has no ids, and a frequency is 1.
+// InvalidArgument: an input that is not there or of the wrong kind, or wrong settings, with paths that begin with
+// "derived[0]".
 absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> reader, const DerivedList& derived,
                                                    const Learned* learned, const SettingErrors& errors);
 

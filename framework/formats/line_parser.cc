@@ -107,8 +107,11 @@ IdKind KindOf(const Column& column, size_t slot) {
   return column.id_kinds.empty() ? IdKind::kUnknown : column.id_kinds[slot];
 }
 
-// Returns whether the ids may be of one kind: those of a reader that does not say may be of any.
-bool MayBeOneKind(IdKind a, IdKind b) { return a == b || a == IdKind::kUnknown || b == IdKind::kUnknown; }
+// Returns whether ids of one kind can be read as those of the other: numbers are the same in whatever digits they were
+// written, and those of a reader that does not say may be of any kind.
+bool MayBeOneKind(IdKind a, IdKind b) {
+  return a == IdKind::kUnknown || b == IdKind::kUnknown || (a == IdKind::kText) == (b == IdKind::kText);
+}
 
 std::string Described(const Column& column) {
   const bool one = column.width == 1;

@@ -96,7 +96,8 @@ def main():
                     optimizer.step()
         with torch.no_grad():
             scores = (user_tower(test[0]) * film_tower(test[1])).sum(1)
-        print(f"seed={seed} auc={auc(scores, test[2]):.4f} gauc={auc_by_user(test[0], scores, test[2]):.4f}", flush=True)
+        print(f"seed={seed} auc={auc(scores, test[2]):.4f} "
+              f"gauc={auc_by_user(test[0], scores, test[2]):.4f}", flush=True)
 
 
 if __name__ == "__main__":

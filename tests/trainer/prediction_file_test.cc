@@ -154,7 +154,7 @@ TEST_F(PredictionFileTest, TfRecordsHaveTheFramesOfTensorFlow) {
 }
 
 TEST_F(PredictionFileTest, ExampleFilesHaveTheVariables) {
-  const std::string reader = R"(csv { header: false column { name: "user" type: ID } column { name: "items" type: ID }
+  const std::string reader = R"(csv { header: false column { name: "user" type: TEXT } column { name: "items" type: ID }
       column { name: "x" list: " " dim: 2 } column { name: "C7" type: ID }
       column { name: "prediction" list: " " dim: 2 } })";
   const std::vector<Example> read = Read(Write("scores.examples", 2), reader);

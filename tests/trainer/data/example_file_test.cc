@@ -328,8 +328,10 @@ TEST_F(ExampleFileTest, IdsOfAnUnknownKindAreThoseOfAnyReader) {
   columns[1].id_kinds.clear();
   EXPECT_TRUE(parser_->ForExampleRecords(columns).ok());
   columns[1].id_kinds = {IdKind::kHex, IdKind::kText};
+  EXPECT_TRUE(parser_->ForExampleRecords(columns).ok()) << "numbers are numbers";
+  columns[1].id_kinds = {IdKind::kHex, IdKind::kHex};
   EXPECT_THAT(parser_->ForExampleRecords(columns).status(),
-              StatusIs(kInvalid, HasSubstr("is 'user' of hexadecimal numbers, the job's reader gives integers")));
+              StatusIs(kInvalid, HasSubstr("of hexadecimal numbers, the job's reader gives hashes of texts")));
 }
 
 TEST_F(ExampleFileTest, OfAnotherVersionCutOrDamagedIsRefused) {

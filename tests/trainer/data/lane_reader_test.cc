@@ -519,10 +519,11 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
   dir_.Write("f", NumberLines(0, 10));
   auto options = Options("batch_size: 2 dense { transform: STANDARDIZE }");
   const DataSet data = OpenTrain(options.spec);
-  EXPECT_THAT(LaneReader::Create(data, options).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "the job standardises columns, has a min_count or learns from the data: data statistics are needed "
-                       "first"));
+  EXPECT_THAT(
+      LaneReader::Create(data, options).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               "the job standardises columns, has a min_count or learns from the data: data statistics are needed "
+               "first"));
   const DataStatistics none;
   options.statistics = &none;
   EXPECT_THAT(LaneReader::Create(data, options).status(),
@@ -537,10 +538,11 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
   derived->set_name("q");
   derived->mutable_bucketize()->set_of(options.spec.config.multi_slot().slot(0).name());
   derived->mutable_bucketize()->set_quantiles(3);
-  EXPECT_THAT(LaneReader::Create(data, options).status(),
-              StatusIs(kInvalid,
-                       "data.derived: what the job learns from the data is not what the data statistics hold; they were "
-                       "taken with another job file"));
+  EXPECT_THAT(
+      LaneReader::Create(data, options).status(),
+      StatusIs(kInvalid,
+               "data.derived: what the job learns from the data is not what the data statistics hold; they were "
+               "taken with another job file"));
 }
 
 TEST_F(LaneReaderTest, ABatchSmallerThanTheLanesIsRefused) {

@@ -40,7 +40,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NameOfAVariable", "derived { name: \"cat\" hash { of: \"C1\" } }",
               "job.textproto:6:11: data.derived[0].name 'cat' is a variable of the data already"},
         Wrong{"NoKind", "derived { name: \"x\" }",
-              "job.textproto:6:1: data.derived[0] needs one of cross, hash, bucketize, time, negatives"},
+              "job.textproto:6:1: data.derived[0] needs one of cross, hash, bucketize, time, negatives, vocabulary, "
+              "frequency"},
         Wrong{"RuleWithoutAnInput", "eval { files: \"e\" where { value: \"7\" } }",
               "job.textproto:6:19: data.eval.where[0].of '' is no variable of one column, and no slot, of the data; "
               "there are label, dense[0], dense[1], dense[2], dense[3], dense[4], dense[5], C1, C2, C3, C4, C5, and 25 "
