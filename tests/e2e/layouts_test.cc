@@ -110,8 +110,9 @@ TEST(LayoutsTest, MovieLensTrainsTwoTowers) {
   std::filesystem::remove_all(dir);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_TRUE(result->summary.eval.has_value());
-  EXPECT_EQ(result->summary.eval->samples, kTwoTowerSamples);
-  EXPECT_NEAR(result->summary.eval->auc, kTwoTowerAuc, 0.006) << outputs[0];
+  EXPECT_EQ(result->summary.eval->samples, 10040);
+  // examples/movielens/README.md has the figures.
+  EXPECT_NEAR(result->summary.eval->auc, 0.641, 0.006) << outputs[0];
 }
 
 }  // namespace
