@@ -75,6 +75,16 @@ bool Learned::IsOf(const v1::Data& data) const {
   return true;
 }
 
+Learned Learned::For(const v1::Data& data) const {
+  Learned usable;
+  for (const Lesson& lesson : Lessons(data)) {
+    for (const One& one : lessons) {
+      if (one.kind == lesson.kind && one.index == lesson.index) usable.lessons.push_back(one);
+    }
+  }
+  return usable;
+}
+
 v1::Data WithLearned(const v1::Data& data, const Learned& learned) {
   v1::Data with = data;
   for (const Learned::One& one : learned.lessons) {

@@ -81,9 +81,12 @@ struct Learned {
   std::shared_ptr<const IdList> ListOf(int derived) const;
   // Returns whether this is what a job with these settings learns.
   bool IsOf(const v1::Data& data) const;
+  // Returns what such a job can use of it: statistics may be of another job.
+  Learned For(const v1::Data& data) const;
 };
 
 // Returns settings with the classes and boundaries that have been learned, in place of the wish to learn them.
+// `learned` holds nothing that the job does not learn.
 v1::Data WithLearned(const v1::Data& data, const Learned& learned);
 
 // Reads a list of ids from the text of a file: a text or a number per line as the ids of `of` are, and with `weights`

@@ -154,10 +154,11 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data,
     if (!reader.ok() || data.derived_size() == 0) return reader;
     return Derive(*std::move(reader), data.derived(), nullptr, PlainSettingErrors("data"));
   }
-  const v1::Data with = WithLearned(data, *learned);
+  const Learned usable = learned->For(data);
+  const v1::Data with = WithLearned(data, usable);
   ASSIGN_OR_RETURN(std::unique_ptr<LineParser> reader, MakeReaderParser(with));
   if (with.derived_size() == 0) return reader;
-  return Derive(std::move(reader), with.derived(), learned, PlainSettingErrors("data"));
+  return Derive(std::move(reader), with.derived(), &usable, PlainSettingErrors("data"));
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data) {

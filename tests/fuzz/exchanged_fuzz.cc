@@ -32,6 +32,7 @@ void ReadStatistics(const std::string& bytes) {
   if (!again.ok() || again->Serialize() != statistics->Serialize()) std::abort();
 }
 
+// Of a job that learns something, the first four bytes say so.
 void MergeContributions(std::string first, std::string second) {
   static const DataSpec* const spec = [] {
     auto* made = new DataSpec;
@@ -39,6 +40,25 @@ void MergeContributions(std::string first, std::string second) {
     made->config.mutable_ids()->set_min_count(3);
     return made;
   }();
+  static const DataSpec* const learning = [] {
+    auto* made = new DataSpec(*spec);
+    if (!google::protobuf::TextFormat::ParseFromString(
+            "csv { column { name: 'c' learn_classes: true } column { name: 'a' type: ID } } "
+            "derived { name: 'v' vocabulary { of: 'a' learned { min_count: 2 most: 9 } } } "
+            "derived { name: 'f' vocabulary { of: 'a' file: 'f' } } "
+            "derived { name: 'q' bucketize { of: 'a' quantiles: 4 } } "
+            "derived { name: 'p' negatives { of: 'a' popularity { file: 'w' } } }",
+            &made->config)) {
+      std::abort();
+    }
+    made->lanes = 1;
+    return made;
+  }();
+  if (first.starts_with("WSC2")) {
+    const auto learned = MergeStatistics(*learning, {first});
+    if (learned.ok()) ReadStatistics(learned->Serialize());
+    return;
+  }
   const auto merged = MergeStatistics(*spec, {std::move(first), std::move(second)});
   if (merged.ok()) ReadStatistics(merged->Serialize());
 }

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
+#include "trainer/data/statistics.h"
 
 namespace weir {
 namespace {
@@ -543,6 +544,20 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
       StatusIs(kInvalid,
                "data.derived: what the job learns from the data is not what the data statistics hold; they were "
                "taken with another job file"));
+  // Likewise where the statistics are of a job that learned something else, or at other places.
+  DataSpec learning = options.spec;
+  learning.lanes = 1;
+  *learning.config.add_derived() = *derived;
+  learning.config.mutable_derived(1)->set_name("r");
+  const auto mine = CollectStatistics(learning, data, {0, 1}, nullptr);
+  ASSERT_TRUE(mine.ok()) << mine.status();
+  const auto learned = MergeStatistics(learning, {*mine});
+  ASSERT_TRUE(learned.ok()) << learned.status();
+  options.statistics = &*learned;
+  EXPECT_THAT(LaneReader::Create(data, options).status(),
+              StatusIs(kInvalid, HasSubstr("is not what the data statistics hold")));
+  options.spec.config.clear_derived();
+  EXPECT_TRUE(LaneReader::Create(data, options).ok()) << "a job that learns nothing needs none";
 }
 
 TEST_F(LaneReaderTest, ABatchSmallerThanTheLanesIsRefused) {
