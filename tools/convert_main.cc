@@ -24,11 +24,13 @@
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/learned.h"
 #include "framework/formats/line_parser.h"
 #include "google/protobuf/text_format.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
+#include "transpiler/job/job.h"
 #include "transpiler/job/load_job.h"
 
 ABSL_FLAG(std::string, job, "", "the job whose data is converted");
@@ -144,6 +146,12 @@ absl::Status Convert(const Options& options) {
   }
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job, options.overrides));
   const v1::Data& data = job.config.data();
+  for (const Lesson& lesson : Lessons(data)) {
+    if (lesson.kind != Lesson::kClasses) continue;
+    return AtField(job,
+                   lesson.Error("an example file holds numbers of classes, and these are yet to be learned: list the "
+                                "classes in the job (classes)"));
+  }
   // Rules of rows and derived variables are the job's, which applies them when it reads the examples.
   v1::DataSource source = options.source == "train" ? data.train() : data.eval();
   source.clear_where();

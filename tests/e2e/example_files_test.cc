@@ -114,6 +114,32 @@ TEST_F(ExampleFilesTest, WrongUseOfTheProgramIsNamed) {
   EXPECT_THAT(Read(Path("log")), HasSubstr("files=1 examples=2 skipped_lines=1"));
 }
 
+// An example file has numbers of classes, and no texts to learn them of.
+TEST_F(ExampleFilesTest, ClassesAreLearnedOfTextAlone) {
+  std::ofstream(Path("classes.csv")) << "label,x\nyes,1\nno,2\nyes,3\n";
+  const auto job = [](const std::string& files, const std::string& classes) {
+    return absl::StrCat("name: 'c' data { train { files: '", files, "' } csv { column { name: 'label' ", classes,
+                        " } column { name: 'x' } } batch_size: 8 }\n",
+                        "model { layer { name: 'out' fc { input: 'x' size: 1 } } ",
+                        "loss { sigmoid_cross_entropy { logits: 'out' label: 'label' } } } optimizer { sgd {} }");
+  };
+  const std::string convert = absl::StrCat("--job=", Path("job.textproto"), " --output=", Path("classes"));
+  WriteJob(job("classes.csv", "learn_classes: true"));
+  EXPECT_EQ(Convert(convert), 2);
+  EXPECT_THAT(Read(Path("log")), HasSubstr("data.csv.column[0]: 'label': an example file holds numbers of classes, and "
+                                           "these are yet to be learned: list the classes in the job (classes)"));
+  WriteJob(job("classes.csv", "classes { text: 'no' } classes { text: 'yes' }"));
+  ASSERT_EQ(Convert(convert), 0) << Read(Path("log"));
+  EXPECT_EQ(
+      Run({.job_text = job("classes/*.examples", "classes { text: 'no' } classes { text: 'yes' }")}).summary.examples,
+      3);
+  EXPECT_EQ(Run({.job_text = job("classes.csv", "learn_classes: true")}).summary.examples, 3);
+  EXPECT_THAT(
+      std::string(TryRun({.job_text = job("classes/*.examples", "learn_classes: true")}).status().message()),
+      HasSubstr("data.csv.column[0]: 'label': classes/classes.csv.examples is an example file, which holds numbers and "
+                "no texts to learn classes of: list the classes (classes), as the job it was converted with"));
+}
+
 // Training and evaluation data may have files of one name.
 TEST_F(ExampleFilesTest, TheProgramReplacesNoFileUnasked) {
   for (const char* const directory : {"A", "B"}) std::filesystem::create_directory(Path(directory));

@@ -412,6 +412,14 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
   // Variables of lists in files have their values already in the pass.
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> plain, MakeLineParser(spec.config));
   ASSIGN_OR_RETURN(const std::vector<Task> tasks, Tasks(spec, *plain));
+  for (const Task& task : tasks) {
+    for (const DataFile& file : train.files()) {
+      if (task.lesson.kind != Lesson::kClasses || file.examples == nullptr) continue;
+      return task.lesson.Error(
+          absl::StrCat(file.name, " is an example file, which holds numbers and no texts to learn ",
+                       "classes of: list the classes (classes), as the job it was converted with"));
+    }
+  }
   ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<const IdList>> lists, ReadLists(spec, tasks));
   Learned of_files;
   std::vector<Task> of_data;
