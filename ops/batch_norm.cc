@@ -15,9 +15,8 @@
 // Otherwise they are the running ones. Sums go over examples in order, in each example in the order of ops/fixed_sum.h;
 // the variance is taken around the mean in a second pass.
 //
-// Gradient (batch_norm_grad), with n elements in a channel, dpre = dOut * f' taken from Out, and norm = (x - mean) /
-// sqrt(variance
-// + epsilon):
+// Gradient (batch_norm_grad), with n elements in a channel, dpre = dOut * f' taken from Out, and
+// norm = (x - mean) / sqrt(variance + epsilon):
 //   dShift = sum of dpre, dScale = sum of dpre * norm,
 //   dX = scale / sqrt(variance + epsilon) * (dpre - dShift / n - norm * dScale / n)
 // Mean@GRAD and Variance@GRAD are no gradients: they are BatchMean and BatchVariance times the examples of the lane,

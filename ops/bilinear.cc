@@ -31,7 +31,7 @@ namespace {
 constexpr int64_t kBlock = 128;                     // examples of a product: what they need stays in the cache
 constexpr int64_t kMostVectors = int64_t{1} << 20;  // so that the number of pairs does not overflow
 
-// out [rows, n] = a o b; rows are `stride_` floats apart.
+// out [rows, n] = a o b; rows are a stride apart, in floats.
 WEIR_VECTORIZED void MultiplyRows(int64_t rows, int64_t n, const float* a, int64_t stride_a, const float* b,
                                   int64_t stride_b, float* out, int64_t stride_out) {
   for (int64_t r = 0; r < rows; ++r, a += stride_a, b += stride_b, out += stride_out) {

@@ -2,9 +2,8 @@
 // candidates of a request, divided by their sum, and the softmax of their scores.
 //
 //   Scores   [B, C]  f32
-//   Label    [B, C]  f32, relevances that are not negative. A device cannot say which one is: the loss of a request
-//   with
-//                    a negative one is NaN there.
+//   Label    [B, C]  f32, relevances that are not negative. A device cannot say which one is:
+//                    there the loss of a request with a negative one is NaN.
 //   Length?  [B, 1]  f32: number of candidates that count, from the first on; all, without it
 //   Weight?  [B, 1]  f32
 //   Softmax  [B, C]  f32, 0 behind the candidates that count

@@ -397,8 +397,8 @@ CHOSEN = [
     Chosen(
         "texts-pass-for-integers",
         "framework/formats/line_parser.cc",
-        "return a == b || a == IdKind::kUnknown || b == IdKind::kUnknown;",
-        "return a == b || a != IdKind::kHex || b == IdKind::kUnknown;",
+        "(a == IdKind::kText) == (b == IdKind::kText)",
+        "(a == IdKind::kHex) == (b == IdKind::kHex)",
     ),
     # Metrics.
     Chosen(

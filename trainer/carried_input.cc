@@ -302,8 +302,11 @@ absl::Status CarriedInput::OpenStream() {
 }
 
 absl::Status CarriedInput::Changed(const InputPosition& position) const {
-  return absl::FailedPreconditionError(absl::StrCat(data_.files()[static_cast<size_t>(position.file)].name,
-                                                    " has changed while it was scored; start the prediction again"));
+  // Another trainer has sent the position.
+  const bool known = position.file >= 0 && position.file < static_cast<int64_t>(data_.files().size());
+  return absl::FailedPreconditionError(
+      absl::StrCat(known ? data_.files()[static_cast<size_t>(position.file)].name : "a file of the input",
+                   " has changed while it was scored; start the prediction again"));
 }
 
 bool CarriedInput::ReadFields() {

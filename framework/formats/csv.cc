@@ -518,7 +518,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
     if (column.classes.size() > kManyClasses) {
       column.many_classes.insert(column.classes.begin(), column.classes.end());
     }
-    if (in.learn_classes()) column.learns = learning++;
+    if (in.learn_classes() && !skip && in.classes_size() == 0) column.learns = learning++;
     column.time_format = in.time_format();
     if (in.dim() != 1 && !column.list.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(where, ".dim: is for a column with a list, got ", in.dim()));
@@ -534,6 +534,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
     made->columns.push_back(std::move(column));
   }
   ASSIGN_OR_RETURN(std::vector<Column> columns, LayOutSlots("data.csv.column", {}, &slots));
+  for (int i = 0; i < config.column_size(); ++i) {
+    if (!config.column(i).learn_classes()) continue;
+    for (Column& column : columns) column.learned = column.learned || column.name == config.column(i).name();
+  }
   for (size_t i = 0; i < slots.size(); ++i) made->columns[i].slot = std::move(slots[i]);
   if (config.header()) return std::make_unique<CsvWithHeader>(std::move(columns), std::move(made));
   return std::make_unique<CsvParser>(std::move(columns), std::move(made), std::move(order));
@@ -608,6 +612,20 @@ absl::Status CheckCsvColumn(const v1::Csv::Column& column, const std::string& pa
   return absl::OkStatus();
 }
 
+// A column whose classes are learned is a variable of its own: nothing is done with its numbers in the pass that
+// learns.
+absl::Status CheckLearnedOutput(const v1::Csv& m, int learned, const SettingErrors& at) {
+  const std::string& name = m.column(learned).name();
+  for (int i = 0; i < m.column_size(); ++i) {
+    const v1::Csv::Column& column = m.column(i);
+    if (column.type() == v1::Csv::Column::SKIP || !column.has_output()) continue;
+    if (i == learned ? column.output() == name : column.output() != name) continue;
+    return at.Error(absl::StrCat("column[", i, "].output"),
+                    absl::StrCat("'", name, "', whose classes are learned, is a variable of its own"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<v1::VarDesc>> CsvSchema(const v1::Csv& m, const SettingErrors& at) {
   RETURN_IF_ERROR(CheckCharacter(m.separator(), /*beside_numbers=*/true, "separator", at));
   SlotSchema vars("column", at);
@@ -618,6 +636,7 @@ absl::StatusOr<std::vector<v1::VarDesc>> CsvSchema(const v1::Csv& m, const Setti
     RETURN_IF_ERROR(vars.Name(column.name(), path));
     RETURN_IF_ERROR(CheckCsvColumn(column, path, at));
     RETURN_IF_ERROR(CheckTexts(column, m.trim(), path, at));
+    if (column.learn_classes()) RETURN_IF_ERROR(CheckLearnedOutput(m, i, at));
     const bool is_float = column.type() == v1::Csv::Column::FLOAT;
     RETURN_IF_ERROR(vars.Add(column.output().empty() ? column.name() : column.output(), is_float ? v1::DENSE : v1::IDS,
                              is_float ? column.dim() : 1, path, path + ".dim"));

@@ -564,10 +564,12 @@ class PopularIds {
 
  private:
   static std::vector<double> Powers(const std::vector<double>& weights, double alpha) {
+    // Of the largest, so that no power of it overflows.
+    const double largest = *std::max_element(weights.begin(), weights.end());
     std::vector<double> powers(weights.size());
     // Learned lists are in order of their counts, most of which are small and stand there many times.
     for (size_t i = 0; i < weights.size(); ++i) {
-      powers[i] = i > 0 && weights[i] == weights[i - 1] ? powers[i - 1] : Power(weights[i], alpha);
+      powers[i] = i > 0 && weights[i] == weights[i - 1] ? powers[i - 1] : Power(weights[i] / largest, alpha);
     }
     return powers;
   }
@@ -728,9 +730,9 @@ std::vector<std::string> InputsOf(const v1::Derived& derived) {
 }
 
 // Returns whether the values of a variable, whose settings are right, are not known before the pass over the data.
-absl::StatusOr<bool> IsLearned(const std::vector<Column>& columns, const v1::Derived& derived,
+absl::StatusOr<bool> IsLearned(const std::vector<Column>& columns, const v1::Derived& derived, bool has_quantiles,
                                const SettingErrors& errors) {
-  if (derived.has_frequency() || derived.vocabulary().has_learned() || derived.bucketize().has_quantiles() ||
+  if (derived.has_frequency() || derived.vocabulary().has_learned() || has_quantiles ||
       (derived.negatives().has_popularity() && derived.negatives().popularity().file().empty())) {
     return true;
   }
@@ -830,7 +832,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> r
     Column column{.name = name, .kind = v1::IDS, .width = 1, .slot_names = {name}, .id_kinds = {IdKind::kInteger}};
     if (derived[i].has_frequency()) column = {.name = name};
     if (derived[i].has_negatives()) ShareIds(columns, derived[i].negatives().of(), &column);
-    ASSIGN_OR_RETURN(column.learned, IsLearned(columns, derived[i], errors));
+    // The boundaries that have been learned stand in the settings, as if the job had given them.
+    const bool has_quantiles =
+        derived[i].bucketize().has_quantiles() || (learned != nullptr && learned->Has(Lesson::kQuantiles, i));
+    ASSIGN_OR_RETURN(column.learned, IsLearned(columns, derived[i], has_quantiles, errors));
     rules->all.push_back({std::move(rule), column.kind == v1::IDS ? slots++ : floats++});
     columns.push_back(std::move(column));
   }

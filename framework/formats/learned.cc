@@ -53,10 +53,15 @@ std::vector<Lesson> Lessons(const v1::Data& data) {
   }
   for (int i = 0; data.has_csv() && i < data.csv().column_size(); ++i) {
     const v1::Csv::Column& column = data.csv().column(i);
-    if (!column.learn_classes()) continue;
+    if (!column.learn_classes() || column.type() == v1::Csv::Column::SKIP) continue;
     lessons.push_back({.kind = Lesson::kClasses, .index = i, .name = column.name(), .of = column.name()});
   }
   return lessons;
+}
+
+bool Learned::Has(Lesson::Kind kind, int index) const {
+  return std::any_of(lessons.begin(), lessons.end(),
+                     [&](const One& one) { return one.kind == kind && one.index == index; });
 }
 
 std::shared_ptr<const IdList> Learned::ListOf(int derived) const {
@@ -70,7 +75,10 @@ bool Learned::IsOf(const v1::Data& data) const {
   const std::vector<Lesson> wanted = Lessons(data);
   if (wanted.size() != lessons.size()) return false;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i].kind != lessons[i].kind || wanted[i].index != lessons[i].index) return false;
+    const Lesson& lesson = wanted[i];
+    const One& one = lessons[i];
+    if (lesson.kind != one.kind || lesson.index != one.index || lesson.name != one.name || lesson.of != one.of)
+      return false;
   }
   return true;
 }
@@ -90,7 +98,7 @@ v1::Data WithLearned(const v1::Data& data, const Learned& learned) {
   for (const Learned::One& one : learned.lessons) {
     if (one.kind == Lesson::kClasses) {
       v1::Csv::Column* const column = with.mutable_csv()->mutable_column(one.index);
-      column->clear_learn_classes();
+      // Still to be seen: that they are learned.
       column->clear_classes();
       for (const std::string& text : one.classes) column->add_classes()->add_text(text);
     } else if (one.kind == Lesson::kQuantiles) {

@@ -71,21 +71,25 @@ struct Learned {
   struct One {
     Lesson::Kind kind = Lesson::kVocabulary;
     int index = 0;
+    // As in the lesson.
+    std::string name = {};
+    std::string of = {};
     std::shared_ptr<const IdList> list = nullptr;  // of vocabularies, frequencies, popularities; never null there
     std::vector<double> boundaries = {};           // of quantiles, ascending
     std::vector<std::string> classes = {};         // ascending
   };
   std::vector<One> lessons = {};
 
+  bool Has(Lesson::Kind kind, int index) const;
   // Returns the list of a variable of data.derived; null if there is none.
   std::shared_ptr<const IdList> ListOf(int derived) const;
   // Returns whether this is what a job with these settings learns.
   bool IsOf(const v1::Data& data) const;
-  // Returns what such a job can use of it: statistics may be of another job.
+  // Returns what is of the kinds and at the indexes that such a job learns: statistics may be of another one.
   Learned For(const v1::Data& data) const;
 };
 
-// Returns settings with the classes and boundaries that have been learned, in place of the wish to learn them.
+// Returns settings with the classes that have been learned, and with boundaries in place of the wish to learn them.
 // `learned` holds nothing that the job does not learn.
 v1::Data WithLearned(const v1::Data& data, const Learned& learned);
 

@@ -114,6 +114,30 @@ TEST_F(ExampleFilesTest, WrongUseOfTheProgramIsNamed) {
   EXPECT_THAT(Read(Path("log")), HasSubstr("files=1 examples=2 skipped_lines=1"));
 }
 
+// A frequency is a float that the file does not hold: records must not be taken as they are.
+TEST_F(ExampleFilesTest, WithAFrequencyTheyTrainToTheBitsOfTheText) {
+  const auto job = [](const std::string& train, const std::string& eval) {
+    return absl::StrReplaceAll(
+        kSlotJob, {{"files: \"train.txt\"", absl::StrCat("files: \"", train, "\"")},
+                   {"files: \"eval.txt\"", absl::StrCat("files: \"", eval, "\"")},
+                   {"epochs: 8", "epochs: 1"},
+                   {"digest_every_steps: 100", "digest_every_steps: 10"},
+                   {"input: \"fields\" input: \"x\"", "input: \"fields\" input: \"x\" input: \"often\""},
+                   {"  batch_size: 32", "  derived { name: \"often\" frequency { of: \"a\" } }\n  batch_size: 32"}});
+  };
+  WriteJob(job("train.txt", "eval.txt"));
+  for (const char* const source : {"train", "eval"}) {
+    ASSERT_EQ(Convert(absl::StrCat("--job=", Path("job.textproto"), " --output=", Path("often"), " --source=", source)),
+              0)
+        << Read(Path("log"));
+  }
+  const InProcessResult text = Run({.job_text = job("train.txt", "eval.txt")});
+  const InProcessResult parsed = Run({.job_text = job("often/train.txt.examples", "often/eval.txt.examples")});
+  ASSERT_GT(text.digests.size(), 3u);
+  EXPECT_EQ(parsed.digests, text.digests);
+  EXPECT_EQ(EvalLines(parsed), EvalLines(text));
+}
+
 // An example file has numbers of classes, and no texts to learn them of.
 TEST_F(ExampleFilesTest, ClassesAreLearnedOfTextAlone) {
   std::ofstream(Path("classes.csv")) << "label,x\nyes,1\nno,2\nyes,3\n";

@@ -50,6 +50,9 @@ struct Segment {
   // Records are dealt in turn: of the records of all such segments, in the order of the files and without headers, the
   // stream has those whose number mod modulus is remainder. Otherwise modulus is 1.
   bool dealt = false;
+  // Dealt, and a record's number among those is the same for any number of streams: no file of the data set is dealt or
+  // not as their number says.
+  bool numbered = false;
   int64_t modulus = 1;
   int64_t remainder = 0;
 };

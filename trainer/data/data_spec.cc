@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/graph/op_view.h"
+#include "framework/graph/reported_loss.h"
 
 namespace weir {
 namespace {
@@ -89,7 +90,7 @@ bool IsWritten(const v1::BlockDesc& block, const std::string& name) {
 // Returns the label of the loss that the operator computes; "" if it computes none.
 std::string LabelOf(const v1::ProgramDesc& program, const v1::OpDesc& op) {
   for (const v1::LossDesc& loss : program.losses()) {
-    if (Names(op.outputs(), loss.var())) return loss.label();
+    if (Names(op.outputs(), ReportedLoss(program, loss))) return loss.label();
   }
   return "";
 }

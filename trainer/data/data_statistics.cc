@@ -18,6 +18,8 @@ constexpr uint32_t kLearnedMagic = 0x32545357;     // "WST2": with what has been
 void PutLearned(const Learned::One& one, StatisticsWriter* out) {
   out->Put(static_cast<uint8_t>(one.kind));
   out->Put(static_cast<int32_t>(one.index));
+  out->PutText(one.name);
+  out->PutText(one.of);
   if (one.list != nullptr) {
     out->Put<uint64_t>(one.list->ids().size());
     for (const int64_t id : one.list->ids()) out->Put(id);
@@ -44,6 +46,8 @@ bool GetLearned(StatisticsReader* in, Learned::One* one) {
   if (kind > Lesson::kClasses) return false;
   one->kind = static_cast<Lesson::Kind>(kind);
   one->index = in->Get<int32_t>();
+  one->name = in->GetText();
+  one->of = in->GetText();
   if (one->kind == Lesson::kQuantiles) {
     one->boundaries.resize(in->GetCount(sizeof(double)));
     for (double& boundary : one->boundaries) boundary = in->Get<double>();
@@ -115,8 +119,8 @@ absl::StatusOr<DataStatistics> DataStatistics::Parse(std::string_view bytes) {
   statistics.kept_.resize(in.GetCount(8));
   for (uint64_t& key : statistics.kept_) key = in.Get<uint64_t>();
   if (with_learned) {
-    // A lesson is at least its kind, its index and a number of things.
-    statistics.learned_.lessons.resize(in.GetCount(13));
+    // A lesson is at least its kind, its index, two texts and a number of things.
+    statistics.learned_.lessons.resize(in.GetCount(29));
     if (statistics.learned_.lessons.empty()) return DamagedStatistics();
     for (Learned::One& one : statistics.learned_.lessons) {
       if (!GetLearned(&in, &one)) return DamagedStatistics();

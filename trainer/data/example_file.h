@@ -90,8 +90,8 @@ class ExampleFileWriter {
   // Writes what is left and gives the file its name. Returns what stands at its end.
   absl::StatusOr<v1::ExampleFile> Finish();
 
-  // Bytes; a block ends with the first example that reaches it. Parts of streams begin and end with blocks, so that
-  // these are small, and the index of 100 GB takes 50 MB.
+  // Bytes; a block ends with the first example that reaches it. A stream reads whole blocks to get at its examples, so
+  // that these are small, and the index of 100 GB takes 50 MB.
   static constexpr size_t kBlock = size_t{1} << 15;
 
  private:

@@ -127,7 +127,8 @@ absl::Status ExampleStream::OpenSegment() {
     ASSIGN_OR_RETURN(source_, OpenRecords(file, segment));
   }
   if (file.examples != nullptr && options_.where == nullptr && !options_.forgives_labels &&
-      parser_->slots() == static_cast<int64_t>(file.examples->slots)) {
+      parser_->slots() == static_cast<int64_t>(file.examples->slots) &&
+      parser_->floats() == static_cast<int64_t>(file.examples->floats)) {
     direct_ = static_cast<const ExampleFileSource*>(source_.get());
   }
   if (file.examples == nullptr && options_.parser->has_header() && segment.begin == 0) source_->Skip(1);
@@ -156,8 +157,9 @@ bool ExampleStream::NextLine(std::string_view* line) {
         return false;
       }
       position_.file = segment.file;
-      place_ = segment.dealt ? kDealtPlace | static_cast<uint64_t>(dealt_records_++)
-                             : static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset);
+      place_ = segment.numbered ? kDealtPlace | static_cast<uint64_t>(dealt_records_)
+                                : static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset);
+      dealt_records_ += segment.dealt;
       return true;
     }
     status_ = source_->status();

@@ -101,7 +101,7 @@ class ExampleStream {
   // By file: of files that have headers, and of example files.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
-  // Of the record at hand among those of all streams, for Example.draw. A record that is dealt in turn has its number,
+  // Of the record at hand among those of all streams, for Example.draw. A record of a numbered segment has its number,
   // which text and the example files made of it share; others have their position.
   uint64_t place_ = 0;
   int64_t round_ = 0;  // number of rewinds

@@ -52,9 +52,9 @@ absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& 
   if (Contains(never, in.variable())) {
     return absl::InvalidArgumentError(
         absl::StrCat(field, ": '", in.variable(),
-                     "' is never transformed: a loss reads it as a label, sample weight, length or probability, or ",
-                     "data.dense.except names it; take it out of there, or name there only what is to stay as it is, ",
-                     "or drop this column"));
+                     "' is never transformed: it is learned from the data, a loss reads it as a label, sample weight, ",
+                     "length or probability, or data.dense.except names it; take it out of there, or name there only ",
+                     "what is to stay as it is, or drop this column"));
   }
   const bool bucketize = in.transform() == v1::DenseTransform::BUCKETIZE;
   if (bucketize != (in.boundaries_size() > 0)) {
@@ -94,9 +94,13 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
     made.floats_.resize(made.floats_.size() + static_cast<size_t>(column.width),
                         {never ? v1::DenseTransform::NONE : dense.transform()});
   }
+  std::vector<std::string> never = spec.never_transformed;
+  for (const Column& column : made.columns_) {
+    if (column.learned && column.kind == v1::DENSE) never.push_back(column.name);
+  }
   for (int i = 0; i < dense.column_size(); ++i) {
-    RETURN_IF_ERROR(SetColumn(dense.column(i), absl::StrCat("data.dense.column[", i, "]"), made.columns_,
-                              spec.never_transformed, &made.floats_));
+    RETURN_IF_ERROR(
+        SetColumn(dense.column(i), absl::StrCat("data.dense.column[", i, "]"), made.columns_, never, &made.floats_));
   }
   for (const Float& f : made.floats_) made.standardizes_ |= f.transform == v1::DenseTransform::STANDARDIZE;
   for (const std::string& name : spec.required) {
@@ -114,6 +118,10 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
       }
     }
   }
+  std::vector<std::string> learned;  // variables of ids
+  for (const Column& column : made.columns_) {
+    if (column.learned && column.kind == v1::IDS && column.ids_of.empty()) learned.push_back(column.name);
+  }
   std::vector<std::string> shared(spec.config.ids().shared().begin(), spec.config.ids().shared().end());
   for (const std::string& name : shared) {
     RETURN_IF_ERROR(Find(made.columns_, name, v1::IDS, "data.ids.shared").status());
@@ -128,7 +136,7 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
       made.slots_.push_back({.salt = SlotSalt(ids_of, is_shared ? "" : slot),
                              .shared = is_shared,
                              .counted = !drawn && !column.learned,
-                             .learned = column.learned && !drawn,
+                             .learned = drawn ? Contains(learned, column.ids_of) : column.learned,
                              .padding = padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
       made.salts_.push_back(made.slots_.back().salt);
       made.missing_ids_.push_back(MissingId(made.salts_.back()));

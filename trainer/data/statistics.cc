@@ -78,6 +78,11 @@ Counts Sorted(const absl::flat_hash_map<uint64_t, uint64_t>& counts) {
   return sorted;
 }
 
+absl::Status TooManyClasses(const Lesson& lesson) {
+  return lesson.Error(absl::StrCat("data.train has more than ", kMostClasses,
+                                   " different texts; these are no classes: read the column as TEXT"));
+}
+
 // Takes examples of one stream for the lessons of a job.
 class Student {
  public:
@@ -96,10 +101,7 @@ class Student {
       if (task.lesson.kind == Lesson::kClasses) {
         const std::string& text = example.texts[column++];
         if (!text.empty()) found_[i].classes.insert(text);
-        if (found_[i].classes.size() > kMostClasses) {
-          return task.lesson.Error(absl::StrCat("data.train has more than ", kMostClasses,
-                                                " different texts; these are ", "no classes: read the column as TEXT"));
-        }
+        if (found_[i].classes.size() > kMostClasses) return TooManyClasses(task.lesson);
         continue;
       }
       // The example's place among those of its stream is the same in every copy of the data.
@@ -318,7 +320,7 @@ std::shared_ptr<const IdList> ByFrequency(const Counts& counts, uint64_t min_cou
 }
 
 absl::StatusOr<Learned::One> Learn(const v1::Data& data, const Lesson& lesson, const Sum& sum) {
-  Learned::One one = {.kind = lesson.kind, .index = lesson.index};
+  Learned::One one = {.kind = lesson.kind, .index = lesson.index, .name = lesson.name, .of = lesson.of};
   if (!lesson.from_data()) {
     if (sum.differs) {
       return lesson.Error(
@@ -331,6 +333,7 @@ absl::StatusOr<Learned::One> Learn(const v1::Data& data, const Lesson& lesson, c
   if (lesson.kind == Lesson::kClasses) {
     one.classes.assign(sum.found.classes.begin(), sum.found.classes.end());
     if (one.classes.empty()) return lesson.Error("data.train has no text to make a class of");
+    if (one.classes.size() > kMostClasses) return TooManyClasses(lesson);
     return one;
   }
   if (lesson.kind == Lesson::kQuantiles) {

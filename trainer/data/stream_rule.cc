@@ -161,9 +161,13 @@ std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int
                     streams, &segments);
   }
   const std::vector<int> owner = WholeFiles(files, streams);
+  int64_t not_cut = 0;  // bytes
+  for (const DataFile& file : files) not_cut += Seekable(file) ? 0 : file.bytes;
+  const bool numbered = not_cut <= kDealtBytes;
   for (size_t i = 0; i < files.size(); ++i) {
     if (Seekable(files[i]) ? parts : owner[i] >= 0 && owner[i] != stream) continue;
     segments.push_back(owner[i] == stream ? Whole(files[i], i) : Dealt(files[i], i, stream, streams));
+    segments.back().numbered = segments.back().dealt && numbered;
   }
   std::stable_sort(segments.begin(), segments.end(),
                    [](const Segment& a, const Segment& b) { return a.file < b.file; });

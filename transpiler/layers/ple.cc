@@ -1,7 +1,6 @@
 // ple: progressive layered extraction. Each task has experts of its own at every level, beside those that all share;
-// its gate weighs both. A gate of the level weighs all experts for the shared experts of the next. Variables of level l
-// are
-// "<name>.<l>.task<t>" and "<name>.<l>.shared": what experts and gates of the next level read.
+// its gate weighs both. A gate of the level weighs all experts for the shared experts of the next. What experts and
+// gates of the next level read are the variables "<name>.<l>.task<t>" and "<name>.<l>.shared".
 #include <utility>
 
 #include "absl/strings/str_cat.h"

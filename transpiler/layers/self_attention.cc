@@ -12,11 +12,18 @@
 namespace weir {
 namespace {
 
-// Returns "" where all elements count.
+// Returns "" where all elements count. Where the job has sequences, it must say so: the length of what is made of a
+// sequence is easily forgotten, and elements would attend to what is behind it.
 absl::StatusOr<std::string> LengthOf(const v1::SelfAttention& m, ModelContext& ctx) {
-  if (m.has_length()) return SequenceLength(ctx, "input", m.input(), m.length());
+  if (m.has_length()) return m.length().empty() ? "" : SequenceLength(ctx, "input", m.input(), m.length());
   const std::string length = m.input() + ".length";
-  return ctx.DenseInput("length", length).ok() ? length : "";
+  if (ctx.DenseInput("length", length).ok()) return length;
+  for (const v1::Layer& layer : ctx.job().model().layer()) {
+    if (layer.embedding().sequence() == 0) continue;
+    return ctx.Error("length", absl::StrCat("is needed, as the job has sequences: '", layer.name(), ".length' where '",
+                                            m.input(), "' is made of that one, \"\" where all elements count"));
+  }
+  return "";
 }
 
 absl::Status BuildSelfAttention(const v1::SelfAttention& m, ModelContext& ctx) {

@@ -266,6 +266,12 @@ TEST_F(CsvTest, TextsWhoseClassesAreToBeLearnedAreKept) {
   EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan), 1, NanSensitiveFloatEq(kNan)));
 }
 
+TEST_F(CsvTest, AVariableOfLearnedClassesIsMarked) {
+  Configure("header: false column { name: 'l' learn_classes: true classes { text: 'a' } } column { name: 'x' }");
+  EXPECT_TRUE(parser_->columns()[0].learned) << "also when they are known";
+  EXPECT_FALSE(parser_->columns()[1].learned);
+}
+
 TEST_F(CsvTest, ManyClassesAreFound) {
   std::string columns = "header: false column { name: 'l' ";
   for (int i = 0; i < 40; ++i) absl::StrAppend(&columns, "classes { text: 'c", i, "' } ");
@@ -339,8 +345,7 @@ TEST_F(CsvTest, BadConfigurationsAreRefused) {
               Invalid("data.csv.column[0].dim: is for a column with a list, got 2"));
 }
 
-// ------------------------------------------------------------------------------------------------------- files and
-// streams
+// ------------------------------------------------------------------------------------------------ files and streams
 
 // All values of column "x" in the order of streams.
 absl::StatusOr<std::vector<std::vector<float>>> ReadStreams(const TempDir& dir, const std::string& data, int lanes,

@@ -140,7 +140,16 @@ TEST(LearnedTest, LessonsAreThoseOfTheJob) {
   EXPECT_FALSE(with.derived(3).bucketize().has_quantiles());
   EXPECT_EQ(with.csv().column(0).classes_size(), 2);
   EXPECT_EQ(with.csv().column(0).classes(1).text(0), "b");
-  EXPECT_EQ(Lessons(with).size(), 3u);
+  EXPECT_TRUE(with.csv().column(0).learn_classes()) << "that they are learned is still to be seen";
+  EXPECT_EQ(Lessons(with).size(), 4u);
+  // What another job has learned, of other inputs or under other names, is not this one's.
+  Learned all;
+  for (const Lesson& lesson : Lessons(data)) {
+    all.lessons.push_back({.kind = lesson.kind, .index = lesson.index, .name = lesson.name, .of = lesson.of});
+  }
+  EXPECT_TRUE(all.IsOf(data));
+  data.mutable_derived(0)->mutable_vocabulary()->set_of("w");
+  EXPECT_FALSE(all.IsOf(data));
 }
 
 }  // namespace

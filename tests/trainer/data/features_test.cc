@@ -598,6 +598,19 @@ TEST(DataSpecTest, LabelsThatAreFactorsAreFromZeroToOne) {
     EXPECT_EQ(range.most, 1);
   }
   EXPECT_THAT(variables, ElementsAre("click", "like", "buy"));
+
+  // Where training minimises something else in place of the loss, too.
+  const DataSpec weighed = SpecOf(R"(
+  var a [-1, 1]
+  var n [-1, 2]
+  var click [-1, 1] stop_gradient: true
+  var s [1] persistable: true
+  Out=l1 <- bpr_loss(Positive=a, Negative=n, Weight=click) @LOSS
+  Out=counted <- learned_weight(X=l1, LogVariance=s) @LOSS
+)",
+                                  {LossOf("counted", "click")});
+  ASSERT_EQ(weighed.label_ranges.size(), 1u);
+  EXPECT_EQ(weighed.label_ranges[0].variable, "click");
 }
 
 TEST(DataSpecTest, WithoutLanesEveryTrainerIsAStream) {

@@ -542,8 +542,8 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
   EXPECT_THAT(
       LaneReader::Create(data, options).status(),
       StatusIs(kInvalid,
-               "data.derived: what the job learns from the data is not what the data statistics hold; they were "
-               "taken with another job file"));
+               "what the job learns (vocabularies, frequencies, popularities, quantiles, classes) is not what the "
+               "checkpoint has learned: use the job file that it was trained with, or train anew"));
   // Likewise where the statistics are of a job that learned something else, or at other places.
   DataSpec learning = options.spec;
   learning.lanes = 1;
@@ -555,7 +555,7 @@ TEST_F(LaneReaderTest, StatisticsThatAreNeededMustBeThereAndFit) {
   ASSERT_TRUE(learned.ok()) << learned.status();
   options.statistics = &*learned;
   EXPECT_THAT(LaneReader::Create(data, options).status(),
-              StatusIs(kInvalid, HasSubstr("is not what the data statistics hold")));
+              StatusIs(kInvalid, HasSubstr("is not what the checkpoint has learned")));
   options.spec.config.clear_derived();
   EXPECT_TRUE(LaneReader::Create(data, options).ok()) << "a job that learns nothing needs none";
 }

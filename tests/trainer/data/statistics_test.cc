@@ -253,7 +253,9 @@ constexpr char kLearning[] = R"(
     derived { name: "nb" negatives { of: "b" popularity {} } }
     derived { name: "qx" bucketize { of: "x" quantiles: 10 } }
     derived { name: "qb" bucketize { of: "b" quantiles: 7 } }
-    derived { name: "fa" vocabulary { of: "a" file: "list" unknown_buckets: 3 } } )";
+    derived { name: "fa" vocabulary { of: "a" file: "list" unknown_buckets: 3 } }
+    derived { name: "nv" negatives { of: "va" uniform { items: 2 } } }
+    derived { name: "hq" hash { of: "qb" buckets: 4 } } )";
 
 // Slot a has ids that grow rare, some lines have no x and no b, others two b.
 std::string LearningLines(int n) {
@@ -431,6 +433,16 @@ TEST_F(LearningTest, ClassesAreLearnedInTheOrderOfTheirBytes) {
   const auto parsed = DataStatistics::Parse(learned->Serialize());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), learned->Serialize());
+  // A column that is switched off learns nothing; nothing is done with numbers that are not known in the pass.
+  const std::string reader = "train { files: \"f\" } csv { column { name: \"x\" } column { name: \"l\" ";
+  EXPECT_FALSE(NeedsStatistics(Spec(2, 2, reader + "type: SKIP learn_classes: true } }")));
+  EXPECT_THAT(Refusal(reader + "learn_classes: true } } derived { name: \"b\" bucketize { of: \"l\" quantiles: 2 } }"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'l' is learned from the data itself")));
+  DataSpec where = Spec(2, 2, reader + "learn_classes: true missing: \"?\" } }");
+  where.config.mutable_train()->add_where()->set_of("l");
+  where.config.mutable_train()->mutable_where(0)->add_value("1");
+  EXPECT_THAT(CollectStatistics(where, OpenTrain(where), {0, 2}, nullptr).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'l' is learned from the examples")));
   dir_.Write("f", "l,x\n?,1\n");
   EXPECT_THAT(Learn(spec).status(), StatusIs(absl::StatusCode::kInvalidArgument,
                                              "data.csv.column[0]: 'l': data.train has no text to make a class of"));
@@ -461,6 +473,11 @@ TEST_F(LearningTest, MinCountLeavesLearnedVariablesAlone) {
   };
   EXPECT_THAT(ids("a"), ::testing::ElementsAre(RareId(SlotSalt("a", "a"))));
   EXPECT_THAT(ids("va"), ::testing::ElementsAre(SaltId(SlotSalt("va", "va"), 0))) << "0 is the most frequent of all";
+  // All that is made of what is learned, boundaries included.
+  ASSERT_EQ(ids("qb").size(), 1u);
+  EXPECT_NE(ids("qb")[0], RareId(SlotSalt("qb", "qb")));
+  EXPECT_NE(ids("hq")[0], RareId(SlotSalt("hq", "hq")));
+  EXPECT_THAT(ids("nv"), ::testing::ElementsAre(SaltId(SlotSalt("va", "va"), 1))) << "of the id space of va";
   EXPECT_THAT(ids("fa"), ::testing::ElementsAre(RareId(SlotSalt("fa", "fa"))))
       << "a list in a file is no lesson of the data";
 }
