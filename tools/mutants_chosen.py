@@ -391,8 +391,8 @@ CHOSEN = [
     Chosen(
         "draw-is-of-the-position-where-records-are-dealt",
         "trainer/data/example_stream.cc",
-        "kDealtPlace | static_cast<uint64_t>(dealt_records_++)",
-        "static_cast<uint64_t>(position_.offset + 0 * dealt_records_++)",
+        "kDealtPlace | static_cast<uint64_t>(dealt_records_)",
+        "static_cast<uint64_t>(position_.offset)",
     ),
     Chosen(
         "texts-pass-for-integers",
