@@ -154,7 +154,7 @@ int64_t MostBytes() {
 }
 
 TEST(InBatchSoftmaxTest, MemoryGrowsWithTheBatchAndNotWithItsSquare) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(WEIR_ASAN) || defined(WEIR_TSAN)
   GTEST_SKIP() << "a sanitizer keeps memory that has been freed";
 #endif
   const Case c = {.rows = 16384, .width = 64, .probability = false, .ids = false, .weight = false};
