@@ -14,7 +14,7 @@ WEIR_HOST_DEVICE inline float WeightedLoss(float weight, float loss, float log_v
   return weight * loss + 0.5f * log_variance;
 }
 
-// What a sample gives to the gradient of the logarithm of the variance.
+// Returns what a sample gives to the gradient of the logarithm of the variance.
 WEIR_HOST_DEVICE inline float LogVarianceGrad(float weight, float loss, float dout) {
   return dout * (0.5f - weight * loss);
 }

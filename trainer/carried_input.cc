@@ -18,7 +18,6 @@ namespace weir {
 namespace {
 
 constexpr size_t kMostKnown = 40;  // names in a message
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool IsPredictionName(std::string_view name) {
   constexpr std::string_view kName = "prediction";
@@ -38,11 +37,9 @@ absl::StatusOr<std::vector<std::string>> ReadHeader(const DataFile& file, const 
     RETURN_IF_ERROR(source->status());
     return names;
   }
-  if (header.starts_with(kByteOrderMark)) header.remove_prefix(kByteOrderMark.size());
-  if (!SplitCsvFields(header, csv.separator()[0], csv.trim(), &names)) {
-    return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: the quotes of the header are wrong"));
-  }
-  return names;
+  const absl::Status split = SplitCsvFields(WithoutByteOrderMark(header), csv.separator()[0], csv.trim(), &names);
+  if (split.ok()) return names;
+  return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", split.message()));
 }
 
 std::string Known(std::vector<std::string> names) {
@@ -312,7 +309,7 @@ absl::Status CarriedInput::Changed(const InputPosition& position) const {
 bool CarriedInput::ReadFields() {
   const std::string_view line = stream_->line();
   if (reads_features()) return message_.ParseFromArray(line.data(), static_cast<int>(line.size()));
-  return SplitCsvFields(line, csv()->separator()[0], csv()->trim(), &texts_);
+  return SplitCsvFields(line, csv()->separator()[0], csv()->trim(), &texts_).ok();
 }
 
 // Sets the texts of the elements of a list, or of the field as a whole.

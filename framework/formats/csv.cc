@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/csv_fields.h"
 #include "framework/formats/line_parser.h"
 #include "framework/formats/numbers.h"
 #include "framework/formats/schema.h"
@@ -98,51 +99,6 @@ void AddId(int64_t id, std::optional<float> weight, Example* example) {
   if (weight.has_value() && example->weights.empty()) example->weights.resize(example->ids.size(), 1.0f);
   example->ids.push_back(id);
   if (weight.has_value() || !example->weights.empty()) example->weights.push_back(weight.value_or(1.0f));
-}
-
-bool IsBlank(char c) { return c == ' ' || c == '\t'; }
-
-// The fields of a line, without their quotes. A message without file and line when a quote is wrong.
-absl::StatusOr<std::vector<std::string>> SplitFields(std::string_view line, const Config& config) {
-  const char separator = config.separator;
-  // A separator is no blank, even if it is a tab.
-  const auto blank = [&](size_t i) { return config.trim && line[i] != separator && IsBlank(line[i]); };
-  std::vector<std::string> fields;
-  for (size_t at = 0;; ++at) {  // behind the separator
-    std::string field;
-    while (at < line.size() && blank(at)) ++at;
-    if (at < line.size() && line[at] == '"') {
-      for (++at;; ++at) {
-        if (at >= line.size()) {
-          return absl::InvalidArgumentError(absl::StrCat(
-              "field ", fields.size() + 1, ": its quote is not closed; an end of line cannot be in a field"));
-        }
-        if (line[at] != '"') {
-          field += line[at];
-        } else if (at + 1 < line.size() && line[at + 1] == '"') {
-          field += line[at++];
-        } else {
-          break;
-        }
-      }
-      ++at;
-      while (at < line.size() && blank(at)) ++at;
-      if (at < line.size() && line[at] != separator) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("field ", fields.size() + 1, ": '", Shown(line.substr(at)),
-                         "' stands behind its closing quote; a quote in a field is doubled, and fields are ",
-                         "separated by '", std::string(1, separator), "' (data.csv.separator)"));
-      }
-    } else {
-      const size_t end = std::min(line.find(separator, at), line.size());
-      size_t last = end;
-      while (last > at && blank(last - 1)) --last;
-      field = line.substr(at, last - at);
-      at = end;
-    }
-    fields.push_back(std::move(field));
-    if (at >= line.size()) return fields;
-  }
 }
 
 class CsvParser : public LineParser {
@@ -317,7 +273,8 @@ bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end
 absl::Status CsvParser::ParsePlain(std::string_view line, Example* example) const {
   example->ids.clear();
   example->weights.clear();
-  ASSIGN_OR_RETURN(const std::vector<std::string> fields, SplitFields(line, *config_));
+  std::vector<std::string> fields;
+  RETURN_IF_ERROR(SplitCsvFields(line, config_->separator, config_->trim, &fields));
   if (fields.size() != order_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", order_.size(), " fields, got ", fields.size()));
   }
@@ -456,9 +413,8 @@ class CsvWithHeader : public LineParser {
 
 absl::StatusOr<std::unique_ptr<LineParser>> CsvWithHeader::ForHeader(std::string_view header,
                                                                      const std::vector<int64_t>& may_be_absent) const {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // how some programs begin a UTF-8 file
-  if (header.starts_with(kByteOrderMark)) header.remove_prefix(kByteOrderMark.size());
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, SplitFields(header, *config_));
+  std::vector<std::string> names;
+  RETURN_IF_ERROR(SplitCsvFields(WithoutByteOrderMark(header), config_->separator, config_->trim, &names));
   std::vector<int> order(names.size(), kSkipped);
   for (size_t i = 0; i < config_->columns.size(); ++i) {
     const DataSlot& slot = config_->columns[i].slot;

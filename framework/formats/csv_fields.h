@@ -1,5 +1,4 @@
-// Fields of a line of text in columns (v1::Csv) as texts, for code that carries them elsewhere;
-// framework/formats/csv.cc parses the values.
+// Fields of a line of text in columns (v1::Csv) as texts. framework/formats/csv.cc parses their values.
 #ifndef WEIR_FRAMEWORK_FORMATS_CSV_FIELDS_H_
 #define WEIR_FRAMEWORK_FORMATS_CSV_FIELDS_H_
 
@@ -7,11 +6,17 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace weir {
 
+// Blanks that `trim` takes away.
+inline bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+
 // Sets `fields` to the texts of the fields, without their quotes, and with `trim` without the blanks and tabs around
-// them. Returns false if a quote is not closed, or if something stands behind a closing quote.
-bool SplitCsvFields(std::string_view line, char separator, bool trim, std::vector<std::string>* fields);
+// them. InvalidArgument: a quote is not closed, or something stands behind a closing quote; the caller prepends file
+// and line.
+absl::Status SplitCsvFields(std::string_view line, char separator, bool trim, std::vector<std::string>* fields);
 
 // Appends a field to a line with ',' between fields: in quotes if it holds a comma, a quote or an end of line, or has a
 // blank or a tab at one of its ends.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/line_parser.h"
 #include "framework/formats/numbers.h"
 #include "glog/logging.h"
 
@@ -134,9 +135,8 @@ bool IdOf(std::string_view text, IdKind kind, int64_t* id) {
 }  // namespace
 
 absl::StatusOr<IdList> ParseIdList(std::string_view text, const std::string& name, IdKind kind, bool weights) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // how some programs begin a UTF-8 file
   constexpr size_t kShown = 40;
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  text = WithoutByteOrderMark(text);
   std::vector<int64_t> ids;
   std::vector<double> of_ids;
   absl::flat_hash_map<int64_t, size_t> lines;

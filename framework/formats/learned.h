@@ -1,6 +1,6 @@
-// What derived variables and columns of classes take from data, or from files beside the job, before training: lists
-// of ids, boundaries, classes (docs/data.md, "Learned from the data"). trainer/data/statistics.h obtains them, and a
-// parser uses them.
+// Defines what derived variables and columns of classes learn before training, of the data or of files beside the job:
+// lists of ids, boundaries, classes (docs/data.md, "Learned from the data"). trainer/data/statistics.h obtains them,
+// and a parser uses them.
 #ifndef WEIR_FRAMEWORK_FORMATS_LEARNED_H_
 #define WEIR_FRAMEWORK_FORMATS_LEARNED_H_
 
@@ -66,12 +66,12 @@ struct Lesson {
 // Returns what a job learns, in the order of data.derived, and then classes in the order of data.csv.column.
 std::vector<Lesson> Lessons(const v1::Data& data);
 
-// What a job has learned.
+// Holds what a job has learned.
 struct Learned {
   struct One {
     Lesson::Kind kind = Lesson::kVocabulary;
     int index = 0;
-    // As in the lesson.
+    // Those of the lesson.
     std::string name = {};
     std::string of = {};
     std::shared_ptr<const IdList> list = nullptr;  // of vocabularies, frequencies, popularities; never null there

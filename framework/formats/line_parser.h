@@ -74,6 +74,12 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data,
 // Returns the same without derived variables.
 absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data);
 
+// Returns a file's text without the mark with which some programs begin UTF-8.
+inline std::string_view WithoutByteOrderMark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+}
+
 namespace internal {
 template <typename Config>
 struct LineParserRegistration {

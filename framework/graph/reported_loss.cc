@@ -21,6 +21,8 @@ MinimisedLossRegistrar::MinimisedLossRegistrar(MinimisedLossDef def) {
 }
 
 std::string ReportedLoss(const v1::ProgramDesc& program, const v1::LossDesc& loss) {
+  // A program from a file may have nothing but a loss.
+  if (program.blocks_size() == 0) return loss.var();
   for (const v1::OpDesc& op : program.blocks(0).ops()) {
     const auto found = Registry().find(op.type());
     if (found != Registry().end() && Writes(op, loss.var())) return InputOf(op, found->second);

@@ -41,7 +41,7 @@ struct LayerNormAt {
     out[i] = Normalised(x[i], mean[r], inverse[r]) * scale[w] + shift[w];
   }
 };
-// What a row adds to the gradient of the scale.
+// Computes what a row adds to the gradient of the scale.
 struct LayerNormScaleTermAt {
   int64_t width;
   const float* x;

@@ -31,14 +31,14 @@ struct PreluInputAt {
     dx[i] = PreluGrad(x[i], slope[i - Quotient(i, slopes) * slopes], dout[i]);
   }
 };
-// What a value adds to the gradient of its slope.
+// Computes what a value adds to the gradient of its slope.
 struct PreluSlopeTermAt {
   const float* x;
   const float* dout;
   float* term;
   WEIR_HOST_DEVICE void operator()(int64_t i) const { term[i] = PreluSlopeGrad(x[i], dout[i]); }
 };
-// What a row adds to the gradient of the one slope.
+// Computes what a row adds to the gradient of the one slope.
 struct PreluRowTermAt {
   int64_t width;
   const float* x;
@@ -78,7 +78,7 @@ struct DiceAt {
     out[i] = Dice(x[i], (x[i] - mean[m]) * inverse[m], slope[d.Column(i)]);
   }
 };
-// What a value adds to the sums over a lane's rows: of dnorm, of dnorm * norm, and of the slope's gradient.
+// Computes what a value adds to the sums over a lane's rows: of dnorm, of dnorm * norm, and of the slope's gradient.
 struct DiceTermAt {
   DiceDims d;
   const float* x;

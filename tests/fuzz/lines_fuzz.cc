@@ -91,13 +91,13 @@ void CheckFields(std::string_view line, const LineParser& parser) {
   std::vector<std::string> fields, again;
   for (const char separator : {',', '\t'}) {
     for (const bool trim : {false, true}) {
-      if (!SplitCsvFields(line, separator, trim, &fields)) continue;
+      if (!SplitCsvFields(line, separator, trim, &fields).ok()) continue;
       std::string written;
       for (size_t i = 0; i < fields.size(); ++i) {
         if (i > 0) written += ',';
         AppendCsvField(fields[i], &written);
       }
-      if (!SplitCsvFields(written, ',', /*trim=*/false, &again) || again != fields) std::abort();
+      if (!SplitCsvFields(written, ',', /*trim=*/false, &again).ok() || again != fields) std::abort();
     }
   }
   constexpr size_t kTabs = 3, kTabFields = 5;  // of kFormats
@@ -106,7 +106,7 @@ void CheckFields(std::string_view line, const LineParser& parser) {
   example.floats.resize(static_cast<size_t>(parser.floats()));
   example.counts.resize(static_cast<size_t>(parser.slots()));
   if (!parser.Parse(line, &example).ok()) return;
-  if (!SplitCsvFields(line, '\t', /*trim=*/false, &fields) || fields.size() != kTabFields) std::abort();
+  if (!SplitCsvFields(line, '\t', /*trim=*/false, &fields).ok() || fields.size() != kTabFields) std::abort();
 }
 
 // Null when the header is refused, or is not there.

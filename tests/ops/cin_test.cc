@@ -145,10 +145,7 @@ TEST(CinTest, AnExampleHasTheSameBitsAmongAnyNumberOfOthers) {
   const std::vector<float> x = Numbers(kBatch * 12 * 7, 1), x0 = Numbers(kBatch * 11 * 7, 2), w = Numbers(132 * 6, 3),
                            d = Numbers(kBatch * 4 * 7, 4), dsum = Numbers(kBatch * 2, 5);
   const auto run = [&](int64_t first, int64_t rows, std::vector<std::vector<float>>* results) {
-    const auto part = [&](const std::vector<float>& values) {
-      const int64_t each = static_cast<int64_t>(values.size()) / kBatch;
-      return std::vector<float>(values.begin() + first * each, values.begin() + (first + rows) * each);
-    };
+    const auto part = [&](const std::vector<float>& values) { return PartOfBatch(values, kBatch, first, rows); };
     Sizes n = all_of;
     n.batch = rows;
     OpTest t = TestOf(n, part(x), part(x0), w);
@@ -165,18 +162,7 @@ TEST(CinTest, AnExampleHasTheSameBitsAmongAnyNumberOfOthers) {
       results->emplace_back(values.begin(), values.end());
     }
   };
-  std::vector<std::vector<float>> all;
-  run(0, kBatch, &all);
-  for (const auto& [first, rows] :
-       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {149, 1}, {3, 2}, {100, 17}, {7, 130}}) {
-    std::vector<std::vector<float>> some;
-    run(first, rows, &some);
-    ASSERT_EQ(some.size(), 4u);
-    for (size_t r = 0; r < some.size(); ++r) {
-      const auto at = all[r].begin() + first * static_cast<int64_t>(all[r].size()) / kBatch;
-      EXPECT_TRUE(std::equal(some[r].begin(), some[r].end(), at)) << rows << " from " << first << ", result " << r;
-    }
-  }
+  ExpectBitsOfExamplesAlone(kBatch, run);
 }
 
 TEST(CinTest, ShapesAreNamed) {

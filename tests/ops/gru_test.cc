@@ -123,10 +123,7 @@ TEST(GruTest, AnExampleHasTheSameBitsAmongAnyOthers) {
   std::vector<float> length;
   for (int64_t b = 0; b < kBatch; ++b) length.push_back(static_cast<float>(b * 5 % 7));
   const auto run = [&](int64_t first, int64_t rows, std::vector<std::vector<float>>* results) {
-    const auto part = [&](const std::vector<float>& values) {
-      const int64_t each = static_cast<int64_t>(values.size()) / kBatch;
-      return std::vector<float>(values.begin() + first * each, values.begin() + (first + rows) * each);
-    };
+    const auto part = [&](const std::vector<float>& values) { return PartOfBatch(values, kBatch, first, rows); };
     Sizes n = all_of;
     n.batch = rows;
     OpTest t = TestOf(n, part(x), part(length));
@@ -140,18 +137,7 @@ TEST(GruTest, AnExampleHasTheSameBitsAmongAnyOthers) {
     const absl::Span<const float> values = std::get<Tensor>(*grad).span<float>();
     results->emplace_back(values.begin(), values.end());
   };
-  std::vector<std::vector<float>> all;
-  run(0, kBatch, &all);
-  for (const auto& [first, rows] :
-       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {4, 1}, {3, 2}, {20, 17}, {7, 40}}) {
-    std::vector<std::vector<float>> some;
-    run(first, rows, &some);
-    ASSERT_EQ(some.size(), 3u);
-    for (size_t r = 0; r < some.size(); ++r) {
-      const auto at = all[r].begin() + first * static_cast<int64_t>(all[r].size()) / kBatch;
-      EXPECT_TRUE(std::equal(some[r].begin(), some[r].end(), at)) << rows << " from " << first << ", result " << r;
-    }
-  }
+  ExpectBitsOfExamplesAlone(kBatch, run);
 }
 
 TEST(GruTest, WhatStandsBehindTheLengthIsNotRead) {

@@ -631,4 +631,26 @@ void OpTest::CheckBatchZero(std::vector<std::string> outputs) {
   }
 }
 
+std::vector<float> PartOfBatch(const std::vector<float>& values, int64_t batch, int64_t first, int64_t rows) {
+  const int64_t each = static_cast<int64_t>(values.size()) / batch;
+  return {values.begin() + first * each, values.begin() + (first + rows) * each};
+}
+
+void ExpectBitsOfExamplesAlone(
+    int64_t batch,
+    const std::function<void(int64_t first, int64_t rows, std::vector<std::vector<float>>* results)>& run) {
+  std::vector<std::vector<float>> all;
+  run(0, batch, &all);
+  ASSERT_FALSE(all.empty());
+  const std::pair<int64_t, int64_t> parts[] = {{0, 1}, {batch - 1, 1}, {3, 2}, {batch / 3, 17}, {7, batch - 20}};
+  for (const auto& [first, rows] : parts) {
+    std::vector<std::vector<float>> some;
+    run(first, rows, &some);
+    ASSERT_EQ(some.size(), all.size());
+    for (size_t r = 0; r < some.size(); ++r) {
+      EXPECT_EQ(some[r], PartOfBatch(all[r], batch, first, rows)) << rows << " from " << first << ", result " << r;
+    }
+  }
+}
+
 }  // namespace weir

@@ -12,6 +12,7 @@
 #define WEIR_TESTS_TESTING_OP_TEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -138,6 +139,15 @@ class OpTest {
   Descs descs_;
   Values_ values_;
 };
+
+// Returns what examples [first, first + rows) of a batch have of values that are divided evenly among its examples.
+std::vector<float> PartOfBatch(const std::vector<float>& values, int64_t batch, int64_t first, int64_t rows);
+
+// Checks that an example's results have the same bits among any number of others. `run` sets the results of examples
+// [first, first + rows), each divided evenly among them.
+void ExpectBitsOfExamplesAlone(
+    int64_t batch,
+    const std::function<void(int64_t first, int64_t rows, std::vector<std::vector<float>>* results)>& run);
 
 }  // namespace weir
 

@@ -331,10 +331,10 @@ TEST(CsvFieldsTest, AFieldThatIsWrittenIsRead) {
   }
   EXPECT_EQ(line, ",a,\" a\",\"\"\"\",\"a,b\",\"\"\"\"\"x\",\"a\"\"b\",\"\t\"");
   std::vector<std::string> read = {"something", "else"};
-  ASSERT_TRUE(SplitCsvFields(line, ',', /*trim=*/false, &read));
+  ASSERT_TRUE(SplitCsvFields(line, ',', /*trim=*/false, &read).ok());
   EXPECT_EQ(read, fields);
   for (const char* const wrong : {"\"a", "a,\"b\"c", "\"", "\"\"\""}) {
-    EXPECT_FALSE(SplitCsvFields(wrong, ',', /*trim=*/true, &read)) << wrong;
+    EXPECT_FALSE(SplitCsvFields(wrong, ',', /*trim=*/true, &read).ok()) << wrong;
   }
 }
 

@@ -594,9 +594,8 @@ absl::Status CheckStatistics(const Shared& shared) {
   }
   if (!shared.statistics.learned().IsOf(spec.config)) {
     return absl::InvalidArgumentError(
-        "what the job learns (vocabularies, frequencies, popularities, quantiles, classes) is not what the checkpoint "
-        "has "
-        "learned: use the job file that it was trained with, or train anew");
+        "what the job learns (vocabularies, frequencies, popularities, quantiles, classes) is not what the "
+        "checkpoint has learned: use the job file that it was trained with, or train anew");
   }
   if (spec.config.ids().min_count() > 1 && shared.statistics.min_count() != spec.config.ids().min_count()) {
     return absl::InvalidArgumentError(absl::StrCat("data statistics were taken with min_count ",

@@ -40,7 +40,7 @@ constexpr uint64_t kSign = uint64_t{1} << 63;
 uint64_t KeyOf(int64_t id) { return static_cast<uint64_t>(id) ^ kSign; }
 int64_t IdOf(uint64_t key) { return static_cast<int64_t>(key ^ kSign); }
 
-// What was found in data for a lesson.
+// Holds what was found in data for a lesson.
 struct Found {
   Counts counts;                  // of KeyOf(id), for lists
   QuantileSample sample;          // for quantiles
@@ -257,7 +257,7 @@ void PutFound(const Lesson& lesson, const IdList* of_file, bool whole, const Fou
   }
 }
 
-// What all trainers have contributed to a lesson.
+// Holds what all trainers have contributed to a lesson.
 struct Sum {
   Found found;
   std::shared_ptr<const IdList> of_file;

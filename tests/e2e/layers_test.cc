@@ -1,4 +1,4 @@
-// Layers of sequences and slots that attend to each other, norms and activations with parameters: the same bits on
+// Layers of attention, recurrence and products of vectors, norms, and activations with parameters: the same bits on
 // every cluster, with any number of threads and after a resume, and models that learn.
 
 #include <filesystem>
@@ -86,7 +86,42 @@ optimizer { adam { learning_rate: 0.02 } }
 train { epochs: 4 seed: 3 lanes: 4 digest_every_steps: 10 }
 )";
 
-class SelfAttentionTest : public SlotJobTest {
+// gru, cin and bilinear.
+constexpr char kInteractionsJob[] = R"(
+name: "interactions"
+data {
+  train { files: "history/train.txt" }
+  eval { files: "history/eval.txt" }
+  multi_slot {
+    slot { name: "label" type: FLOAT }
+    slot { name: "x" type: FLOAT dim: 2 }
+    slot { name: "item" }
+    slot { name: "history" }
+  }
+  ids { shared: "item" shared: "history" empty: ZERO }
+  batch_size: 64
+}
+model {
+  layer { name: "target" embedding { ids: "item" table: "items" } }
+  layer { name: "read" embedding { ids: "history" table: "items" sequence: 6 padding_id: -1 } }
+  layer { name: "states" gru { input: "read" size: 8 sequence: true } }
+  layer { name: "interest" attention_pool { query: "target" sequence: "states" length: "read.length" sizes: 8 } }
+  layer { name: "last" gru { input: "read" size: 8 } }
+  layer { name: "mean" sequence_pool { input: "read" } }
+  layer { name: "halves" cin { input: "target" input: "interest" input: "mean" sizes: [8, 6] split_half: true } }
+  layer { name: "active" cin { input: "target" input: "last" input: "mean" sizes: [5, 4] activation: RELU } }
+  layer { name: "pairs" bilinear { input: "target" input: "last" input: "mean" type: INTERACTION } }
+  layer { name: "all" concat { input: "halves" input: "active" input: "pairs" input: "x" } }
+  layer { name: "deep" mlp { input: "all" sizes: [16] } }
+  layer { name: "logit" fc { input: "deep" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
+}
+table { name: "items" width: 8 is_sparse: true is_distributed: true }
+optimizer { adam { learning_rate: 0.01 } }
+train { epochs: 3 seed: 5 lanes: 8 digest_every_steps: 40 }
+)";
+
+class LayersTest : public SlotJobTest {
  protected:
   static void SetUpTestSuite() {
     SlotJobTest::SetUpTestSuite();
@@ -118,9 +153,11 @@ class SelfAttentionTest : public SlotJobTest {
   }
 };
 
-TEST_F(SelfAttentionTest, ASequenceLearnsWithTheSameBitsOnEveryCluster) { EXPECT_GT(CheckBits(kSequenceJob), 0.7); }
+TEST_F(LayersTest, ASequenceLearnsWithTheSameBitsOnEveryCluster) { EXPECT_GT(CheckBits(kSequenceJob), 0.7); }
 
-TEST_F(SelfAttentionTest, SlotsLearnWithTheSameBitsOnEveryCluster) { EXPECT_GT(CheckBits(kSlotsJob), 0.75); }
+TEST_F(LayersTest, InteractionsLearnWithTheSameBitsOnEveryCluster) { EXPECT_GT(CheckBits(kInteractionsJob), 0.75); }
+
+TEST_F(LayersTest, SlotsLearnWithTheSameBitsOnEveryCluster) { EXPECT_GT(CheckBits(kSlotsJob), 0.75); }
 
 }  // namespace
 }  // namespace weir
