@@ -354,9 +354,6 @@ REGISTER_OP(in_batch_softmax_grad)
 
 REGISTER_KERNEL(in_batch_softmax, MakeKernel<InBatchSoftmaxKernel>);
 REGISTER_KERNEL(in_batch_softmax_grad, MakeKernel<InBatchSoftmaxGradKernel>);
-// There is no kernel for devices yet.
-REGISTER_HOST_OP(in_batch_softmax);
-REGISTER_HOST_OP(in_batch_softmax_grad);
 
 }  // namespace
 }  // namespace weir

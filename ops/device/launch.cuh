@@ -22,6 +22,17 @@ __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t n, F f) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) f(i);
 }
 
+// Value of the thread `width` places on in the warp, word by word.
+template <typename T>
+__device__ T FromThreadBehind(T x, int width) {
+  static_assert(sizeof(T) % sizeof(unsigned) == 0);
+  unsigned words[sizeof(T) / sizeof(unsigned)];
+  memcpy(words, &x, sizeof(T));
+  for (unsigned& word : words) word = __shfl_down_sync(0xffffffffu, word, width);
+  memcpy(&x, words, sizeof(T));
+  return x;
+}
+
 // A warp for each output.
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ReduceKernel(int64_t outputs, F f) {
@@ -32,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) ReduceKernel(int64_t outputs, F f) {
     typename F::Sum sum = {};
     const int64_t terms = f.Terms(o);
     for (int64_t k = lane; k < terms; k += kWarp) sum += f.Term(o, k);
-    for (int width = kWarp / 2; width > 0; width /= 2) sum += __shfl_down_sync(0xffffffffu, sum, width);
+    for (int width = kWarp / 2; width > 0; width /= 2) sum += FromThreadBehind(sum, width);
     if (lane == 0) f.Store(o, sum);
   }
 }

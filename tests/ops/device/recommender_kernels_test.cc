@@ -303,6 +303,53 @@ TEST_P(RecommenderKernelsTest, SelfAttentionOfWhatIsNotFinite) {
   }
 }
 
+TEST_P(RecommenderKernelsTest, InBatchSoftmax) {
+  for (const auto& batches : Batches()) {
+    for (const int64_t width : {1, 17}) {
+      for (const bool all : {false, true}) {
+        SCOPED_TRACE(absl::StrCat("width ", width, all ? ", with all inputs" : ""));
+        DeviceTwin t(memory(), batches);
+        t.Batched("q", {width}).Batched("i", {width}).Batched("dout", {1});
+        Slots in = {{"Query", {"q"}}, {"Item", {"i"}}};
+        if (all) {
+          std::vector<Variable> lanes;
+          std::vector<float> probabilities;
+          for (const int64_t n : batches) {
+            IdBatch ids;
+            ids.slots = 1;
+            ids.offsets.push_back(0);
+            for (int64_t b = 0; b < n; ++b) {
+              // Beyond 32 bits, and alike in the lower ones.
+              ids.values.push_back((b % 5) << 40 | 7);
+              ids.offsets.push_back(b + 1);
+              probabilities.push_back(0.01f * static_cast<float>(1 + b % 90));
+            }
+            lanes.emplace_back(std::move(ids));
+          }
+          t.Feed("id", v1::IDS, v1::INT64, {-1, 1}, std::move(lanes)).BatchedValues("p", probabilities);
+          t.Batched("weight", {1}, Values::kPositive);
+          in.insert(in.end(), {{"Probability", {"p"}}, {"ItemId", {"id"}}, {"Weight", {"weight"}}});
+        }
+        const std::vector<v1::OpAttr> attrs = {AttrF("temperature", 0.5)};
+        t.Op(MakeOp("in_batch_softmax", in, {{"LogSum", {"log_sum"}}, {"Out", {"out"}}}, attrs));
+        in.insert(in.end(), {{"LogSum", {"log_sum"}}, {"Out@GRAD", {"dout"}}});
+        t.Op(MakeOp("in_batch_softmax_grad", in, {{"Query@GRAD", {"dq"}}, {"Item@GRAD", {"di"}}}, attrs));
+        t.Op(MakeOp("in_batch_softmax_grad", in, {{"Item@GRAD", {"di alone"}}}, attrs));
+        t.Compare({"log_sum", "out", "dq", "di", "di alone"}, kSum);
+      }
+    }
+  }
+}
+
+// One product is no number.
+TEST_P(RecommenderKernelsTest, InBatchSoftmaxOfWhatIsNotFinite) {
+  DeviceTwin t(memory(), {37});
+  t.Batched("q", {3}, Values::kSomeNotFinite).Batched("i", {3}).Batched("dout", {1});
+  const Slots in = {{"Query", {"q"}}, {"Item", {"i"}}};
+  t.Op(MakeOp("in_batch_softmax", in, {{"LogSum", {"log_sum"}}, {"Out", {"out"}}}, {AttrF("temperature", 1)}));
+  t.Compare({"out"}, kSum);
+}
+
 TEST_P(RecommenderKernelsTest, LayerNorm) {
   for (const Shape& x : std::vector<Shape>{{1}, {19}, {5, 64}, {2, 3, 4}}) {
     SCOPED_TRACE(ShapeString(x));
