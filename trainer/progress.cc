@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace weir {
@@ -33,17 +34,23 @@ void Progress::Add(const StepProgress& step) {
 
 bool Progress::Due() const { return clock_->Now() - last_ >= interval_; }
 
-void Progress::Print(double auc) {
+void Progress::Print(const std::vector<Figure>& figures) {
   const absl::Time now = clock_->Now();
   const double rate = static_cast<double>(examples_ - last_examples_) / absl::ToDoubleSeconds(now - last_);
   const double loss = loss_examples_ == 0 ? 0 : loss_sum_ / static_cast<double>(loss_examples_);
   std::string text;
   if (live_) {
     text = absl::StrFormat("step %d  %.0f examples/s  loss %.4f", now_.step, rate, loss);
-    if (!std::isnan(auc)) absl::StrAppendFormat(&text, "  auc %.4f", auc);
   } else {
     text = absl::StrFormat("step=%d examples=%d examples_per_s=%.0f loss=%.6f", now_.step, examples_, rate, loss);
-    if (!std::isnan(auc)) absl::StrAppendFormat(&text, " auc=%.6f", auc);
+  }
+  for (const Figure& figure : figures) {
+    if (std::isnan(figure.value)) continue;
+    if (live_) {
+      absl::StrAppendFormat(&text, "  %s %.4f", figure.name, figure.value);
+    } else {
+      absl::StrAppend(&text, " ", FigureText(figure));
+    }
   }
   if (now_.skipped_steps > 0) {
     if (live_) {

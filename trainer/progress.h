@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "framework/base/clock.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/figure.h"
 
 namespace weir {
 
@@ -33,12 +34,12 @@ class Progress {
   Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock);
   ~Progress();
 
-  // Adds a step; prints when an interval has passed. `auc` returns the AUC over the examples trained on since the last
-  // line, NaN when unknown; it is called only when a line is due.
-  template <typename AucFn>
-  void Step(const StepProgress& step, AucFn auc) {
+  // Adds a step; prints when an interval has passed. `figures` returns measures over the examples trained on since the
+  // last line, of which those that are NaN are left out; it is called only when a line is due.
+  template <typename FiguresFn>
+  void Step(const StepProgress& step, FiguresFn figures) {
     Add(step);
-    if (Due()) Print(auc());
+    if (Due()) Print(figures());
   }
   // Prints `line` as a line of its own, in place of the live one.
   void Say(const std::string& line);
@@ -51,7 +52,7 @@ class Progress {
  private:
   void Add(const StepProgress& step);
   bool Due() const;
-  void Print(double auc);
+  void Print(const std::vector<Figure>& figures);
 
   std::FILE* const out_;
   const bool live_;

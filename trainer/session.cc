@@ -151,6 +151,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
   ASSIGN_OR_RETURN(session->forward_, o.predicts
                                           ? session->MakeExecutor(PredictionProgram(o.main, predicted[0]), predicted)
                                           : session->MakeExecutor(EvaluationProgram(o.main), judged));
+  for (const std::string& item : o.items) {
+    ASSIGN_OR_RETURN(session->items_[item], session->MakeExecutor(PredictionProgram(o.main, item), {item}));
+  }
   if (o.ahead != nullptr) RETURN_IF_ERROR(session->PrepareAhead());
   RETURN_IF_ERROR(CheckFed(o, session->train_.get(), session->lanes_.count));
   for (Executor* executor : {session->train_.get(), session->forward_.get()}) {
@@ -397,12 +400,80 @@ absl::Status Session::AddJobMetrics(Executor& executor, JobMetrics* metrics) {
       }
       RETURN_IF_ERROR(metrics->Add(lane, loss, std::get<Tensor>(*prediction), std::get<Tensor>(*label)));
     }
+    const std::vector<MetricPlan::Catalogue>& catalogues = metrics->plan().catalogues();
+    for (size_t c = 0; c < catalogues.size(); ++c) {
+      const Variable* const query = executor.Find(lane, catalogues[c].plan.query);
+      if (query == nullptr || !std::holds_alternative<Tensor>(*query)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the query '", catalogues[c].plan.query, "' of a metric is no tensor of the program"));
+      }
+      RETURN_IF_ERROR(metrics->AddQueries(lane, c, std::get<Tensor>(*query),
+                                          std::get<Tensor>(*executor.Find(lane, losses[catalogues[c].loss].label()))));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status Session::AddTrainMetrics(Metrics* metrics) {
-  return health_.non_finite().empty() ? AddMetrics(*train_, metrics) : absl::OkStatus();
+absl::StatusOr<std::unique_ptr<PackedItems>> Session::ComputeItems(int64_t step, const CataloguePlan& catalogue,
+                                                                   const std::function<absl::Status()>& keep_waiting) {
+  // Candidates of a lane in one run: their rows fit in a message, and cost much more than it.
+  constexpr int64_t kBatch = 1024;
+  const auto found = items_.find(catalogue.item);
+  if (found == items_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("the session computes no items '", catalogue.item, "'"));
+  }
+  Executor* const executor = found->second.get();
+  auto items = std::make_unique<PackedItems>(catalogue.items, catalogue.width);
+  for (int64_t begin = 0; begin < catalogue.items; begin += lanes_.count * kBatch) {
+    if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
+    std::vector<LaneBatch> batches(static_cast<size_t>(lanes_.count));
+    const auto first_of = [&](int lane) { return begin + lane * kBatch; };
+    for (int lane = 0; lane < lanes_.count; ++lane) {
+      LaneBatch& batch = batches[static_cast<size_t>(lane)];
+      batch.examples = std::clamp<int64_t>(catalogue.items - first_of(lane), 0, kBatch);
+      for (size_t c = 0; c < options_.columns.size(); ++c) {
+        const Column& column = options_.columns[c];
+        if (column.kind != v1::IDS) {
+          // The program reads no floats, but their sizes are those of the batch.
+          Tensor floats(v1::FLOAT32, {batch.examples, column.width});
+          std::fill_n(floats.data<float>(), floats.size(), 0.0f);
+          batch.vars.emplace_back(std::move(floats));
+          continue;
+        }
+        IdBatch ids{.slots = column.width};
+        ids.offsets.assign(static_cast<size_t>(batch.examples * column.width) + 1, 0);
+        if (c == catalogue.id.column) {
+          for (int64_t i = 0; i < batch.examples; ++i) {
+            ids.values.push_back(catalogue.id.FromRaw(0, catalogue.first + first_of(lane) + i));
+            ids.offsets[static_cast<size_t>(i) + 1] = i + 1;
+          }
+        }
+        batch.vars.emplace_back(std::move(ids));
+      }
+    }
+    RETURN_IF_ERROR(Feed(executor, &batches));
+    health_.Reset();
+    RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
+    RETURN_IF_ERROR(executor->Run(Context(step, /*training=*/false), batch_sizes_));
+    for (int lane = 0; lane < lanes_.count; ++lane) {
+      const int64_t n = batch_sizes_[static_cast<size_t>(lane)];
+      if (n == 0) continue;
+      const Tensor& vectors = std::get<Tensor>(*executor->Find(lane, catalogue.item));
+      if (vectors.size() != n * catalogue.width) {
+        return absl::InvalidArgumentError(absl::StrCat("'", catalogue.item, "' is ", ShapeString(vectors.dims()),
+                                                       " for ", n, " candidates; expected [", n, ", ", catalogue.width,
+                                                       "]"));
+      }
+      items->Set(first_of(lane), n, vectors.data<float>());
+    }
+  }
+  return items;
+}
+
+absl::Status Session::AddTrainMetrics(Metrics* metrics, JobMetrics* job_metrics) {
+  if (!health_.non_finite().empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(AddMetrics(*train_, metrics));
+  return AddJobMetrics(*train_, job_metrics);
 }
 
 absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
@@ -444,6 +515,11 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
 
 absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                                Metrics* metrics, JobMetrics* job_metrics) {
+  const std::vector<MetricPlan::Catalogue>& catalogues = job_metrics->plan().catalogues();
+  for (size_t c = 0; c < catalogues.size(); ++c) {
+    ASSIGN_OR_RETURN(std::unique_ptr<PackedItems> items, ComputeItems(step, catalogues[c].plan, keep_waiting));
+    job_metrics->SetItems(c, std::move(items), options_.pool);
+  }
   const auto add = [&](Executor& executor, const std::vector<LaneBatch>&) -> absl::Status {
     RETURN_IF_ERROR(AddMetrics(executor, metrics));
     return AddJobMetrics(executor, job_metrics);

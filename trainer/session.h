@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,6 +52,8 @@ struct SessionOptions {
   std::vector<Column> columns;
   // Variables that evaluations read for the job's metrics.
   std::vector<std::string> judged = {};
+  // Variables from which evaluations take the vectors of a catalogue's candidates.
+  std::vector<std::string> items = {};
   // Layer names from the job, for messages.
   std::vector<std::string> layers = {};
   // Duration after which a wait for data is reported ...
@@ -105,8 +108,9 @@ class Session {
   // takes effect with the last batch, and outcome is then that of the step. Swaps the batches' memory with that of the
   // batch before. A FailedPrecondition for a value that is not finite says where the value came from.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
-  // Adds the predictions of the last Train to `metrics`, unless a value in it was not finite.
-  absl::Status AddTrainMetrics(Metrics* metrics);
+  // Adds the predictions of the last Train to `metrics`, and to `job_metrics` of a plan for training, unless a value in
+  // it was not finite.
+  absl::Status AddTrainMetrics(Metrics* metrics, JobMetrics* job_metrics);
 
   // Runs forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader`
   // has ended. Calls `use` after each batch, with the executor to read predictions from.
@@ -117,7 +121,8 @@ class Session {
                        const Use& use, const Before& before = nullptr);
 
   // Runs forward over everything `reader` gives, and adds the results for the first loss to metrics, and those for the
-  // job's metrics, of which `judged` names the variables, to `job_metrics`.
+  // job's metrics, of which `judged` and `items` name the variables, to `job_metrics`. First computes the vectors of
+  // the candidates of the catalogues.
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                         Metrics* metrics, JobMetrics* job_metrics);
 
@@ -148,6 +153,9 @@ class Session {
   absl::Status Feed(Executor* executor, std::vector<LaneBatch>* batches);
   absl::Status AddMetrics(Executor& executor, Metrics* metrics);
   absl::Status AddJobMetrics(Executor& executor, JobMetrics* metrics);
+  // Computes the vectors of all candidates, on the parameters of the last step and rows as they are before `step`.
+  absl::StatusOr<std::unique_ptr<PackedItems>> ComputeItems(int64_t step, const CataloguePlan& catalogue,
+                                                            const std::function<absl::Status()>& keep_waiting);
 
   SessionOptions options_;
   const v1::TrainingMode mode_;
@@ -166,6 +174,7 @@ class Session {
   // True after ExplainNonFinite has described a skipped step; later ones are only counted.
   bool explained_ = false;
   std::unique_ptr<Executor> startup_, train_, forward_;
+  std::map<std::string, std::unique_ptr<Executor>> items_;  // by variable of SessionOptions.items
   // Prefetch ops [begin, end) of the training program, on variables of their own; null: rows are not pulled ahead.
   struct Ahead {
     int begin = 0, end = 0;

@@ -83,8 +83,13 @@ class TrainLoop {
   std::unique_ptr<Rounds> rounds_;
   std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<Digests> digests_;
-  Metrics train_metrics_;  // over the examples since the last progress line
-  int64_t step_ = 0;       // steps done
+  // Over the examples since the last progress line.
+  struct TrainMetrics {
+    Metrics measures;
+    JobMetrics of_job;
+  };
+  std::optional<TrainMetrics> train_metrics_;
+  int64_t step_ = 0;  // steps done
   // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
   int64_t version_ = 0;
   Ending ending_;  // filled by Steps
@@ -102,8 +107,7 @@ TrainLoop::TrainLoop(const TrainOptions& options)
       skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
       loss_scaler_(options.job->config.train()),
       early_stop_(options.job->config),
-      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()),
-      train_metrics_(options.programs->main.losses(0).kind()) {}
+      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()) {}
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
   RETURN_IF_ERROR(Begin());
@@ -151,9 +155,18 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
   if (step_ > 0) reader->SkipTo(step_ * batches);
   self_.client->SetFirstStep(step_);
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
-                   MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns()));
-  std::vector<std::string> judged;
+                   MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns(),
+                                      data_->statistics() == nullptr ? nullptr : &data_->statistics()->learned()));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> in_training,
+                   MetricPlan::CreateForTraining(o_.job->config, o_.programs->main, reader->columns()));
+  train_metrics_ =
+      TrainMetrics{.measures = Metrics(o_.programs->main.losses(0).kind()), .of_job = JobMetrics(in_training)};
+  std::vector<std::string> judged, items;
   for (const v1::LossDesc& loss : metrics->losses()) judged.insert(judged.end(), {loss.prediction(), loss.label()});
+  for (const MetricPlan::Catalogue& catalogue : metrics->catalogues()) {
+    judged.push_back(catalogue.plan.query);
+    items.push_back(catalogue.plan.item);
+  }
   ASSIGN_OR_RETURN(workers_, Workers::Create({.trainer = self_,
                                               .pool = o_.pool,
                                               .device = o_.device,
@@ -161,7 +174,8 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                               .programs = o_.programs,
                                               .columns = reader->columns(),
                                               .first_step = step_,
-                                              .judged = judged}));
+                                              .judged = judged,
+                                              .items = items}));
   rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = self_,
                                                      .mode = mode_,
                                                      .max_steps = train().max_steps(),
@@ -261,7 +275,7 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
 
 absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
   // With several rounds the verdict comes after their metrics have been added, and may take them back.
-  std::optional<Metrics> before;
+  std::optional<TrainMetrics> before;
   const bool may_skip = train().nan_policy() == v1::Train::SKIP_STEP || loss_scaler_.on();
   if (mode_.accumulate() > 1 && may_skip) before = train_metrics_;
   workers_->SetLossScale(loss_scaler_.scale());
@@ -275,11 +289,12 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
       result->examples += of_worker.examples;
       result->loss_sum += of_worker.loss_sum;
       const bool took_effect = batch + 1 < mode_.accumulate() || !of_worker.outcome.skipped;
-      if (took_effect) RETURN_IF_ERROR(workers_->session(worker).AddTrainMetrics(&train_metrics_));
+      if (!took_effect) continue;
+      RETURN_IF_ERROR(workers_->session(worker).AddTrainMetrics(&train_metrics_->measures, &train_metrics_->of_job));
     }
     result->outcome = results[0].outcome;
   }
-  if (before.has_value() && result->outcome.skipped) train_metrics_ = *std::move(before);
+  if (before.has_value() && result->outcome.skipped) train_metrics_ = std::move(before);
   return true;
 }
 
@@ -311,9 +326,14 @@ void TrainLoop::ReportStep(const StepResult& result) {
                    .skipped_steps = summary_.skipped_steps,
                    .loss_scale = loss_scaler_.on() ? loss_scaler_.scale() : 0},
                   [this] {
-                    const MetricResult result = train_metrics_.Result();
-                    train_metrics_.Clear();
-                    return result.kind == v1::LossDesc::BINARY ? result.auc : std::numeric_limits<double>::quiet_NaN();
+                    const MetricResult result = train_metrics_->measures.Result();
+                    std::vector<Figure> figures = train_metrics_->of_job.Figures();
+                    if (result.kind == v1::LossDesc::BINARY) {
+                      figures.insert(figures.begin(), {.name = "auc", .value = result.auc});
+                    }
+                    train_metrics_->measures.Clear();
+                    train_metrics_->of_job.Clear();
+                    return figures;
                   });
 }
 

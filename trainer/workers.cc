@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<Workers>> Workers::Create(const Options& o) {
                                       .precision = PrecisionOf(config.train()),
                                       .columns = o.columns,
                                       .judged = o.judged,
+                                      .items = o.items,
                                       .layers = layers,
                                       .slow_warning = absl::Seconds(config.deadlines().slow_warning_s()),
                                       .progress_deadline = absl::Seconds(config.deadlines().progress_deadline_s()),

@@ -37,6 +37,8 @@ class Workers {
     int64_t first_step = 0;
     // SessionOptions.judged.
     std::vector<std::string> judged = {};
+    // SessionOptions.items.
+    std::vector<std::string> items = {};
   };
   // Creates the sessions; each receives the parameters as they are before first_step. Errors as Session::Create,
   // Session::Start and ChannelStack::Create.

@@ -179,6 +179,9 @@ class Parser {
         program_.set_seed(seed);
       } else if (line.TryTakeWord("loss")) {
         RETURN_IF_ERROR(line.TakeMessage(program_.add_losses()));
+      } else if (line.TryTakeWord("kept")) {
+        RETURN_IF_ERROR(line.TakeString(program_.add_kept()));
+        RETURN_IF_ERROR(line.TakeEnd());
       } else if (line.TryTakeWord("mode")) {
         RETURN_IF_ERROR(line.TakeMessage(program_.mutable_mode()));
       } else if (line.TryTakeWord("plan")) {
@@ -186,7 +189,7 @@ class Parser {
       } else if (line.TryTakeWord("block")) {
         RETURN_IF_ERROR(Block(line));
       } else {
-        return line.Expected("name, seed, loss, mode, plan or block");
+        return line.Expected("name, seed, loss, kept, mode, plan or block");
       }
     }
   }

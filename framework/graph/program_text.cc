@@ -148,6 +148,7 @@ std::string ProgramText(const v1::ProgramDesc& program) {
   if (program.has_name()) absl::StrAppend(&text, "name ", Quoted(program.name()), "\n");
   if (program.has_seed()) absl::StrAppend(&text, "seed ", program.seed(), "\n");
   for (const v1::LossDesc& loss : program.losses()) absl::StrAppend(&text, "loss ", MessageText(loss, true), "\n");
+  for (const std::string& kept : program.kept()) absl::StrAppend(&text, "kept ", Quoted(kept), "\n");
   if (program.has_mode()) absl::StrAppend(&text, "mode ", MessageText(program.mode(), true), "\n");
   if (program.has_plan()) {
     // Indented, so that a line of '}' alone ends it.

@@ -5,6 +5,7 @@
 //   name "flights.trainer.main"
 //   seed 7
 //   loss name: "ctr" var: "loss" weight: 1
+//   kept "user_vector"
 //   mode accumulate: 4
 //   plan {
 //     servers: 2

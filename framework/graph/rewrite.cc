@@ -37,6 +37,7 @@ OpRewriter::OpRewriter(v1::ProgramDesc* program) : block_(program->mutable_block
   for (const v1::LossDesc& loss : program->losses()) {
     kept_.insert({loss.var(), ReportedLoss(*program, loss), loss.prediction(), loss.label(), loss.sample_weight()});
   }
+  kept_.insert(program->kept().begin(), program->kept().end());
   for (const v1::OpDesc& op : block_->ops()) {
     for (const v1::ParamGrad& pair : op.param_grads()) kept_.insert({pair.param(), pair.grad()});
   }

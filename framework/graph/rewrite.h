@@ -73,7 +73,7 @@ class OpRewriter {
   v1::BlockDesc* const block_;
   const VarIndex vars_;
   DefUse uses_;
-  std::set<std::string> kept_;  // variables that losses and pairs of parameter and gradient name
+  std::set<std::string> kept_;  // variables that losses, `kept`, and pairs of parameter and gradient name
   std::set<int> removed_;
   std::set<std::string> dropped_;
 };

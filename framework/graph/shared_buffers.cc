@@ -132,6 +132,10 @@ absl::Status CheckVariable(const v1::ProgramDesc& program, const v1::VarDesc& va
     }
     return absl::InvalidArgumentError(absl::StrCat("'", var.name(), "' belongs to a loss and is read after the step"));
   }
+  if (std::find(program.kept().begin(), program.kept().end(), var.name()) != program.kept().end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", var.name(), "' is kept for evaluations and is read after the step"));
+  }
   return absl::OkStatus();
 }
 

@@ -469,6 +469,15 @@ class Verifier {
       if (!loss.sample_weight().empty())
         RETURN_IF_ERROR(check("sample_weight", loss.sample_weight(), /*floats=*/false));
     }
+    for (const std::string& name : program_.kept()) {
+      const v1::VarDesc* const var = index_.Find(0, name);
+      if (var == nullptr) return Invalid(absl::StrCat("keeps variable '", name, "', which is not declared"));
+      if (var->kind() != v1::DENSE || var->persistable() || !used.contains(var)) {
+        return Invalid(absl::StrCat("keeps variable '", name, "' for evaluations; it is ",
+                                    var->persistable() ? "persistable " : "", DescribeVar(*var),
+                                    ", expected a dense variable of a batch that an op reads or writes"));
+      }
+    }
     return absl::OkStatus();
   }
 

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/testing/printed_lines.h"
@@ -12,8 +13,8 @@ namespace {
 class ProgressTest : public ::testing::Test {
  protected:
   std::string Text() { return out_.Text(); }
-  static double Auc() { return 0.75; }
-  static double NoAuc() { return std::numeric_limits<double>::quiet_NaN(); }
+  static std::vector<Figure> Auc() { return {{.name = "auc", .value = 0.75}}; }
+  static std::vector<Figure> NoAuc() { return {{.name = "auc", .value = std::numeric_limits<double>::quiet_NaN()}}; }
 
   PrintedLines out_;
   FakeClock clock_;
@@ -39,6 +40,15 @@ TEST_F(ProgressTest, AnIntervalForgetsTheOneBefore) {
             "step=1 examples=100 examples_per_s=20 loss=1.000000\n"
             "step=2 examples=200 examples_per_s=10 loss=0.200000\n");
   EXPECT_DOUBLE_EQ(progress.mean_loss(), 0.6);
+}
+
+TEST_F(ProgressTest, EveryFigureIsSaid) {
+  Progress progress(out_.file(), false, absl::Seconds(5), &clock_);
+  clock_.Advance(absl::Seconds(5));
+  progress.Step({.step = 1, .examples = 100}, [] {
+    return std::vector<Figure>{{.name = "auc", .value = 0.5}, {.name = "calibration", .value = 1.25}};
+  });
+  EXPECT_EQ(Text(), "step=1 examples=100 examples_per_s=20 loss=0.000000 auc=0.500000 calibration=1.250000\n");
 }
 
 TEST_F(ProgressTest, SkippedStepsAndTheLossScaleAreSaid) {

@@ -13,6 +13,7 @@
 #include "framework/base/feature_id.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "glog/logging.h"
 #include "transpiler/job/check_metrics.h"
 
 namespace weir {
@@ -99,7 +100,8 @@ absl::StatusOr<int> MetricPlan::KeyOf(const std::string& variable, const v1::Job
 
 absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::JobConfig& job,
                                                                      const v1::ProgramDesc& program,
-                                                                     const std::vector<Column>& columns) {
+                                                                     const std::vector<Column>& columns,
+                                                                     const Learned* learned) {
   auto plan = std::make_shared<MetricPlan>();
   for (int i = 0; i < job.metric_size(); ++i) {
     const v1::Metric& config = job.metric(i);
@@ -130,7 +132,7 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::J
       return absl::InvalidArgumentError(absl::StrCat(path, ": normalized_entropy judges probabilities of two classes; ",
                                                      loss->name(), " does not predict them"));
     }
-    if (metric.rule.add != nullptr) {
+    if (metric.rule.of_group == nullptr) {
       const size_t bytes = metric.rule.SliceBytes(classes);
       metric.most_slices = std::min(kMostSlices, kMostSliceBytes / bytes);
       if (metric.most_slices == 0) {
@@ -156,9 +158,35 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::J
     } else {
       metric.place = plan->summed_++;
     }
+    if (const RankedMetric ranked = RankedOf(config); ranked.catalogue != nullptr) {
+      std::string key = absl::StrCat(metric.loss, " ", ranked.catalogue->SerializeAsString());
+      const auto same = std::find_if(plan->catalogues_.begin(), plan->catalogues_.end(),
+                                     [&](const Catalogue& other) { return other.key == key; });
+      metric.catalogue = static_cast<int>(same - plan->catalogues_.begin());
+      if (same == plan->catalogues_.end()) {
+        ASSIGN_OR_RETURN(CataloguePlan catalogue,
+                         CataloguePlan::Create(*ranked.catalogue, job, program, columns, learned,
+                                               absl::StrCat(path, ".", ranked.kind, ".catalogue")));
+        plan->catalogues_.push_back({std::move(catalogue), metric.loss, std::move(key)});
+      }
+    }
     plan->metrics_.push_back(std::move(metric));
   }
   return plan;
+}
+
+absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::CreateForTraining(const v1::JobConfig& job,
+                                                                                const v1::ProgramDesc& program,
+                                                                                const std::vector<Column>& columns) {
+  v1::JobConfig cheap = job;
+  cheap.clear_metric();
+  for (const v1::Metric& metric : job.metric()) {
+    const bool of_first = !metric.has_loss() || metric.loss() == program.losses(0).name();
+    const bool summed = metric.has_accuracy() || metric.has_calibration() || metric.has_normalized_entropy() ||
+                        metric.has_rmse() || metric.has_mae();
+    if (of_first && summed && !metric.has_by()) *cheap.add_metric() = metric;
+  }
+  return Create(cheap, program, columns);
 }
 
 std::string MetricPlan::SliceName(const Metric& metric, uint64_t value) const {
@@ -174,9 +202,15 @@ std::string MetricPlan::SliceName(const Metric& metric, uint64_t value) const {
 }
 
 JobMetrics::JobMetrics(std::shared_ptr<const MetricPlan> plan)
-    : plan_(std::move(plan)), groups_(plan_->group_sets_.size()), slices_(plan_->summed_) {}
+    : plan_(std::move(plan)),
+      groups_(plan_->group_sets_.size()),
+      slices_(plan_->summed_),
+      query_slices_(plan_->metrics_.size()) {
+  for (const MetricPlan::Catalogue& catalogue : plan_->catalogues_) queries_.emplace_back(&catalogue.plan);
+}
 
 absl::Status JobMetrics::TakeKeys(const std::vector<LaneBatch>& batches) {
+  for (CatalogueQueries& queries : queries_) queries.TakeIds(batches);
   keys_.resize(batches.size());
   for (size_t lane = 0; lane < batches.size(); ++lane) {
     const LaneBatch& batch = batches[lane];
@@ -225,8 +259,9 @@ uint64_t JobMetrics::KeyAt(int lane, int key, int64_t example) const {
 }
 
 absl::Status JobMetrics::Add(int lane, size_t loss, const Tensor& prediction, const Tensor& label) {
-  const size_t examples = keys_[static_cast<size_t>(lane)].empty() ? static_cast<size_t>(label.size())
-                                                                   : keys_[static_cast<size_t>(lane)][0].size();
+  const auto at_lane = static_cast<size_t>(lane);
+  const bool keyed = at_lane < keys_.size() && !keys_[at_lane].empty();
+  const size_t examples = keyed ? keys_[at_lane][0].size() : static_cast<size_t>(label.size());
   if (examples == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<float> labels, LabelsOf(label, examples));
   const auto classes = static_cast<int64_t>(static_cast<size_t>(prediction.size()) / examples);
@@ -236,6 +271,7 @@ absl::Status JobMetrics::Add(int lane, size_t loss, const Tensor& prediction, co
   }
   for (const MetricPlan::Metric& metric : plan_->metrics_) {
     if (metric.loss != loss) continue;
+    if (metric.catalogue >= 0) continue;
     if (metric.rule.one_number && classes != 1) {
       return absl::InvalidArgumentError(absl::StrCat("metric ", metric.name, " needs a prediction of one number, not ",
                                                      ShapeString(prediction.dims())));
@@ -254,6 +290,48 @@ absl::Status JobMetrics::Add(int lane, size_t loss, const Tensor& prediction, co
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status JobMetrics::AddQueries(int lane, size_t catalogue, const Tensor& query, const Tensor& label) {
+  ASSIGN_OR_RETURN(const std::vector<float> labels, LabelsOf(label, static_cast<size_t>(label.size())));
+  RETURN_IF_ERROR(queries_[catalogue].Add(lane, query, labels, [&](size_t example) {
+    for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
+      if (plan_->metrics_[m].catalogue != static_cast<int>(catalogue)) continue;
+      query_slices_[m].push_back(KeyAt(lane, plan_->metrics_[m].by, static_cast<int64_t>(example)));
+    }
+  }));
+  if (!queries_[catalogue].full()) return absl::OkStatus();
+  Rank(catalogue);
+  for (const MetricPlan::Metric& metric : plan_->metrics_) {
+    if (metric.catalogue == static_cast<int>(catalogue)) RETURN_IF_ERROR(CheckSlices(metric));
+  }
+  return absl::OkStatus();
+}
+
+void JobMetrics::Rank(size_t catalogue) {
+  // Ranks among many equal products, which take time to average and often come again.
+  constexpr int64_t kManyEqual = 64;
+  std::map<std::pair<size_t, std::pair<int64_t, int64_t>>, double> known;
+  queries_[catalogue].Rank([&](int64_t index, const ItemRank* rank) {
+    for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
+      const MetricPlan::Metric& metric = plan_->metrics_[m];
+      if (metric.catalogue != static_cast<int>(catalogue)) continue;
+      SliceSums& sums = slices_[metric.place][query_slices_[m][static_cast<size_t>(index)]];
+      sums.sums.resize(1);
+      ++sums.examples;
+      if (rank == nullptr) continue;
+      if (rank->equal < kManyEqual) {
+        sums.sums[0].Add(metric.rule.of_rank(*rank));
+        continue;
+      }
+      const auto [found, is_new] = known.try_emplace({m, {rank->above, rank->equal}});
+      if (is_new) found->second = metric.rule.of_rank(*rank);
+      sums.sums[0].Add(found->second);
+    }
+  });
+  for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
+    if (plan_->metrics_[m].catalogue == static_cast<int>(catalogue)) query_slices_[m].clear();
+  }
 }
 
 absl::Status JobMetrics::AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
@@ -290,6 +368,13 @@ void JobMetrics::Sort() {
 }
 
 void JobMetrics::Serialize(v1::EvaluationPart* part) {
+  for (size_t c = 0; c < queries_.size(); ++c) {
+    Rank(c);
+    if (queries_[c].unknown() == 0) continue;
+    LOG(WARNING) << queries_[c].unknown() << " of " << queries_[c].ranked() << " examples of the evaluation have a '"
+                 << plan_->catalogues_[c].plan.id.name
+                 << "' that is no candidate of the catalogue, and count as not found";
+  }
   Sort();
   const auto same = [](const Entry& x, const Entry& y) { return x.slice == y.slice && x.key == y.key; };
   for (const std::vector<Entry>& entries : groups_) {
@@ -345,7 +430,7 @@ absl::Status JobMetrics::Merge(const v1::EvaluationPart& part) {
   }
   std::vector<const MetricPlan::Metric*> summed;
   for (const MetricPlan::Metric& metric : plan_->metrics_) {
-    if (metric.rule.add != nullptr) summed.push_back(&metric);
+    if (metric.rule.of_group == nullptr) summed.push_back(&metric);
   }
   for (int m = 0; m < part.slices_size(); ++m) {
     for (const v1::EvaluationPart::Slice& slice : part.slices(m).slice()) {

@@ -18,11 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/formats/example.h"
+#include "framework/formats/learned.h"
 #include "framework/tensor/tensor.h"
 #include "proto/evaluation.pb.h"
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
 #include "trainer/data/lane_reader.h"
+#include "trainer/metrics/catalogue.h"
 #include "trainer/metrics/figure.h"
 #include "trainer/metrics/rules.h"
 
@@ -35,14 +37,29 @@ class MetricPlan {
   static constexpr size_t kMostSlices = 4096;
   static constexpr size_t kMostSliceBytes = size_t{256} << 20;
 
-  // `columns`: of the readers. NotFound: a metric names a loss that the program does not have. InvalidArgument: a
-  // metric cannot judge the loss's predictions, or its sums would take too much memory.
+  // `columns`: of the readers. `learned` (may be null): what the job has learned. NotFound: a metric names a loss that
+  // the program does not have. InvalidArgument: a metric cannot judge the loss's predictions, or its sums would take
+  // too much memory; CataloguePlan::Create.
   static absl::StatusOr<std::shared_ptr<const MetricPlan>> Create(const v1::JobConfig& job,
                                                                   const v1::ProgramDesc& program,
-                                                                  const std::vector<Column>& columns);
+                                                                  const std::vector<Column>& columns,
+                                                                  const Learned* learned = nullptr);
+
+  // The plan of those metrics of the first loss that a few sums judge, without groups and slices: cheap enough for
+  // training. Errors as Create.
+  static absl::StatusOr<std::shared_ptr<const MetricPlan>> CreateForTraining(const v1::JobConfig& job,
+                                                                             const v1::ProgramDesc& program,
+                                                                             const std::vector<Column>& columns);
 
   // Losses that some metric judges; a loss of a metric is an index into them.
   const std::vector<v1::LossDesc>& losses() const { return losses_; }
+  // Items to rank, each for the label of one loss; several metrics share one.
+  struct Catalogue {
+    CataloguePlan plan;
+    size_t loss = 0;
+    std::string key;  // of the settings
+  };
+  const std::vector<Catalogue>& catalogues() const { return catalogues_; }
   bool empty() const { return metrics_.empty(); }
 
  private:
@@ -66,6 +83,7 @@ class MetricPlan {
     std::map<int64_t, std::string> value_names;  // by raw id
     std::set<std::string> always;                // names of slices that have figures however few examples they have
     size_t place = 0;                            // of its groups or slices
+    int catalogue = -1;
   };
   // Examples by group that several metrics share.
   struct GroupSet {
@@ -80,6 +98,7 @@ class MetricPlan {
   std::vector<Key> keys_;
   std::vector<Metric> metrics_;
   std::vector<GroupSet> group_sets_;
+  std::vector<Catalogue> catalogues_;
   size_t summed_ = 0;  // metrics without groups
 };
 
@@ -91,11 +110,23 @@ class JobMetrics {
   const MetricPlan& plan() const { return *plan_; }
 
   // Keeps the keys of the examples of a batch, by lane of this process; call it before the batch is fed to the program.
+  // A plan for training needs none.
   // InvalidArgument: an example has no key, or several.
   absl::Status TakeKeys(const std::vector<LaneBatch>& batches);
+  // Forgets all examples.
+  void Clear() { *this = JobMetrics(plan_); }
   // Adds the examples of a lane: prediction [B, 1] or [B, C], label [B, 1]. `loss`: index into plan().losses().
   absl::Status Add(int lane, size_t loss, const Tensor& prediction, const Tensor& label);
 
+  // Sets the vectors of a catalogue's candidates; call it before AddQueries. `catalogue`: index into
+  // plan().catalogues(). `pool` is borrowed.
+  void SetItems(size_t catalogue, std::shared_ptr<const PackedItems> items, ThreadPool* pool) {
+    queries_[catalogue].SetItems(std::move(items), pool);
+  }
+  // Adds the examples of a lane to a catalogue: query [B, W], label [B, 1].
+  absl::Status AddQueries(int lane, size_t catalogue, const Tensor& query, const Tensor& label);
+
+  // Ranks what waits in the catalogues, and logs how many items are no candidates.
   void Serialize(v1::EvaluationPart* part);
   // DataLoss: the part is not one of this plan. InvalidArgument: `by` has too many values over all parts. *this is then
   // unusable.
@@ -115,15 +146,19 @@ class JobMetrics {
   absl::Status AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
                          const std::vector<float>& labels);
   absl::Status CheckSlices(const MetricPlan::Metric& metric) const;
+  void Rank(size_t catalogue);
   // Sorts the entries of all group sets, unless they are sorted.
   void Sort();
   void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const;
 
-  const std::shared_ptr<const MetricPlan> plan_;
+  std::shared_ptr<const MetricPlan> plan_;
   // Of the batch at hand: values by lane and key.
   std::vector<std::vector<std::vector<uint64_t>>> keys_;
   std::vector<std::vector<Entry>> groups_;             // by group set
   std::vector<std::map<uint64_t, SliceSums>> slices_;  // by metric without groups
+  std::vector<CatalogueQueries> queries_;              // by catalogue
+  // By metric of a catalogue: the slices of the queries that wait.
+  std::vector<std::vector<uint64_t>> query_slices_;
   bool sorted_ = true;
 };
 

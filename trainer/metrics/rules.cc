@@ -196,6 +196,26 @@ MetricRule DistanceRule(bool squared) {
           .sums = 1};
 }
 
+// Mean over the ranks that an item can have among those with an equal product; a rank behind the first k has no gain.
+// sums: figures of the items.
+MetricRule OfCatalogue(int k, std::function<double(int64_t)> gain) {
+  return {.undefined = "no example has label 1",
+          .one_number = false,
+          .of_rank =
+              [k, gain = std::move(gain)](const ItemRank& rank) {
+                const int64_t last = rank.above + rank.equal + 1;
+                const int64_t last_in = k > 0 ? std::min<int64_t>(last, k) : last;
+                double sum = 0;
+                for (int64_t r = rank.above + 1; r <= last_in; ++r) sum += gain(r);
+                return sum / static_cast<double>(rank.equal + 1);
+              },
+          .figures = [](const SliceSums& sums) -> Parts {
+            return {{"", Ratio(SumOf(sums, 0), static_cast<double>(sums.examples))}};
+          },
+          .sums = 1};
+}
+double One(int64_t) { return 1; }
+
 }  // namespace
 
 size_t MetricRule::CountsOf(int64_t classes) const {
@@ -223,19 +243,27 @@ MetricRule RuleOf(const v1::Metric& metric) {
     case v1::Metric::kNdcg: {
       const bool exponential = metric.ndcg().gain() == v1::Metric::Ndcg::EXPONENTIAL;
       const int k = metric.ndcg().k();
+      if (metric.ndcg().has_catalogue()) {
+        return OfCatalogue(k, [](int64_t rank) { return 1 / std::log2(static_cast<double>(rank + 1)); });
+      }
       return OfGroups(metric.ndcg().key(), "no group has a label above 0",
                       [k, exponential](Group group) { return Ndcg(group, k, exponential); });
     }
     case v1::Metric::kHitRate: {
       const int k = metric.hit_rate().k();
+      if (metric.hit_rate().has_catalogue()) return OfCatalogue(k, One);
       return OfGroups(metric.hit_rate().key(), kNoPositives, [k](Group group) { return HitRate(group, k); });
     }
     case v1::Metric::kRecall: {
       const int k = metric.recall().k();
+      if (metric.recall().has_catalogue()) return OfCatalogue(k, One);
       return OfGroups(metric.recall().key(), kNoPositives, [k](Group group) { return RecallAt(group, k); });
     }
     case v1::Metric::kMrr: {
       const int k = metric.mrr().k();
+      if (metric.mrr().has_catalogue()) {
+        return OfCatalogue(k, [](int64_t rank) { return 1 / static_cast<double>(rank); });
+      }
       return OfGroups(metric.mrr().key(), kNoPositives, [k](Group group) { return ReciprocalRank(group, k); });
     }
     case v1::Metric::kAccuracy:

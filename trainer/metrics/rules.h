@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "ops/item_ranks.h"
 #include "proto/metric.pb.h"
 #include "trainer/metrics/ranking.h"
 #include "trainer/metrics/sums.h"
@@ -34,7 +35,11 @@ struct MetricRule {
   std::function<double(absl::Span<const Scored>)> of_group = nullptr;
   std::function<double(absl::Span<const Scored>)> weight = nullptr;
 
-  // Of another metric: adds an example; makes the figures of a slice.
+  // Of a metric of a catalogue: figure of an item of this rank. Null for other metrics. The figure of an item that is
+  // no candidate is 0.
+  std::function<double(const ItemRank&)> of_rank = nullptr;
+
+  // Of another metric: adds an example; null if it is added by of_rank. Makes the figures of a slice.
   std::function<void(const Judged&, SliceSums*)> add = nullptr;
   std::function<std::vector<FigurePart>(const SliceSums&)> figures = nullptr;
   // Sizes of SliceSums' vectors. counts 0: a square of at least 4, of a matrix.

@@ -52,6 +52,7 @@ void DropUnusedVars(v1::ProgramDesc* program) {
   for (const v1::LossDesc& loss : program->losses()) {
     used.insert({loss.var(), loss.prediction(), loss.label(), loss.sample_weight()});
   }
+  used.insert(program->kept().begin(), program->kept().end());
   google::protobuf::RepeatedPtrField<v1::VarDesc> kept;
   for (v1::VarDesc& var : *program->mutable_blocks(0)->mutable_vars()) {
     if (used.contains(var.name())) *kept.Add() = std::move(var);

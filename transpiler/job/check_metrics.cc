@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string_view>
 
@@ -73,21 +74,6 @@ std::vector<std::string> PartsOf(const v1::Metric& metric) {
   return {""};
 }
 
-// The member of the oneof, and the variable by which it groups; null for a kind without groups.
-struct Grouped {
-  const char* kind = "";
-  const std::string* key = nullptr;
-  int k = 0;
-};
-Grouped GroupedOf(const v1::Metric& metric) {
-  if (metric.has_gauc()) return {"gauc", &metric.gauc().key()};
-  if (metric.has_ndcg()) return {"ndcg", &metric.ndcg().key(), metric.ndcg().k()};
-  if (metric.has_hit_rate()) return {"hit_rate", &metric.hit_rate().key(), metric.hit_rate().k()};
-  if (metric.has_recall()) return {"recall", &metric.recall().key(), metric.recall().k()};
-  if (metric.has_mrr()) return {"mrr", &metric.mrr().key(), metric.mrr().k()};
-  return {};
-}
-
 // Whether a loss names the variable as a number that it takes as it is in the data.
 bool IsOfLoss(const std::string& name, const v1::Loss& loss) {
   const google::protobuf::FieldDescriptor* const kind =
@@ -145,17 +131,68 @@ absl::Status CheckKey(const Setting& at, std::string_view field, const std::stri
                                       known.empty() ? "there is none" : "there are: " + absl::StrJoin(known, ", ")));
 }
 
+// `field`: "recall.catalogue".
+absl::Status CheckCatalogue(const Setting& at, const std::string& field, const v1::Metric::Catalogue& catalogue,
+                            const v1::JobConfig& job, const std::vector<v1::VarDesc>& schema) {
+  if (catalogue.query().empty() || catalogue.item().empty() || catalogue.id().empty()) {
+    return at.Error(
+        field,
+        "needs a query and an item, the layers whose outputs are multiplied, and an id, the variable of the "
+        "data with the id of the item");
+  }
+  RETURN_IF_ERROR(CheckKey(at, field + ".id", catalogue.id(), job, schema));
+  const auto& derived = job.data().derived();
+  const bool is_vocabulary = std::any_of(derived.begin(), derived.end(), [&](const v1::Derived& variable) {
+    return variable.has_vocabulary() && variable.name() == catalogue.id();
+  });
+  if (!catalogue.has_items() && !is_vocabulary) {
+    return at.Error(field, absl::StrCat("needs items: so many ids from `first` on are the candidates. It can be left "
+                                        "out if '",
+                                        catalogue.id(), "' is a vocabulary (data.derived)"));
+  }
+  if (!catalogue.has_items() && catalogue.has_first()) {
+    return at.Error(field + ".first",
+                    "is for a range of ids, whose number `items` says; without it the candidates are "
+                    "all values of the vocabulary");
+  }
+  if (catalogue.has_items()) {
+    RETURN_IF_ERROR(AtLeast(at, field + ".items", catalogue.items(), 2));
+    if (catalogue.first() > std::numeric_limits<int64_t>::max() - catalogue.items()) {
+      return at.Error(field + ".items", "goes beyond the largest id");
+    }
+  }
+  for (const std::string& without : catalogue.without()) {
+    const auto var = std::find_if(schema.begin(), schema.end(), [&](const v1::VarDesc& desc) {
+      return desc.name() == without && desc.kind() == v1::IDS;
+    });
+    if (var == schema.end()) return at.Error(field + ".without", absl::StrCat("'", without, "' is no ids of the data"));
+    if (job.data().ids().min_count() > 1) {
+      return at.Error(field + ".without", absl::StrCat("'", without,
+                                                       "' is ids, of which data.ids.min_count makes one id where they "
+                                                       "are rare: take min_count out, or leave this out"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckKind(const Setting& at, const v1::Metric& metric, const v1::JobConfig& job,
                        const std::vector<v1::VarDesc>& schema) {
-  const Grouped grouped = GroupedOf(metric);
-  if (grouped.key != nullptr) {
-    const std::string field = absl::StrCat(grouped.kind, ".key");
-    if (grouped.key->empty()) {
-      return at.Error(grouped.kind,
-                      "needs a key: the variable of the data whose values make the groups, such as a user");
+  if (const RankedMetric ranked = RankedOf(metric); ranked.key != nullptr) {
+    RETURN_IF_ERROR(AtLeast(at, absl::StrCat(ranked.kind, ".k"), ranked.k, 0));
+    if (ranked.catalogue != nullptr) {
+      const std::string field = absl::StrCat(ranked.kind, ".catalogue");
+      if (!ranked.key->empty()) {
+        return at.Error(absl::StrCat(ranked.kind, ".key"),
+                        "makes groups, each of which is ranked by itself, and catalogue ranks all items: set one");
+      }
+      return CheckCatalogue(at, field, *ranked.catalogue, job, schema);
     }
-    RETURN_IF_ERROR(CheckKey(at, field, *grouped.key, job, schema));
-    return AtLeast(at, absl::StrCat(grouped.kind, ".k"), grouped.k, 0);
+    if (ranked.key->empty()) {
+      return at.Error(ranked.kind, absl::StrCat("needs a key: the variable of the data whose values make the groups, "
+                                                "such as a user",
+                                                metric.has_gauc() ? "" : "; or a catalogue, to rank among all items"));
+    }
+    return CheckKey(at, absl::StrCat(ranked.kind, ".key"), *ranked.key, job, schema);
   }
   if (metric.has_accuracy()) {
     RETURN_IF_ERROR(AtLeast(at, "accuracy.k", metric.accuracy().k(), 1));
@@ -189,7 +226,7 @@ absl::Status CheckMetric(const Setting& at, const v1::Metric& metric, const v1::
     }
   }
   const auto judged = metric.has_loss() ? std::find_if(losses.begin(), losses.end(), named) : losses.begin();
-  if (judged != losses.end() && !HasLabel(*judged)) {
+  if (judged != losses.end() && !HasLabel(*judged) && RankedOf(metric).catalogue == nullptr) {
     return at.Error("",
                     "judges predictions by a label, and the loss has none: every example is a positive. Give the "
                     "loss a label, or take the metric out");
@@ -263,6 +300,21 @@ absl::Status CheckEarlyStop(const Job& job) {
 }
 
 }  // namespace
+
+RankedMetric RankedOf(const v1::Metric& metric) {
+  const auto of = [](const char* kind, const auto& settings) {
+    return RankedMetric{.kind = kind,
+                        .key = &settings.key(),
+                        .k = settings.k(),
+                        .catalogue = settings.has_catalogue() ? &settings.catalogue() : nullptr};
+  };
+  if (metric.has_gauc()) return {.kind = "gauc", .key = &metric.gauc().key()};
+  if (metric.has_ndcg()) return of("ndcg", metric.ndcg());
+  if (metric.has_hit_rate()) return of("hit_rate", metric.hit_rate());
+  if (metric.has_recall()) return of("recall", metric.recall());
+  if (metric.has_mrr()) return of("mrr", metric.mrr());
+  return {};
+}
 
 std::string NameOf(const v1::Metric& metric) {
   if (metric.has_name()) return metric.name();

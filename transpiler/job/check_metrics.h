@@ -15,6 +15,18 @@ namespace weir {
 // Returns the name of a metric: its own, or made of its kind ("ndcg@10").
 std::string NameOf(const v1::Metric& metric);
 
+// Settings of a metric that ranks examples of a group, or items of a catalogue.
+struct RankedMetric {
+  // The member of Metric.kind; "" for a metric that ranks nothing.
+  const char* kind = "";
+  // Of the metric. key is null for a metric that ranks nothing, catalogue unless it is set.
+  const std::string* key = nullptr;
+  int k = 0;
+  const v1::Metric::Catalogue* catalogue = nullptr;
+};
+// Borrows the metric.
+RankedMetric RankedOf(const v1::Metric& metric);
+
 // Returns a value of Metric.by as it stands in the name of a figure, "auc[city=New_York]": a blank or a bracket would
 // end the name in a line of figures.
 std::string FigureValue(const std::string& value);

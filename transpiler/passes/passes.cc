@@ -32,6 +32,7 @@ class PassVerifier {
     std::string now = absl::StrCat(program.format_version(), "\n");
     for (const v1::BlockDesc& block : program.blocks()) block.AppendToString(&now);
     for (const v1::LossDesc& loss : program.losses()) loss.AppendToString(&now);
+    for (const std::string& kept : program.kept()) absl::StrAppend(&now, "\n", kept);
     if (now == *verified) return absl::OkStatus();
     *verified = std::move(now);
     return VerifyProgram(program);

@@ -32,6 +32,7 @@ class Sharer {
     for (const v1::LossDesc& loss : main.losses()) {
       kept_.insert({loss.var(), ReportedLoss(main, loss), loss.prediction(), loss.label(), loss.sample_weight()});
     }
+    kept_.insert(main.kept().begin(), main.kept().end());
   }
 
   // Appends the variables that share a buffer with another one, in order of the program, and the number of the buffer

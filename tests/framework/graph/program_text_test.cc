@@ -190,7 +190,7 @@ TEST(ProgramTextTest, ErrorsNameTheirPlace) {
   EXPECT_EQ(ErrorOf("weir program 9\n"),
             "x.program:1:1: program format version 9 is newer than 2, the newest that this build reads");
   EXPECT_EQ(ErrorOf("weir program 1\nblok 0 {"),
-            "x.program:2:1: expected name, seed, loss, mode, plan or block, got 'blok 0 {'");
+            "x.program:2:1: expected name, seed, loss, kept, mode, plan or block, got 'blok 0 {'");
   EXPECT_EQ(ErrorOf(head), "x.program:2:10: a block without its '}'");
   EXPECT_EQ(ErrorOf(head + "  Out=y <- relu\n}"), "x.program:3:16: expected '(' after 'relu', got the end of the line");
   EXPECT_EQ(ErrorOf(head + "  Out=y <- relu(X=)\n}"), "x.program:3:19: expected a name, got ')'");

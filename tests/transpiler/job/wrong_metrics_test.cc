@@ -35,6 +35,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"NoKey", "metric { gauc {} }",
               "job.textproto:22:10: metric[0].gauc needs a key: the variable of the data whose values make the groups, "
               "such as a user"},
+        Wrong{"NeitherKeyNorCatalogue", "metric { mrr {} }",
+              "job.textproto:22:10: metric[0].mrr needs a key: the variable of the data whose values make the groups, "
+              "such as a user; or a catalogue, to rank among all items"},
         Wrong{"KeyIsNoVariable", "metric { ndcg { key: \"user\" } }",
               "job.textproto:22:17: metric[0].ndcg.key 'user' is no variable of the data with one id an example; "
               "there is none"},
@@ -102,6 +105,88 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:22:42: train.early_stop.metric 'gauc' is no figure of the evaluations; there are: loss, "
               "auc. Add a metric to the job"}),
     [](const ::testing::TestParamInfo<Wrong>& info) { return std::string(info.param.name); });
+
+// Two towers and a layer that mixes in other data.
+constexpr char kTowers[] = R"(name: "towers"
+data {
+  train { files: "train.txt" }
+  eval { files: "eval.txt" }
+  multi_slot { slot { name: "age" type: FLOAT } slot { name: "user" } slot { name: "item" } slot { name: "seen" } }
+  derived { name: "word" vocabulary { of: "item" learned {} } }
+  batch_size: 64
+}
+model {
+  layer { name: "u" embedding { ids: "user" table: "users" pooling: SUM } }
+  layer { name: "i" embedding { ids: "item" table: "items" pooling: SUM } }
+  layer { name: "mixed" fc { input: "i" input: "age" size: 8 } }
+  layer { name: "wide" fc { input: "i" size: 9 } }
+  layer { name: "scores" concat { input: "mixed" input: "wide" } }
+  layer { name: "out" fc { input: "scores" size: 8 } }
+  loss { in_batch_softmax { query: "u" item: "out" } }
+}
+table { name: "users" width: 8 is_sparse: true is_distributed: true }
+table { name: "items" width: 8 is_sparse: true is_distributed: true }
+optimizer { sgd {} }
+distribute { servers: 1 }
+)";
+constexpr int kTowersLine = 22;  // behind it
+
+class WrongCatalogueTest : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongCatalogueTest, GetsThisMessage) {
+  const std::string text = absl::StrCat(kTowers, GetParam().more);
+  const absl::StatusOr<Job> job = ParseJob(text, "job.textproto", {});
+  const absl::Status status = job.ok() ? Transpile(*job).status() : job.status();
+  EXPECT_EQ(std::string(status.message()), absl::StrCat("job.textproto:", kTowersLine, GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Catalogues, WrongCatalogueTest,
+    ::testing::Values(
+        Wrong{"KeyToo", "metric { recall { key: \"user\" catalogue {} } }",
+              ":19: metric[0].recall.key makes groups, each of which is ranked by itself, and catalogue ranks all "
+              "items: set one"},
+        Wrong{"NoVariables", "metric { recall { catalogue { query: \"u\" id: \"item\" } } }",
+              ":19: metric[0].recall.catalogue needs a query and an item, the layers whose outputs are multiplied, and "
+              "an id, the variable of the data with the id of the item"},
+        Wrong{"NoItems", "metric { recall { catalogue { query: \"u\" item: \"i\" id: \"item\" } } }",
+              ":19: metric[0].recall.catalogue needs items: so many ids from `first` on are the candidates. It can be "
+              "left out if 'item' is a vocabulary (data.derived)"},
+        Wrong{"FirstOfAVocabulary",
+              "metric { recall { catalogue { query: \"u\" item: \"i\" id: \"word\" first: 1 } } }",
+              ":63: metric[0].recall.catalogue.first is for a range of ids, whose number `items` says; without it the "
+              "candidates are all values of the vocabulary"},
+        Wrong{"OneItem", "metric { mrr { catalogue { query: \"u\" item: \"i\" id: \"item\" items: 1 } } }",
+              ":60: metric[0].mrr.catalogue.items must be at least 2, got 1"},
+        Wrong{"IdIsNoVariable", "metric { mrr { catalogue { query: \"u\" item: \"i\" id: \"film\" items: 9 } } }",
+              ":49: metric[0].mrr.catalogue.id 'film' is no variable of the data with one id an example; there are: "
+              "user, item, seen, word"},
+        Wrong{"WithoutFloats",
+              "metric { mrr { catalogue { query: \"u\" item: \"i\" id: \"item\" items: 9 without: \"age\" } } }",
+              ":69: metric[0].mrr.catalogue.without 'age' is no ids of the data"},
+        Wrong{"NoLayer", "metric { ndcg { catalogue { query: \"you\" item: \"i\" id: \"item\" items: 9 } } }",
+              ":29: metric[0].ndcg.catalogue.query the model has no variable 'you'; name one of its layers"},
+        Wrong{"NoVector", "metric { ndcg { catalogue { query: \"u\" item: \"item\" id: \"item\" items: 9 } } }",
+              ":40: metric[0].ndcg.catalogue.item 'item' is ids int64 [-1, 1]; expected one vector for each example, "
+              "[-1, W]"},
+        Wrong{"OtherWidth", "metric { ndcg { catalogue { query: \"u\" item: \"wide\" id: \"item\" items: 9 } } }",
+              ":40: metric[0].ndcg.catalogue.item 'wide' has 9 numbers for each example, 'u' has 8; they are "
+              "multiplied with each other"},
+        Wrong{"OfMore", "metric { ndcg { catalogue { query: \"u\" item: \"out\" id: \"item\" items: 9 } } }",
+              ":40: metric[0].ndcg.catalogue.item 'out' is made of 'age' besides 'item'; the vector of a candidate is "
+              "made of its id alone"},
+        Wrong{"OfAnother", "metric { ndcg { catalogue { query: \"i\" item: \"u\" id: \"item\" items: 9 } } }",
+              ":40: metric[0].ndcg.catalogue.item 'u' is made of 'user', not of 'item'; the vector of a candidate is "
+              "made of its id alone"}),
+    [](const ::testing::TestParamInfo<Wrong>& info) { return std::string(info.param.name); });
+
+TEST(CatalogueTest, VariablesOfTheModelAreKept) {
+  const Transpiled transpiled = TranspiledOf(
+      JobOf(absl::StrCat(kTowers,
+                         "metric { recall { catalogue { query: \"u\" item: \"i\" id: \"item\" items: 9 } } }\n"
+                         "metric { mrr { catalogue { query: \"u\" item: \"i\" id: \"item\" items: 9 } } }\n")));
+  EXPECT_THAT(transpiled.trainer().main.kept(), ::testing::ElementsAre("u", "i"));
+}
 
 TEST(MetricTest, NeedsALossWithALabel) {
   const std::string text = Replaced(Replaced(kDeepFm, "train { files: \"train.tsv\" }", kEval),

@@ -43,6 +43,25 @@ Job Done() {
   return job.ok() ? *job : Job();
 }
 
+constexpr char kCatalogue[] = R"(name: "catalogue"
+data {
+  train { files: "train.txt" }
+  eval { files: "eval.txt" }
+  multi_slot { slot { name: "user" } slot { name: "item" } }
+  batch_size: 64
+}
+model {
+  layer { name: "u" embedding { ids: "user" table: "users" pooling: SUM } }
+  layer { name: "i" embedding { ids: "item" table: "items" pooling: SUM } }
+  loss { in_batch_softmax { query: "u" item: "i" } }
+}
+table { name: "users" width: 4 is_sparse: true is_distributed: true }
+table { name: "items" width: 4 is_sparse: true is_distributed: true }
+optimizer { sgd {} }
+metric { recall { catalogue { query: "u" item: "i" id: "item" items: 9 } } }
+distribute { servers: 1 }
+)";
+
 std::string Text(const Programs& programs) {
   return absl::StrCat(programs.main.SerializeAsString(), programs.startup.SerializeAsString());
 }
@@ -77,6 +96,8 @@ TEST(PassesTest, EachHasSomethingToDoAndTwiceIsOnce) {
   changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 dense: ALL_REDUCE"))));
   // Only such trainers can share the updates out.
   changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 dense: ALL_REDUCE update: SHARDED"))));
+  // Only metrics of a catalogue keep what they read.
+  changed.merge(Changed(JobOf(kCatalogue)));
   const std::vector<std::string> names = PassNames();
   EXPECT_EQ(changed, std::set<std::string>(names.begin(), names.end()));
 }

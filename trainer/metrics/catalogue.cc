@@ -1,0 +1,176 @@
+#include "trainer/metrics/catalogue.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/feature_id.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/var_index.h"
+#include "glog/logging.h"
+
+namespace weir {
+namespace {
+
+// Vectors of the candidates in each trainer.
+constexpr int64_t kMostBytes = int64_t{64} << 30;
+
+}  // namespace
+
+absl::StatusOr<IdVariable> IdVariable::Find(const std::string& name, const v1::JobConfig& job,
+                                            const std::vector<Column>& columns) {
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const Column& column = columns[c];
+    if (column.name != name || column.kind != v1::IDS) continue;
+    IdVariable variable{.name = name, .column = c};
+    const auto& shared = job.data().ids().shared();
+    const std::string& ids_of = column.ids_of.empty() ? name : column.ids_of;
+    variable.shared = std::find(shared.begin(), shared.end(), ids_of) != shared.end();
+    for (const std::string& slot : column.slot_names) {
+      variable.salts.push_back(SlotSalt(ids_of, variable.shared ? "" : slot));
+    }
+    variable.is_text = !column.id_kinds.empty() && column.id_kinds[0] == IdKind::kText;
+    return variable;
+  }
+  return absl::NotFoundError(absl::StrCat("'", name, "' is no ids of the data"));
+}
+
+int64_t IdVariable::Raw(size_t slot, int64_t id) const {
+  return shared ? id : static_cast<int64_t>(UnmixId(UnmixId(static_cast<uint64_t>(id)) ^ salts[slot]));
+}
+int64_t IdVariable::FromRaw(size_t slot, int64_t raw) const { return shared ? raw : SaltId(salts[slot], raw); }
+
+absl::StatusOr<CataloguePlan> CataloguePlan::Create(const v1::Metric::Catalogue& catalogue, const v1::JobConfig& job,
+                                                    const v1::ProgramDesc& program, const std::vector<Column>& columns,
+                                                    const Learned* learned, const std::string& path) {
+  CataloguePlan plan{
+      .query = catalogue.query(), .item = catalogue.item(), .first = catalogue.first(), .items = catalogue.items()};
+  ASSIGN_OR_RETURN(plan.id, IdVariable::Find(catalogue.id(), job, columns));
+  for (const std::string& name : catalogue.without()) {
+    ASSIGN_OR_RETURN(IdVariable variable, IdVariable::Find(name, job, columns));
+    plan.without.push_back(std::move(variable));
+  }
+  if (catalogue.has_items() && plan.id.is_text) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ".items: '", catalogue.id(),
+                                                   "' is texts, whose ids are no range of numbers; make a vocabulary "
+                                                   "of it (data.derived) and leave `items` out"));
+  }
+  if (!catalogue.has_items()) {
+    for (int i = 0; i < job.data().derived_size() && learned != nullptr; ++i) {
+      if (job.data().derived(i).name() != catalogue.id()) continue;
+      const std::shared_ptr<const IdList> list = learned->ListOf(i);
+      if (list != nullptr) plan.items = static_cast<int64_t>(list->ids().size());
+    }
+    if (plan.items == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": the vocabulary '", catalogue.id(), "' is not known: it must be learned, or a file"));
+    }
+  }
+  const v1::VarDesc* const item = program.blocks_size() == 0 ? nullptr : FindVar(program.blocks(0), plan.item);
+  if (item == nullptr || item->dims_size() != 2 || item->dims(1) < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ".item: '", plan.item, "' is no variable [-1, W] of the program"));
+  }
+  plan.width = item->dims(1);
+  if (plan.items > kMostBytes / (plan.width * static_cast<int64_t>(sizeof(float)))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": the vectors of ", plan.items, " candidates, ", plan.width, " numbers each, would take more than ",
+        kMostBytes >> 30, " GiB in every trainer; evaluate on fewer candidates, or on a smaller vector"));
+  }
+  return plan;
+}
+
+int64_t CataloguePlan::CandidateOf(const IdVariable& variable, size_t slot, int64_t value) const {
+  const auto place = static_cast<uint64_t>(variable.Raw(slot, value)) - static_cast<uint64_t>(first);
+  return place < static_cast<uint64_t>(items) ? static_cast<int64_t>(place) : -1;
+}
+
+void CatalogueQueries::SetItems(std::shared_ptr<const PackedItems> items, ThreadPool* pool) {
+  CHECK(items->items() == plan_->items && items->width() == plan_->width);
+  items_ = std::move(items);
+  pool_ = pool;
+}
+
+void CatalogueQueries::TakeIds(const std::vector<LaneBatch>& batches) {
+  lanes_.resize(batches.size());
+  for (size_t lane = 0; lane < batches.size(); ++lane) {
+    const LaneBatch& batch = batches[lane];
+    const auto examples = static_cast<size_t>(batch.examples);
+    LaneIds& ids = lanes_[lane];
+    ids.item.assign(examples, -1);
+    ids.without.clear();
+    ids.without_end.clear();
+    const IdBatch& items = std::get<IdBatch>(batch.vars[plan_->id.column]);
+    for (size_t i = 0; i < examples; ++i) {
+      // Several items, or none, are no candidate.
+      if (items.offsets[i + 1] - items.offsets[i] == 1) {
+        ids.item[i] = plan_->CandidateOf(plan_->id, 0, items.values[static_cast<size_t>(items.offsets[i])]);
+      }
+      for (const IdVariable& variable : plan_->without) {
+        const IdBatch& known = std::get<IdBatch>(batch.vars[variable.column]);
+        const auto slots = static_cast<size_t>(known.slots);
+        for (size_t slot = 0; slot < slots; ++slot) {
+          for (int64_t at = known.offsets[i * slots + slot]; at < known.offsets[i * slots + slot + 1]; ++at) {
+            const int64_t candidate = plan_->CandidateOf(variable, slot, known.values[static_cast<size_t>(at)]);
+            if (candidate >= 0) ids.without.push_back(candidate);
+          }
+        }
+      }
+      ids.without_end.push_back(ids.without.size());
+    }
+  }
+}
+
+absl::Status CatalogueQueries::Add(int lane, const Tensor& query, const std::vector<float>& labels,
+                                   const std::function<void(size_t example)>& add) {
+  const LaneIds& ids = lanes_[static_cast<size_t>(lane)];
+  if (labels.size() != ids.item.size() || query.dtype() != v1::FLOAT32 ||
+      query.size() != static_cast<int64_t>(labels.size()) * plan_->width) {
+    return absl::InvalidArgumentError(absl::StrCat("'", plan_->query, "' is ", ShapeString(query.dims()),
+                                                   "; expected float32 [", ids.item.size(), ", ", plan_->width, "]"));
+  }
+  const float* const vectors = query.data<float>();
+  for (size_t i = 0; i < labels.size(); ++i) {
+    // What is missing, a NaN, is no positive either.
+    if (!(labels[i] >= 0.5f)) continue;
+    const auto width = static_cast<size_t>(plan_->width);
+    vectors_.insert(vectors_.end(), vectors + i * width, vectors + (i + 1) * width);
+    items_of_.push_back(ids.item[i]);
+    const size_t begin = i == 0 ? 0 : ids.without_end[i - 1];
+    without_.insert(without_.end(), ids.without.begin() + static_cast<std::ptrdiff_t>(begin),
+                    ids.without.begin() + static_cast<std::ptrdiff_t>(ids.without_end[i]));
+    without_end_.push_back(without_.size());
+    add(i);
+  }
+  return absl::OkStatus();
+}
+
+void CatalogueQueries::Rank(const Use& use) {
+  if (items_of_.empty()) return;
+  CHECK(items_ != nullptr) << "queries of a catalogue without its items";
+  std::vector<RankQuery> queries;
+  for (size_t i = 0; i < items_of_.size(); ++i) {
+    if (items_of_[i] < 0) continue;
+    const size_t begin = i == 0 ? 0 : without_end_[i - 1];
+    queries.push_back({.vector = vectors_.data() + i * static_cast<size_t>(plan_->width),
+                       .item = items_of_[i],
+                       .without = std::span(without_).subspan(begin, without_end_[i] - begin)});
+  }
+  std::vector<ItemRank> ranks(queries.size());
+  RankItems(*items_, queries, pool_, ranks.data());
+  const ItemRank* rank = ranks.data();
+  for (size_t i = 0; i < items_of_.size(); ++i) {
+    const bool known = items_of_[i] >= 0;
+    use(static_cast<int64_t>(i), known ? rank++ : nullptr);
+    unknown_ += !known;
+  }
+  ranked_ += static_cast<int64_t>(items_of_.size());
+  vectors_.clear();
+  items_of_.clear();
+  without_.clear();
+  without_end_.clear();
+}
+
+}  // namespace weir

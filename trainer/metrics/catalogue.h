@@ -1,0 +1,107 @@
+// Ranks of the items of examples among all candidates of a catalogue (v1::Metric::Catalogue), for metrics of an
+// evaluation.
+#ifndef WEIR_TRAINER_METRICS_CATALOGUE_H_
+#define WEIR_TRAINER_METRICS_CATALOGUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/base/thread_pool.h"
+#include "framework/formats/learned.h"
+#include "framework/formats/schema.h"
+#include "framework/tensor/tensor.h"
+#include "ops/item_ranks.h"
+#include "proto/job.pb.h"
+#include "trainer/data/lane_reader.h"
+
+namespace weir {
+
+// Ids variable of the data, and how its ids are made of raw ones.
+struct IdVariable {
+  // Finds a variable among the columns of a reader. NotFound: it is none of ids.
+  static absl::StatusOr<IdVariable> Find(const std::string& name, const v1::JobConfig& job,
+                                         const std::vector<Column>& columns);
+
+  int64_t Raw(size_t slot, int64_t id) const;
+  int64_t FromRaw(size_t slot, int64_t raw) const;
+
+  std::string name;
+  size_t column = 0;  // of the reader
+  bool shared = false;
+  bool is_text = false;              // of the first slot: raw ids are hashes
+  std::vector<uint64_t> salts = {};  // by slot
+};
+
+// Settings of a catalogue. Immutable.
+struct CataloguePlan {
+  // `learned` (may be null): has the vocabularies of the job. `path`: "metric[0].recall.catalogue". InvalidArgument:
+  // the ids are hashes of texts; the catalogue is too large.
+  static absl::StatusOr<CataloguePlan> Create(const v1::Metric::Catalogue& catalogue, const v1::JobConfig& job,
+                                              const v1::ProgramDesc& program, const std::vector<Column>& columns,
+                                              const Learned* learned, const std::string& path);
+
+  // Returns the candidate of an id of `id`; -1 if it is none.
+  int64_t CandidateOf(const IdVariable& variable, size_t slot, int64_t value) const;
+
+  std::string query, item;  // variables of the program
+  IdVariable id;
+  std::vector<IdVariable> without;
+  // Candidate i is the raw id first + i.
+  int64_t first = 0, items = 0;
+  int64_t width = 0;
+};
+
+// Queries of one catalogue that wait to be ranked. Not thread-safe.
+class CatalogueQueries {
+ public:
+  // Uses a rank, or null for an item that is no candidate, of the `index`th example that Add was given.
+  using Use = std::function<void(int64_t index, const ItemRank* rank)>;
+
+  explicit CatalogueQueries(const CataloguePlan* plan) : plan_(plan) {}
+
+  // Sets the vectors of the candidates. `pool` is borrowed.
+  void SetItems(std::shared_ptr<const PackedItems> items, ThreadPool* pool);
+  // Keeps the ids of a batch, by lane of this process.
+  void TakeIds(const std::vector<LaneBatch>& batches);
+  // Adds the examples of a lane that have a label of one half and more: query [B, W]. Calls add(i) for each, i in [0,
+  // B).
+  absl::Status Add(int lane, const Tensor& query, const std::vector<float>& labels,
+                   const std::function<void(size_t example)>& add);
+  // Whether so many queries wait that they should be ranked.
+  bool full() const { return static_cast<int64_t>(items_of_.size()) >= kMost; }
+  // Ranks what waits and forgets it; `use` sees the queries in the order of Add, with indexes from 0.
+  void Rank(const Use& use);
+  // Number of examples that were ranked, and of those whose item is no candidate.
+  int64_t ranked() const { return ranked_; }
+  int64_t unknown() const { return unknown_; }
+
+ private:
+  static constexpr int64_t kMost = 4096;
+  // Of the batch at hand.
+  struct LaneIds {
+    std::vector<int64_t> item;  // -1: no candidate
+    std::vector<int64_t> without;
+    std::vector<size_t> without_end;
+  };
+
+  const CataloguePlan* plan_;
+  std::shared_ptr<const PackedItems> items_;
+  ThreadPool* pool_ = nullptr;
+  std::vector<LaneIds> lanes_;
+  // Of the queries that wait.
+  std::vector<float> vectors_;
+  std::vector<int64_t> items_of_;
+  std::vector<int64_t> without_;
+  std::vector<size_t> without_end_;
+  int64_t ranked_ = 0, unknown_ = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_METRICS_CATALOGUE_H_
