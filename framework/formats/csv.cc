@@ -342,7 +342,10 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
   for (size_t i = 0; i < elements.size(); ++i) {
     out[i] = kMissing;
     if (column.IsMissing(elements[i]) || ParseFinite(elements[i], &out[i])) continue;
-    return absl::InvalidArgumentError(absl::StrCat("'", Shown(elements[i]), "' is not a finite number"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", Shown(elements[i]),
+                     "' is not a finite number; for texts there are classes, learn_classes and "
+                     "type: TEXT, and `missing` names what stands for nothing"));
   }
   return absl::OkStatus();
 }

@@ -98,6 +98,8 @@ struct Rules {
   };
   std::vector<Placed> all;
   size_t needed = 0;  // slots of the reader, from the first on, that the rules read
+  // Rules that look up ids of the reader.
+  std::vector<const DerivedRule*> lookups;
 };
 
 class DerivedParser : public LineParser {
@@ -115,6 +117,24 @@ class DerivedParser : public LineParser {
     HideDerived(example);
     const absl::Status parsed = reader_->ParsePlain(line, example);
     return AddDerived(parsed, example);
+  }
+  bool looks_up() const override { return !rules_->lookups.empty(); }
+  absl::Status Begin(std::string_view line, Example* example) const override {
+    HideDerived(example);
+    RETURN_IF_ERROR(reader_->Parse(line, example));
+    const DerivedSlots view(example, static_cast<size_t>(reader_->slots()), rules_->needed);
+    for (const DerivedRule* const rule : rules_->lookups) {
+      const auto slot = static_cast<size_t>(rule->looked_up());
+      const int64_t* const ids = view.ids(slot);
+      for (size_t i = 0; i < view.count(slot); ++i) __builtin_prefetch(rule->PlaceOf(ids[i]));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status End(Example* example) const override {
+    example->counts.resize(static_cast<size_t>(slots()));
+    example->floats.resize(static_cast<size_t>(floats()));
+    DerivedSlots view(example);
+    return Apply(&view);
   }
   bool has_header() const override { return reader_->has_header(); }
   absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
@@ -138,7 +158,10 @@ class DerivedParser : public LineParser {
     example->floats.resize(static_cast<size_t>(floats()));
     RETURN_IF_ERROR(parsed);
     DerivedSlots view(example, static_cast<size_t>(reader_->slots()), rules_->needed);
-    for (const Rules::Placed& placed : rules_->all) RETURN_IF_ERROR(placed.rule->Add(placed.place, &view));
+    return Apply(&view);
+  }
+  absl::Status Apply(DerivedSlots* view) const {
+    for (const Rules::Placed& placed : rules_->all) RETURN_IF_ERROR(placed.rule->Add(placed.place, view));
     return absl::OkStatus();
   }
 
@@ -170,6 +193,7 @@ absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> r
     const bool has_quantiles =
         derived[i].bucketize().has_quantiles() || (learned != nullptr && learned->Has(Lesson::kQuantiles, i));
     ASSIGN_OR_RETURN(column.learned, IsLearned(columns, derived[i], has_quantiles, errors));
+    if (rule->looked_up() >= 0 && rule->looked_up() < reader->slots()) rules->lookups.push_back(rule.get());
     rules->all.push_back({std::move(rule), column.kind == v1::IDS ? slots++ : floats++});
     columns.push_back(std::move(column));
   }

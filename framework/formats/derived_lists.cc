@@ -43,6 +43,8 @@ class VocabularyRule : public DerivedRule {
     if (known < count) view->Shorten(slot, known);
     return absl::OkStatus();
   }
+  int64_t looked_up() const override { return list_->is_large() ? static_cast<int64_t>(in_) : -1; }
+  const void* PlaceOf(int64_t id) const override { return list_->PlaceOf(id); }
 
  private:
   absl::Status Unknown(int64_t id) const {
@@ -114,6 +116,8 @@ class FrequencyRule : public DerivedRule {
     view->SetFloat(position, static_cast<float>(times / list_->total()));
     return absl::OkStatus();
   }
+  int64_t looked_up() const override { return list_ != nullptr && list_->is_large() ? static_cast<int64_t>(in_) : -1; }
+  const void* PlaceOf(int64_t id) const override { return list_->PlaceOf(id); }
 
  private:
   const std::string name_;

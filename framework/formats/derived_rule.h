@@ -39,6 +39,11 @@ class DerivedSlots {
     }
   }
 
+  // Continues with the slots of the reader that an earlier one has found in the example.
+  explicit DerivedSlots(Example* example) : example_(*example), first_(example->scratch_slots) {
+    if (first_.size() < example_.counts.size()) first_.resize(example_.counts.size());
+  }
+
   uint64_t draw() const { return example_.draw; }
   float Float(size_t position) const { return example_.floats[position]; }
   void SetFloat(size_t position, float value) { example_.floats[position] = value; }
@@ -73,6 +78,10 @@ class DerivedRule {
  public:
   virtual ~DerivedRule() = default;
   virtual absl::Status Add(size_t place, DerivedSlots* view) const = 0;
+  // Returns the slot whose ids Add looks up in a large list; -1: none.
+  virtual int64_t looked_up() const { return -1; }
+  // Returns the memory that Add reads for an id of that slot, for a prefetch.
+  virtual const void* PlaceOf(int64_t) const { return nullptr; }
 };
 using DerivedRulePtr = std::unique_ptr<const DerivedRule>;
 

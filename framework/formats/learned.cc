@@ -1,6 +1,7 @@
 #include "framework/formats/learned.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -18,8 +19,15 @@ namespace weir {
 IdList::IdList(std::vector<int64_t> ids, std::vector<double> weights)
     : ids_(std::move(ids)), weights_(std::move(weights)) {
   CHECK(weights_.empty() || weights_.size() == ids_.size());
-  places_.reserve(ids_.size());
-  for (size_t i = 0; i < ids_.size(); ++i) places_.emplace(ids_[i], static_cast<int64_t>(i));
+  entries_.resize(std::bit_ceil(ids_.size() + ids_.size() / 3 + 2));
+  mask_ = entries_.size() - 1;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    size_t at = Home(ids_[i]);
+    while (entries_[at].place >= 0 && entries_[at].id != ids_[i]) at = (at + 1) & mask_;
+    if (entries_[at].place >= 0) continue;
+    entries_[at] = {.id = ids_[i], .place = static_cast<int64_t>(i)};
+    ++different_;
+  }
   for (const double weight : weights_) total_ += weight;
 }
 

@@ -35,6 +35,13 @@ class LineParser {
   // Parses a line by plain code: the reference for tests of Parse, which may be optimized.
   virtual absl::Status ParsePlain(std::string_view line, Example* example) const { return Parse(line, example); }
 
+  // Returns true if Parse looks values up in memory that is too large to be near. Begin and End are then the two halves
+  // of Parse: Begin requests that memory, and End, some time later, reads it. Whoever begins the next line before the
+  // end of this one does not wait for it.
+  virtual bool looks_up() const { return false; }
+  virtual absl::Status Begin(std::string_view line, Example* example) const { return Parse(line, example); }
+  virtual absl::Status End(Example*) const { return absl::OkStatus(); }
+
   // Returns true if the first line of every file names its columns. The lines below it are then for the parser that
   // ForHeader returns, not for this one.
   virtual bool has_header() const { return false; }

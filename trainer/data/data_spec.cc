@@ -137,15 +137,17 @@ bool LabelRange::Holds(float label) const {
   return (above_zero ? label > 0 : label >= 0) && label <= most && (!whole || std::floor(label) == label);
 }
 
-std::string LabelRange::Wanted() const {
+std::string LabelRange::Wanted(float label) const {
   if (whole) return absl::StrCat(loss, " needs a class, a whole number from 0 to ", most);
   if (above_zero) return absl::StrCat(loss, " needs a probability, a number above 0");
   if (HasFactorAsLabel(loss)) {
     return absl::StrCat(loss, " needs 0 or 1, or what is between; a factor of another size is for sample_weight");
   }
-  return most > 1 ? absl::StrCat(loss, " needs a ", loss == "poisson_loss" ? "count" : "relevance",
-                                 ", which is not negative")
-                  : absl::StrCat(loss, " needs 0 or 1, or what is between");
+  if (most > 1) {
+    return absl::StrCat(loss, " needs a ", loss == "poisson_loss" ? "count" : "relevance", ", which is not negative");
+  }
+  return absl::StrCat(loss, " needs 0 or 1, or what is between",
+                      label == -1 ? "; a layer scale { scale: 0.5 bias: 0.5 } makes them of -1 and 1" : "");
 }
 
 int64_t DataSpec::StreamBatch(int stream) const {

@@ -26,8 +26,9 @@ struct LabelRange {
   bool above_zero = false;
 
   bool Holds(float label) const;
-  // Returns the requirement: "softmax_with_cross_entropy needs a class, a whole number from 0 to 9".
-  std::string Wanted() const;
+  // Returns the requirement, and what helps with a label that is out of range:
+  // "softmax_with_cross_entropy needs a class, a whole number from 0 to 9".
+  std::string Wanted(float label) const;
 };
 
 struct DataSpec {

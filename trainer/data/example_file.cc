@@ -166,6 +166,10 @@ ExampleFileSource::ExampleFileSource(const DataFile& file, const Segment& segmen
       block_(info_.place.size() - 1),
       next_block_(block_) {}
 
+ExampleFileSource::~ExampleFileSource() {
+  if (buffer_ != nullptr) buffer_->Leave();
+}
+
 absl::Status ExampleFileSource::Damaged(std::string_view what) const {
   return absl::DataLossError(absl::StrCat(file_.name, ": damaged: block ", block_, " at byte ", info_.place[block_],
                                           ", of examples ", info_.first[block_], " to ", info_.first[block_ + 1] - 1,
@@ -178,14 +182,15 @@ absl::Status ExampleFileSource::ReadBlock() {
     ASSIGN_OR_RETURN(bytes_, ByteSource::Open(file_, info_.place[block_]));
   }
   filled_ = static_cast<size_t>(info_.place[block_ + 1] - info_.place[block_]);
-  if (capacity_ < filled_) {
-    capacity_ = filled_;
-    buffer_ = std::make_unique_for_overwrite<char[]>(capacity_ + LineParser::kPadding);
+  if (buffer_ == nullptr || capacity_ < filled_ || !buffer_->used_once()) {
+    if (buffer_ != nullptr) buffer_->Leave();
+    capacity_ = std::max(capacity_, filled_);
+    buffer_ = new RecordBlock(capacity_ + LineParser::kPadding);
   }
-  ASSIGN_OR_RETURN(const size_t got, bytes_->ReadFully(buffer_.get(), filled_));
+  ASSIGN_OR_RETURN(const size_t got, bytes_->ReadFully(buffer_->bytes(), filled_));
   next_block_ = block_ + 1;
   if (got < filled_) return Damaged("is cut");
-  if (StableHash(buffer_.get(), filled_) != info_.message.block_checksum(static_cast<int>(block_))) {
+  if (StableHash(buffer_->bytes(), filled_) != info_.message.block_checksum(static_cast<int>(block_))) {
     return Damaged("has a wrong checksum");
   }
   begin_ = 0;
@@ -195,7 +200,7 @@ absl::Status ExampleFileSource::ReadBlock() {
 }
 
 absl::Status ExampleFileSource::Pass() {
-  if (!CheckExampleRecord({buffer_.get() + begin_, filled_ - begin_}, info_.floats, info_.slots, &sizes_)) {
+  if (!CheckExampleRecord({buffer_->bytes() + begin_, filled_ - begin_}, info_.floats, info_.slots, &sizes_)) {
     return Damaged(absl::StrCat("has no example ", in_block_));
   }
   begin_ += sizes_.bytes;
@@ -211,7 +216,7 @@ bool ExampleFileSource::Next(std::string_view* record, int64_t* offset) {
   const size_t begin = begin_;
   if (status_.ok()) status_ = Pass();
   if (!status_.ok()) return false;
-  *record = {buffer_.get() + begin, begin_ - begin};
+  *record = {buffer_->bytes() + begin, begin_ - begin};
   *offset = at_++;
   return true;
 }

@@ -20,6 +20,7 @@
 #include "proto/example_file.pb.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/data_file.h"
+#include "trainer/data/record.h"
 #include "trainer/data/record_source.h"
 
 namespace weir {
@@ -48,6 +49,7 @@ class ExampleFileSource : public RecordSource {
  public:
   // `file` must outlive the source; LookAtExampleFile must have been called for it. No file is opened before Next.
   ExampleFileSource(const DataFile& file, const Segment& segment);
+  ~ExampleFileSource() override;
 
   bool Next(std::string_view* record, int64_t* offset) override;
   // Reads no blocks between that of the place and that of the next example.
@@ -55,6 +57,8 @@ class ExampleFileSource : public RecordSource {
 
   // Sizes of the example that Next has given.
   const ExampleRecordSizes& sizes() const { return sizes_; }
+  // Returns the block that has it. A block that a record uses stays as it is.
+  RecordBlock* block() const { return buffer_; }
 
  private:
   // Reads the block of the example at_.
@@ -70,7 +74,7 @@ class ExampleFileSource : public RecordSource {
   std::unique_ptr<ByteSource> bytes_;  // from block next_block_ on
   size_t block_ = 0;                   // in buffer_; the number of blocks: none
   size_t next_block_ = 0;              // which bytes_ gives next
-  std::unique_ptr<char[]> buffer_;
+  RecordBlock* buffer_ = nullptr;
   size_t capacity_ = 0;
   size_t begin_ = 0;      // of example in_block_
   size_t filled_ = 0;     // bytes of the block

@@ -62,12 +62,16 @@ std::string AboutLine(std::string_view line, const absl::Status& error) {
                              "and this is binary, or text in UTF-16");
 }
 
+absl::Status EmptyLine() { return absl::InvalidArgumentError("the line is empty"); }
+
 }  // namespace
 
 ExampleStream::ExampleStream(Options options)
     : options_(std::move(options)),
       segments_(options_.data->Stream(options_.stream, options_.streams)),
-      parser_(options_.parser) {}
+      parser_(options_.parser) {
+  for (Begun& begun : begun_) Prepare(*parser_, &begun.example);
+}
 
 void ExampleStream::Prepare(const LineParser& parser, Example* example) {
   example->floats.resize(static_cast<size_t>(parser.floats()));
@@ -79,6 +83,7 @@ void ExampleStream::Rewind(int64_t epoch) {
   source_ = nullptr;
   segment_ = 0;
   dealt_records_ = 0;
+  has_next_ = false;
   ++round_;
   epoch_ = epoch;
 }
@@ -170,8 +175,44 @@ bool ExampleStream::NextLine(std::string_view* line) {
   return false;
 }
 
+bool ExampleStream::BeginNext(Begun* begun) {
+  std::string_view line;
+  if (!NextLine(&line)) return false;
+  const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
+  begun->position = position_;
+  begun->parser = parser_;
+  begun->example.draw = DrawAt(place_);
+  begun->parsed = line.empty() && file.lines() ? EmptyLine() : parser_->Begin(line, &begun->example);
+  // The source may reuse the memory of a line for the next one.
+  if (file.lines()) begun->line.assign(line);
+  return true;
+}
+
+Example* ExampleStream::NextAhead(InputPosition* position) {
+  if (!has_next_) has_next_ = BeginNext(&begun_[1 - current_]);
+  while (has_next_) {
+    current_ = 1 - current_;
+    Begun& line = begun_[current_];
+    // An error of the next line waits until this one has been given.
+    has_next_ = BeginNext(&begun_[1 - current_]);
+    if (line.parsed.ok()) line.parsed = line.parser->End(&line.example);
+    if (Judge(line.line, line.position, std::move(line.parsed), &line.example)) {
+      *position = line.position;
+      line_ = line.line;
+      return &line.example;
+    }
+    if (bad_) return nullptr;
+  }
+  return nullptr;
+}
+
 bool ExampleStream::Next(Example* example, InputPosition* position) {
   if (!status_.ok()) return false;
+  if (options_.parser->looks_up()) {
+    Example* const next = NextAhead(position);
+    if (next != nullptr) std::swap(*example, *next);
+    return next != nullptr;
+  }
   std::string_view line;
   while (NextLine(&line)) {
     if (Take(line, example)) {
@@ -186,10 +227,17 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
 
 bool ExampleStream::Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position) {
   if (!status_.ok()) return false;
+  if (options_.parser->looks_up()) {
+    const Example* const next = NextAhead(position);
+    if (next != nullptr) *record = Record(*next, pool);
+    return next != nullptr;
+  }
   std::string_view line;
   while (NextLine(&line)) {
     const bool direct = direct_ != nullptr && LabelsAreGood(line);
-    if (direct) {
+    if (direct && options_.borrows) {
+      *record = Record(const_cast<char*>(line.data()), direct_->sizes(), direct_->block());
+    } else if (direct) {
       *record = Record(line.data(), direct_->sizes(), pool);
     } else if (Take(line, scratch)) {
       *record = Record(*scratch, pool);
@@ -221,11 +269,18 @@ bool ExampleStream::LabelsAreGood(std::string_view record) const {
   return true;
 }
 
+uint64_t ExampleStream::DrawAt(uint64_t place) const {
+  return MixId(MixId(MixId(options_.seed) ^ static_cast<uint64_t>(epoch_)) ^ place);
+}
+
 bool ExampleStream::Take(std::string_view line, Example* example) {
   const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
-  example->draw = MixId(MixId(MixId(options_.seed) ^ static_cast<uint64_t>(epoch_)) ^ place_);
-  absl::Status parsed =
-      line.empty() && file.lines() ? absl::InvalidArgumentError("the line is empty") : parser_->Parse(line, example);
+  example->draw = DrawAt(place_);
+  return Judge(line, position_, line.empty() && file.lines() ? EmptyLine() : parser_->Parse(line, example), example);
+}
+
+bool ExampleStream::Judge(std::string_view line, const InputPosition& position, absl::Status parsed, Example* example) {
+  const DataFile& file = options_.data->files()[static_cast<size_t>(position.file)];
   if (parsed.ok() && options_.where != nullptr && !options_.where->Keeps(*example)) return false;
   for (const auto& [place, name] : options_.required) {
     if (parsed.ok() && std::isnan(example->floats[static_cast<size_t>(place)])) {
@@ -239,25 +294,28 @@ bool ExampleStream::Take(std::string_view line, Example* example) {
     if (options_.forgives_labels) {
       label = std::numeric_limits<float>::quiet_NaN();
     } else {
-      parsed = absl::InvalidArgumentError(absl::StrCat("'", range.variable, "' is ", label, "; ", range.Wanted()));
+      parsed = absl::InvalidArgumentError(absl::StrCat("'", range.variable, "' is ", label, "; ", range.Wanted(label)));
     }
   }
   if (parsed.ok()) return true;
-  status_ = BadLine(line, parsed);
+  const absl::Status bad = BadLine(line, position, parsed);
+  bad_ = !bad.ok();
+  // An error of a line that was read ahead is one of a later line.
+  if (bad_) status_ = bad;
   return false;
 }
 
-absl::Status ExampleStream::BadLine(std::string_view line, const absl::Status& error) {
-  const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
+absl::Status ExampleStream::BadLine(std::string_view line, const InputPosition& position, const absl::Status& error) {
+  const DataFile& file = options_.data->files()[static_cast<size_t>(position.file)];
   const auto told = [&] {
     const std::string_view text = file.lines() ? line : std::string_view();
-    return absl::StrCat(RecordPlace(file, position_.offset), ": ", AboutLine(text, error));
+    return absl::StrCat(RecordPlace(file, position.offset), ": ", AboutLine(text, error));
   };
   if (options_.bad_line != v1::Data::SKIP) return absl::InvalidArgumentError(told());
   if (options_.skipped != nullptr && options_.skipped->fetch_add(1, std::memory_order_relaxed) == 0) {
     LOG(WARNING) << "skipped, as the first line (data.bad_line: SKIP): " << told();
   }
-  if (options_.on_skipped) options_.on_skipped(position_);
+  if (options_.on_skipped) options_.on_skipped(position);
   return absl::OkStatus();
 }
 

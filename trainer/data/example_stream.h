@@ -57,6 +57,8 @@ class ExampleStream {
     // decompresses for itself.
     LinesAhead* ahead = nullptr;
     int lane = 0;
+    // Records may keep the blocks of example files alive: they are few, and soon gone.
+    bool borrows = false;
   };
 
   explicit ExampleStream(Options options);
@@ -67,7 +69,8 @@ class ExampleStream {
   // Reads the next example. Returns false at the end of the stream and on an error; see status(). `example` must be
   // prepared.
   bool Next(Example* example, InputPosition* position);
-  // Reads the next example as bytes; those of an example file are copied as they are where the job changes nothing.
+  // Reads the next example as bytes; those of an example file are copied as they are where the job changes nothing, or
+  // borrowed from the block (Options.borrows).
   // `scratch` must be prepared.
   bool Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position);
   const absl::Status& status() const { return status_; }
@@ -84,12 +87,28 @@ class ExampleStream {
   absl::Status OpenSegment();
   // Returns a parser for the lines below the header of a file; null if the file has no line.
   absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file) const;
+  // A line that is parsed but for what the parser looks up.
+  struct Begun {
+    Example example;
+    InputPosition position;
+    const LineParser* parser = nullptr;
+    absl::Status parsed;
+    std::string line;  // of text
+  };
+  // Begins the next line. Returns false at the end of the stream and on an error.
+  bool BeginNext(Begun* begun);
+  // Next, where the parser looks up: begins a line before it ends the one before. Returns the example, which stays
+  // until the next call; null at the end and on an error.
+  Example* NextAhead(InputPosition* position);
+  uint64_t DrawAt(uint64_t place) const;
   // Makes an example of a line. Returns false if it is left out or, with an error in status(), wrong.
   bool Take(std::string_view line, Example* example);
+  // The rest of it for an example that was `parsed`.
+  bool Judge(std::string_view line, const InputPosition& position, absl::Status parsed, Example* example);
   // Returns true for a record of an example file that no rule about labels leaves out.
   bool LabelsAreGood(std::string_view record) const;
   // Returns OkStatus if the line is skipped.
-  absl::Status BadLine(std::string_view line, const absl::Status& error);
+  absl::Status BadLine(std::string_view line, const InputPosition& position, const absl::Status& error);
 
   const Options options_;
   const std::vector<Segment> segments_;
@@ -110,6 +129,11 @@ class ExampleStream {
   InputPosition position_;
   std::string_view line_;
   absl::Status status_;
+  // Of NextAhead: the line at hand, and the next one.
+  Begun begun_[2];
+  int current_ = 0;
+  bool has_next_ = false;
+  bool bad_ = false;  // Judge has set status_
 };
 
 }  // namespace weir

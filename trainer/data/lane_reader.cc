@@ -139,6 +139,8 @@ class Lane {
       for (const auto& [position, name] : shared->features.required()) options.stream.may_be_absent.push_back(position);
     }
     options.shuffle = shared->shuffles();
+    // A batch in file order is of few blocks. A shuffle buffer would hold on to nearly all.
+    options.stream.borrows = !options.shuffle;
     options.buffer_bytes = shared->shuffle_bytes();
     if (spec.config.shuffle() == v1::Data::WINDOW && spec.config.shuffle_window() > 0) {
       options.buffer_bytes = std::numeric_limits<int64_t>::max();

@@ -46,13 +46,14 @@ void RecordPool::Give(char* data, size_t bytes) {
   free_[(bytes + kGrain - 1) / kGrain].push_back(data);
 }
 
-Record::Record(const Example& example, RecordPool* pool) : pool_(pool) {
+Record::Record(const Example& example, RecordPool* pool) : owner_(reinterpret_cast<uintptr_t>(pool)) {
   const ExampleRecordSizes sizes = SizesOf(example);
   Take(sizes);
   WriteExampleRecord(example, sizes, data_);
 }
 
-Record::Record(const char* data, const ExampleRecordSizes& sizes, RecordPool* pool) : pool_(pool) {
+Record::Record(const char* data, const ExampleRecordSizes& sizes, RecordPool* pool)
+    : owner_(reinterpret_cast<uintptr_t>(pool)) {
   Take(sizes);
   std::memcpy(data_, data, size_);
 }
@@ -60,15 +61,17 @@ Record::Record(const char* data, const ExampleRecordSizes& sizes, RecordPool* po
 void Record::Take(const ExampleRecordSizes& sizes) {
   bytes_ = sizes.full_bytes;
   size_ = sizes.bytes;
-  data_ = pool_ == nullptr ? new char[size_] : pool_->Take(size_);
+  data_ = owner_ == 0 ? new char[size_] : pool()->Take(size_);
 }
 
 Record::~Record() {
   if (data_ == nullptr) return;
-  if (pool_ == nullptr) {
+  if (owner_ == 0) {
     delete[] data_;
+  } else if ((owner_ & kIsBlock) != 0) {
+    reinterpret_cast<RecordBlock*>(owner_ & ~kIsBlock)->Leave();
   } else {
-    pool_->Give(data_, size_);
+    pool()->Give(data_, size_);
   }
 }
 

@@ -44,6 +44,28 @@ class RecordPool {
   size_t left_ = 0;   // at its end
 };
 
+// Bytes of a file that records borrow. Deletes itself when nothing uses it any more. One thread at a time.
+class RecordBlock {
+ public:
+  // Begins with one use.
+  explicit RecordBlock(size_t bytes) : bytes_(std::make_unique_for_overwrite<char[]>(bytes)) {}
+  RecordBlock(const RecordBlock&) = delete;
+  RecordBlock& operator=(const RecordBlock&) = delete;
+
+  char* bytes() const { return bytes_.get(); }
+  bool used_once() const { return users_ == 1; }
+  void Use() { ++users_; }
+  void Leave() {
+    if (--users_ == 0) delete this;
+  }
+
+ private:
+  ~RecordBlock() = default;
+
+  const std::unique_ptr<char[]> bytes_;
+  int64_t users_ = 1;
+};
+
 class Record {
  public:
   Record() = default;
@@ -51,6 +73,14 @@ class Record {
   explicit Record(const Example& example, RecordPool* pool = nullptr);
   // Copies the bytes of an example that CheckExampleRecord has accepted.
   Record(const char* data, const ExampleRecordSizes& sizes, RecordPool* pool = nullptr);
+  // Borrows them in a block, which must not change as long as the record uses it.
+  Record(char* data, const ExampleRecordSizes& sizes, RecordBlock* block)
+      : data_(data),
+        owner_(reinterpret_cast<uintptr_t>(block) | kIsBlock),
+        bytes_(sizes.full_bytes),
+        size_(sizes.bytes) {
+    block->Use();
+  }
   Record(Record&& other) noexcept { Swap(&other); }
   Record& operator=(Record&& other) noexcept {
     Swap(&other);
@@ -76,16 +106,20 @@ class Record {
  private:
   static constexpr uint32_t kPrefetched = 512;  // bytes; the hardware prefetches the rest of longer records
 
+  // Set in owner_ of a record that borrows from a block.
+  static constexpr uintptr_t kIsBlock = 1;
+
   void Take(const ExampleRecordSizes& sizes);
+  RecordPool* pool() const { return reinterpret_cast<RecordPool*>(owner_); }
   void Swap(Record* other) {
     std::swap(data_, other->data_);
-    std::swap(pool_, other->pool_);
+    std::swap(owner_, other->owner_);
     std::swap(bytes_, other->bytes_);
     std::swap(size_, other->size_);
   }
 
   char* data_ = nullptr;
-  RecordPool* pool_ = nullptr;
+  uintptr_t owner_ = 0;  // a pool, or a block; 0: the system
   uint32_t bytes_ = 0;
   uint32_t size_ = 0;  // of data_
 };

@@ -386,8 +386,11 @@ TEST_F(FeaturesTest, ALabelOutOfItsRangeIsABadLine) {
                        "sample_weight"));
   const LabelRange klass = {.variable = "click", .loss = "softmax_with_cross_entropy", .most = 9, .whole = true};
   EXPECT_TRUE(read("0 1 0.5", probability).ok());
-  EXPECT_THAT(read("1 -1", probability).status(),
-              StatusIs(kInvalid, "f:2: 'click' is -1; log_loss needs 0 or 1, or what is between"));
+  EXPECT_THAT(
+      read("1 -1", probability).status(),
+      StatusIs(kInvalid,
+               "f:2: 'click' is -1; log_loss needs 0 or 1, or what is between; a layer scale { scale: 0.5 bias: "
+               "0.5 } makes them of -1 and 1"));
   EXPECT_THAT(read("1 1.01", probability).status(), StatusIs(kInvalid, HasSubstr("f:2: 'click' is 1.01; ")));
   EXPECT_TRUE(read("0 9", klass).ok());
   EXPECT_THAT(
