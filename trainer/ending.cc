@@ -81,8 +81,8 @@ void WarnOfLeftOut(const LeftOut& all, int64_t epochs) {
                << absl::StrFormat("%.1f %%", 100 * part)
                << " of an epoch: streams ended one after the other until less than half a step was left. Plain files, "
                   "example files, compressed files of like size (as many as lanes, or many), or a smaller "
-                  "data.batch_size make streams more "
-                  "even (docs/data.md)";
+                  "data.batch_size make streams more even; rules (where) thin some streams more than others "
+                  "(docs/data.md)";
 }
 
 }  // namespace weir

@@ -1,12 +1,14 @@
 #include "trainer/prediction_file.h"
 
+#include <zlib.h>
+#include <zstd.h>
+
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/atomic_file.h"
@@ -23,27 +25,118 @@ namespace {
 constexpr char kPrediction[] = "prediction";
 constexpr size_t kWritten = size_t{1} << 18;  // bytes at once, as many as readers read
 
+// Makes a compressed stream of pieces. The stream does not depend on where the pieces are cut.
+class Compressor {
+ public:
+  virtual ~Compressor() = default;
+  // Returns what is ready of the stream with one more piece; with `last` all that is left.
+  virtual absl::StatusOr<std::string> Add(std::string_view piece, bool last) = 0;
+};
+
+class GzipCompressor : public Compressor {
+ public:
+  // The fastest level: one thread compresses what all trainers have predicted.
+  GzipCompressor() { CHECK_EQ(deflateInit2(&z_, 1, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK); }
+  ~GzipCompressor() override { deflateEnd(&z_); }
+  absl::StatusOr<std::string> Add(std::string_view piece, bool last) override {
+    z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(piece.data()));
+    z_.avail_in = static_cast<uInt>(piece.size());
+    std::string made;
+    int result = Z_OK;
+    do {
+      const size_t before = made.size();
+      made.resize(before + kWritten);
+      z_.next_out = reinterpret_cast<Bytef*>(made.data() + before);
+      z_.avail_out = static_cast<uInt>(kWritten);
+      result = deflate(&z_, last ? Z_FINISH : Z_NO_FLUSH);
+      made.resize(made.size() - z_.avail_out);
+    } while (result == Z_OK && z_.avail_out == 0);
+    if (result != (last ? Z_STREAM_END : Z_OK) && result != Z_BUF_ERROR) {
+      return absl::InternalError(absl::StrCat("zlib cannot compress the predictions: error ", result));
+    }
+    return made;
+  }
+
+ private:
+  z_stream z_ = {};
+};
+
+class ZstdCompressor : public Compressor {
+ public:
+  ZstdCompressor() : context_(ZSTD_createCCtx()) {
+    CHECK(context_ != nullptr);
+    ZSTD_CCtx_setParameter(context_, ZSTD_c_checksumFlag, 1);
+  }
+  ~ZstdCompressor() override { ZSTD_freeCCtx(context_); }
+  absl::StatusOr<std::string> Add(std::string_view piece, bool last) override {
+    ZSTD_inBuffer in = {piece.data(), piece.size(), 0};
+    std::string made;
+    size_t left = 0;
+    do {
+      const size_t before = made.size();
+      made.resize(before + ZSTD_CStreamOutSize());
+      ZSTD_outBuffer out = {made.data() + before, made.size() - before, 0};
+      left = ZSTD_compressStream2(context_, &out, &in, last ? ZSTD_e_end : ZSTD_e_continue);
+      made.resize(before + out.pos);
+      if (ZSTD_isError(left)) {
+        return absl::InternalError(absl::StrCat("zstd cannot compress the predictions: ", ZSTD_getErrorName(left)));
+      }
+    } while (last ? left != 0 : in.pos < in.size);
+    return made;
+  }
+
+ private:
+  ZSTD_CCtx* const context_;
+};
+
 // Bytes on their way to a file.
 class Output {
  public:
-  explicit Output(std::unique_ptr<AtomicFile> file) : file_(std::move(file)) {}
+  // `compressor` may be null.
+  Output(std::unique_ptr<AtomicFile> file, std::unique_ptr<Compressor> compressor)
+      : file_(std::move(file)), compressor_(std::move(compressor)) {}
   std::string& bytes() { return bytes_; }
-  absl::Status WriteIfMany() { return bytes_.size() < kWritten ? absl::OkStatus() : Write(); }
+  absl::Status WriteIfMany() { return bytes_.size() < kWritten ? absl::OkStatus() : Write(/*last=*/false); }
   absl::Status Finish() {
-    RETURN_IF_ERROR(Write());
+    RETURN_IF_ERROR(Write(/*last=*/true));
     return file_->Commit();
   }
 
  private:
-  absl::Status Write() {
-    RETURN_IF_ERROR(file_->Append(bytes_));
+  absl::Status Write(bool last) {
+    if (compressor_ == nullptr) {
+      RETURN_IF_ERROR(file_->Append(bytes_));
+    } else {
+      ASSIGN_OR_RETURN(const std::string compressed, compressor_->Add(bytes_, last));
+      RETURN_IF_ERROR(file_->Append(compressed));
+    }
     bytes_.clear();
     return absl::OkStatus();
   }
 
-  const std::unique_ptr<AtomicFile> file_;
+  std::unique_ptr<AtomicFile> file_;
+  std::unique_ptr<Compressor> compressor_;
   std::string bytes_;
 };
+
+enum class Packing { kNone, kGzip, kZstd };
+
+// Takes the ending that stands for compression off a name.
+Packing TakePacking(std::string_view* path) {
+  for (const auto& [ending, packing] :
+       {std::pair(".gz", Packing::kGzip), std::pair(".zst", Packing::kZstd), std::pair(".zstd", Packing::kZstd)}) {
+    if (!path->ends_with(ending)) continue;
+    path->remove_suffix(std::string_view(ending).size());
+    return packing;
+  }
+  return Packing::kNone;
+}
+
+std::unique_ptr<Compressor> MakeCompressor(Packing packing) {
+  if (packing == Packing::kGzip) return std::make_unique<GzipCompressor>();
+  if (packing == Packing::kZstd) return std::make_unique<ZstdCompressor>();
+  return nullptr;
+}
 
 void AppendPrediction(float value, std::string* text) { absl::StrAppendFormat(text, "%.9g", value); }
 
@@ -57,7 +150,7 @@ void AppendFloat(float value, std::string* text) {
 
 class TextFile : public PredictionFile {
  public:
-  explicit TextFile(std::unique_ptr<AtomicFile> file) : output_(std::move(file)) {}
+  explicit TextFile(Output output) : output_(std::move(output)) {}
 
   absl::Status Add(absl::Span<const float> prediction, absl::Span<const CarriedValue>) override {
     std::string& text = output_.bytes();
@@ -76,8 +169,8 @@ class TextFile : public PredictionFile {
 
 class CsvFile : public PredictionFile {
  public:
-  CsvFile(std::unique_ptr<AtomicFile> file, std::vector<CarriedColumn> columns, int64_t width)
-      : output_(std::move(file)), columns_(std::move(columns)) {
+  CsvFile(Output output, std::vector<CarriedColumn> columns, int64_t width)
+      : output_(std::move(output)), columns_(std::move(columns)) {
     std::string& text = output_.bytes();
     for (const CarriedColumn& column : columns_) {
       if (IsOneField(column)) {
@@ -156,8 +249,8 @@ class CsvFile : public PredictionFile {
 
 class TfRecordFile : public PredictionFile {
  public:
-  TfRecordFile(std::unique_ptr<AtomicFile> file, std::vector<CarriedColumn> columns)
-      : output_(std::move(file)), columns_(std::move(columns)) {}
+  TfRecordFile(Output output, std::vector<CarriedColumn> columns)
+      : output_(std::move(output)), columns_(std::move(columns)) {}
 
   absl::Status Add(absl::Span<const float> prediction, absl::Span<const CarriedValue> row) override {
     message_.Clear();
@@ -267,14 +360,17 @@ absl::StatusOr<std::unique_ptr<PredictionFile>> CreateExamples(const std::string
 }  // namespace
 
 absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, bool carries) {
-  for (const char* const ending : {".gz", ".zst", ".zstd"}) {
-    if (!absl::EndsWith(path, ending)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--output: predictions are not compressed; '", path,
-                                                   "' must not end in ", ending, "; compress the file afterwards"));
+  std::string_view name = path;
+  const Packing packing = TakePacking(&name);
+  if (name.ends_with(".csv")) return PredictionFormat::kCsv;
+  if (name.ends_with(".tfrecord") || name.ends_with(".tfrecords")) return PredictionFormat::kTfRecord;
+  if (name.ends_with(".examples")) {
+    if (packing == Packing::kNone) return PredictionFormat::kExamples;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--output: example files are not compressed, so that they can be "
+                     "mapped into memory; '",
+                     path, "' must end in .examples"));
   }
-  if (absl::EndsWith(path, ".csv")) return PredictionFormat::kCsv;
-  if (absl::EndsWith(path, ".tfrecord") || absl::EndsWith(path, ".tfrecords")) return PredictionFormat::kTfRecord;
-  if (absl::EndsWith(path, ".examples")) return PredictionFormat::kExamples;
   if (!carries) return PredictionFormat::kText;
   return absl::InvalidArgumentError(
       absl::StrCat("--carry needs an --output that ends in .csv, .tfrecord or .examples; '", path,
@@ -295,13 +391,15 @@ absl::StatusOr<std::unique_ptr<PredictionFile>> PredictionFile::Create(const std
                                                                        int64_t width) {
   if (format == PredictionFormat::kExamples) return CreateExamples(path, std::move(columns), width);
   ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
+  std::string_view name = path;
+  Output output(std::move(file), MakeCompressor(TakePacking(&name)));
   if (format == PredictionFormat::kCsv) {
-    return std::make_unique<CsvFile>(std::move(file), std::move(columns), width);
+    return std::make_unique<CsvFile>(std::move(output), std::move(columns), width);
   }
   if (format == PredictionFormat::kTfRecord) {
-    return std::make_unique<TfRecordFile>(std::move(file), std::move(columns));
+    return std::make_unique<TfRecordFile>(std::move(output), std::move(columns));
   }
-  return std::make_unique<TextFile>(std::move(file));
+  return std::make_unique<TextFile>(std::move(output));
 }
 
 }  // namespace weir

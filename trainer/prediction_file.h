@@ -8,6 +8,8 @@
 //              .tfrecords means the same.
 //   .examples  An example file (docs/example_files.md) of the carried variables and the float variable "prediction".
 //
+// All but .examples may be compressed: with a further ending .gz, or .zst or .zstd.
+//
 // A prediction has nine significant digits in text and .csv, so that float32 values are restored to the bit.
 #ifndef WEIR_TRAINER_PREDICTION_FILE_H_
 #define WEIR_TRAINER_PREDICTION_FILE_H_
@@ -27,7 +29,7 @@ namespace weir {
 enum class PredictionFormat { kText, kCsv, kTfRecord, kExamples };
 
 // Returns the format of a file of that name. InvalidArgument: `carries`, and the ending is that of no format with
-// columns; or the ending promises compression.
+// columns; or an example file would be compressed.
 absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, bool carries);
 
 // A column carried from the input: a text, floats, or the ids of one slot.

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
+#include "trainer/data/byte_source.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/example_stream.h"
 
@@ -183,14 +184,53 @@ TEST_F(PredictionFileTest, FilesBeyondOneWriteAreWhole) {
   EXPECT_EQ(Contents(path), expected);
 }
 
+TEST_F(PredictionFileTest, CompressedFilesHoldWhatPlainOnesDo) {
+  constexpr int kRows = 40000;  // several pieces
+  const auto write = [&](const std::string& path) {
+    const auto format = PredictionFormatOf(path, /*carries=*/true);
+    ASSERT_EQ(format.status(), absl::OkStatus());
+    auto file = PredictionFile::Create(path, *format, Columns(), 1);
+    ASSERT_EQ(file.status(), absl::OkStatus());
+    for (int i = 0; i < kRows; ++i) {
+      const float prediction = static_cast<float>(i * 7919 % 1000) / 1000;
+      ASSERT_EQ((*file)->Add({prediction}, Row("user", {i}, {}, {prediction, 2}, {5})), absl::OkStatus());
+    }
+    ASSERT_EQ((*file)->Finish(), absl::OkStatus());
+  };
+  for (const char* const name : {"p.csv", "p.tfrecord"}) {
+    write(dir_.path() + "/" + name);
+    const std::string plain = Contents(dir_.path() + "/" + name);
+    for (const char* const ending : {".gz", ".zst", ".zstd"}) {
+      const std::string path = dir_.path() + "/" + name + ending;
+      write(path);
+      const std::string packed = Contents(path);
+      EXPECT_LT(packed.size(), plain.size() / 2) << path;
+      const DataFile file = {.path = path,
+                             .name = path,
+                             .bytes = static_cast<int64_t>(packed.size()),
+                             .compression = ending == std::string(".gz") ? Compression::kGzip : Compression::kZstd};
+      auto source = ByteSource::Open(file, 0);
+      ASSERT_EQ(source.status(), absl::OkStatus());
+      std::string unpacked(plain.size() + 1, '\0');
+      const auto read = (*source)->ReadFully(unpacked.data(), unpacked.size());
+      ASSERT_EQ(read.status(), absl::OkStatus());
+      unpacked.resize(*read);
+      EXPECT_TRUE(unpacked == plain) << path;
+    }
+  }
+}
+
 TEST_F(PredictionFileTest, EndingsThatCannotBeAreRefused) {
   EXPECT_THAT(PredictionFormatOf("a/scores.txt", /*carries=*/true).status(),
               StatusIs(kInvalid,
                        "--carry needs an --output that ends in .csv, .tfrecord or .examples; 'a/scores.txt' would be "
                        "text, which holds predictions alone"));
-  EXPECT_THAT(
-      PredictionFormatOf("scores.tfrecord.gz", /*carries=*/false).status(),
-      StatusIs(kInvalid, HasSubstr("predictions are not compressed; 'scores.tfrecord.gz' must not end in .gz")));
+  EXPECT_THAT(PredictionFormatOf("scores.examples.gz", /*carries=*/false).status(),
+              StatusIs(kInvalid,
+                       "--output: example files are not compressed, so that they can be mapped into memory; "
+                       "'scores.examples.gz' must end in .examples"));
+  EXPECT_EQ(*PredictionFormatOf("scores.tfrecord.gz", /*carries=*/true), PredictionFormat::kTfRecord);
+  EXPECT_EQ(*PredictionFormatOf("scores.gz", /*carries=*/false), PredictionFormat::kText);
   EXPECT_EQ(*PredictionFormatOf("scores.txt", /*carries=*/false), PredictionFormat::kText);
 }
 

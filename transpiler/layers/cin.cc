@@ -58,6 +58,10 @@ absl::Status AppendCinLayer(const v1::Cin& m, ModelContext& ctx, const v1::VarDe
 absl::Status BuildCin(const v1::Cin& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const v1::VarDesc x0, JoinVectors(ctx, m.input()));
   if (m.sizes_size() == 0) return ctx.Error("sizes", "needs at least one size");
+  if (m.split_half() && m.sizes_size() == 1) {
+    return ctx.Error("split_half",
+                     "halves the vectors of every layer but the last, and there is one layer: leave it out");
+  }
   for (int l = 0; l < m.sizes_size(); ++l) {
     if (m.sizes(l) < 1) return ctx.Error("sizes", absl::StrCat("must be at least 1, got ", m.sizes(l)));
     if (m.split_half() && l + 1 < m.sizes_size() && m.sizes(l) % 2 != 0) {

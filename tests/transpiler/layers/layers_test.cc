@@ -625,6 +625,8 @@ TEST(LayersTest, CinSumsWhatTheNextLayerDoesNotRead) {
            {"", "sizes needs at least one size"},
            {"sizes: 0", "sizes must be at least 1, got 0"},
            {"sizes: [5, 4] split_half: true", "sizes must be even with split_half, but for the last, got 5"},
+           {"sizes: [6] split_half: true",
+            "split_half halves the vectors of every layer but the last, and there is one layer: leave it out"},
            {"sizes: 2 activation: SOFTMAX", "activation SOFTMAX is none of the values of vectors"}}) {
     EXPECT_THAT(
         Built(LayerJob(absl::StrCat(kFields, "layer { name: \"x\" cin { input: \"fields\" ", settings, " } }"))),
