@@ -36,7 +36,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Example{"flights", "dlrm", "nycflights-late/flights.csv.gz", 32735, 0.776, 0.80},
                       Example{"flights", "xdeepfm", "nycflights-late/flights.csv.gz", 32735, 0.780, 0.80},
                       Example{"movielens", "din", "movielens-latest-small/ratings.csv.gz", 19940, 0.763, 0.80},
-                      Example{"movielens", "skip_gram", "movielens-latest-small/ratings.csv.gz", 122215, 0.63, 0.75}),
+                      Example{"movielens", "skip_gram", "movielens-latest-small/ratings.csv.gz", 122215, 0.63, 0.75},
+                      Example{"movielens", "sasrec", "movielens-latest-small/ratings.csv.gz", 61610, 0.86, 0.90}),
     [](const auto& info) { return info.param.job; });
 
 TEST_P(ModelsTest, ReachesItsAuc) {

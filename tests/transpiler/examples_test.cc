@@ -22,10 +22,11 @@ TEST_P(ExamplesTest, Transpiles) {
 
 INSTANTIATE_TEST_SUITE_P(Jobs, ExamplesTest,
                          ::testing::Values("flights/job", "flights/wide_and_deep", "flights/dcn_v2", "flights/dlrm",
-                                           "flights/xdeepfm", "movielens/din", "movielens/skip_gram",
-                                           "movielens/two_tower", "avazu/job", "adult/job", "adult/mmoe",
-                                           "california_housing/job", "fashion_mnist/job", "fashion_mnist/cnn",
-                                           "synthetic_ctr/job", "synthetic_ctr/libsvm", "multi_host/job"));
+                                           "flights/xdeepfm", "movielens/din", "movielens/sasrec",
+                                           "movielens/skip_gram", "movielens/two_tower", "avazu/job", "adult/job",
+                                           "adult/mmoe", "california_housing/job", "fashion_mnist/job",
+                                           "fashion_mnist/cnn", "synthetic_ctr/job", "synthetic_ctr/libsvm",
+                                           "multi_host/job"));
 
 }  // namespace
 }  // namespace weir
