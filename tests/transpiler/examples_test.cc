@@ -26,7 +26,9 @@ INSTANTIATE_TEST_SUITE_P(Jobs, ExamplesTest,
                                            "movielens/skip_gram", "movielens/two_tower", "avazu/job", "adult/job",
                                            "adult/mmoe", "california_housing/job", "fashion_mnist/job",
                                            "fashion_mnist/cnn", "synthetic_ctr/job", "synthetic_ctr/libsvm",
-                                           "multi_host/job"));
+                                           "multi_host/job", "layouts/bank", "layouts/criteo", "layouts/libffm",
+                                           "layouts/libsvm", "layouts/list_csv", "layouts/nycflights",
+                                           "layouts/slot_sign", "layouts/tfrecord"));
 
 }  // namespace
 }  // namespace weir
