@@ -1,6 +1,8 @@
 #include "trainer/session.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -458,13 +460,22 @@ absl::StatusOr<std::unique_ptr<PackedItems>> Session::ComputeItems(int64_t step,
     for (int lane = 0; lane < lanes_.count; ++lane) {
       const int64_t n = batch_sizes_[static_cast<size_t>(lane)];
       if (n == 0) continue;
-      const Tensor& vectors = std::get<Tensor>(*executor->Find(lane, catalogue.item));
-      if (vectors.size() != n * catalogue.width) {
-        return absl::InvalidArgumentError(absl::StrCat("'", catalogue.item, "' is ", ShapeString(vectors.dims()),
-                                                       " for ", n, " candidates; expected [", n, ", ", catalogue.width,
-                                                       "]"));
+      const Variable* const made = executor->Find(lane, catalogue.item);
+      const Tensor* const vectors = made == nullptr ? nullptr : std::get_if<Tensor>(made);
+      if (vectors == nullptr || vectors->dtype() != v1::FLOAT32 || vectors->size() != n * catalogue.width) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", catalogue.item, "' is ", vectors == nullptr ? "no tensor" : ShapeString(vectors->dims()),
+                         " for ", n, " candidates; expected [", n, ", ", catalogue.width, "]"));
       }
-      items->Set(first_of(lane), n, vectors.data<float>());
+      items->Set(first_of(lane), n, vectors->data<float>());
+    }
+  }
+  // What is below every number is no candidate.
+  const std::vector<float> nothing(static_cast<size_t>(catalogue.width), std::numeric_limits<float>::quiet_NaN());
+  for (const int64_t raw : catalogue.id.padding) {
+    const auto candidate = static_cast<uint64_t>(raw) - static_cast<uint64_t>(catalogue.first);
+    if (candidate < static_cast<uint64_t>(catalogue.items)) {
+      items->Set(static_cast<int64_t>(candidate), 1, nothing.data());
     }
   }
   return items;
@@ -516,9 +527,17 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
 absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                                Metrics* metrics, JobMetrics* job_metrics) {
   const std::vector<MetricPlan::Catalogue>& catalogues = job_metrics->plan().catalogues();
+  std::vector<std::shared_ptr<const PackedItems>> computed;
   for (size_t c = 0; c < catalogues.size(); ++c) {
-    ASSIGN_OR_RETURN(std::unique_ptr<PackedItems> items, ComputeItems(step, catalogues[c].plan, keep_waiting));
-    job_metrics->SetItems(c, std::move(items), options_.pool);
+    const auto same = std::find_if(catalogues.begin(), catalogues.begin() + static_cast<std::ptrdiff_t>(c),
+                                   [&](const auto& other) { return other.plan.HasItemsOf(catalogues[c].plan); });
+    const auto place = static_cast<size_t>(same - catalogues.begin());
+    if (place < c) {
+      computed.push_back(computed[place]);
+    } else {
+      ASSIGN_OR_RETURN(computed.emplace_back(), ComputeItems(step, catalogues[c].plan, keep_waiting));
+    }
+    job_metrics->SetItems(c, computed.back(), options_.pool);
   }
   const auto add = [&](Executor& executor, const std::vector<LaneBatch>&) -> absl::Status {
     RETURN_IF_ERROR(AddMetrics(executor, metrics));

@@ -100,6 +100,22 @@ TEST_F(JobMetricsTest, FiguresAreTheSameOnEveryCluster) {
   expect_same("all-reduce of 4", {.overrides = {"distribute.mode=COLLECTIVE"}, .servers = 0, .trainers = 4});
 }
 
+TEST_F(JobMetricsTest, TheProgressLineHasTheFiguresThatNeedNoGroups) {
+  const InProcessResult result =
+      Run({.job_text = Job(kMetrics), .overrides = {"train.epochs=1", "train.log_every_seconds=0.000001"}});
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(result.output, '\n')) {
+    if (absl::StartsWith(line, "step=")) lines.emplace_back(line);
+  }
+  ASSERT_GT(lines.size(), 10u) << result.output;
+  std::map<std::string, double> figures = Figures(lines.back());
+  EXPECT_EQ(figures.count("auc"), 1u) << lines.back();
+  // Of the training so far, batch by batch: near those of an evaluation.
+  EXPECT_NEAR(figures["calibration"], 1, 0.5) << lines.back();
+  EXPECT_NEAR(figures["normalized_entropy"], 1, 0.4) << lines.back();
+  for (const char* const name : {"gauc", "ndcg@5", "rmse[a=1]", "confusion.tp"}) EXPECT_EQ(figures.count(name), 0u);
+}
+
 TEST_F(JobMetricsTest, AnEvaluationInAsyncHasTheFiguresToo) {
   const InProcessResult result =
       Run({.job_text = Job(kMetrics),

@@ -105,6 +105,20 @@ TEST_P(ItemRanksTest, AreThoseOfAPlainLoop) {
   }
 }
 
+// Several tiles of items pass by each group of queries.
+TEST_P(ItemRanksTest, ManyItemsAreThoseOfAPlainLoop) {
+  constexpr int64_t kWidth = 64, kItems = 3333, kQueries = 29;
+  const std::vector<float> vectors = Numbers(kItems * kWidth, 7), queries = Numbers(kQueries * kWidth, 8);
+  std::vector<RankQuery> wanted;
+  for (int64_t q = 0; q < kQueries; ++q) wanted.push_back({queries.data() + q * kWidth, q * 113});
+  const std::vector<ItemRank> ranks = Ranks(vectors, kWidth, wanted);
+  for (size_t q = 0; q < wanted.size(); ++q) {
+    const ItemRank plain = PlainRank(vectors, kWidth, wanted[q]);
+    EXPECT_EQ(ranks[q].above, plain.above) << "query " << q;
+    EXPECT_EQ(ranks[q].equal, plain.equal) << "query " << q;
+  }
+}
+
 TEST_P(ItemRanksTest, ItemsWithOneVectorAreEqual) {
   const std::vector<float> one = Numbers(7, 3), query = Numbers(7, 4);
   std::vector<float> vectors;

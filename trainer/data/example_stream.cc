@@ -183,8 +183,8 @@ bool ExampleStream::BeginNext(Begun* begun) {
   begun->parser = parser_;
   begun->example.draw = DrawAt(place_);
   begun->parsed = line.empty() && file.lines() ? EmptyLine() : parser_->Begin(line, &begun->example);
-  // The source may reuse the memory of a line for the next one.
-  if (file.lines()) begun->line.assign(line);
+  // The source may reuse the memory of a line for the next one. Nobody asks for the bytes of an example file.
+  if (file.examples == nullptr) begun->line.assign(line);
   return true;
 }
 

@@ -74,7 +74,8 @@ class ExampleStream {
   // `scratch` must be prepared.
   bool Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position);
   const absl::Status& status() const { return status_; }
-  // Returns the line, or the bytes of the record, of the example that Next has given. Valid until the next call.
+  // Returns the line, or the bytes of the record, of the example that Next has given; of an example file it may be
+  // empty. Valid until the next call.
   std::string_view line() const { return line_; }
   // Starts again from the beginning, as an epoch from 0 on. Not after an error.
   void Rewind(int64_t epoch = 0);
@@ -93,7 +94,7 @@ class ExampleStream {
     InputPosition position;
     const LineParser* parser = nullptr;
     absl::Status parsed;
-    std::string line;  // of text
+    std::string line;  // not of an example file
   };
   // Begins the next line. Returns false at the end of the stream and on an error.
   bool BeginNext(Begun* begun);

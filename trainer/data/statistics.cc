@@ -369,7 +369,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const IdList>>> ReadLists(const DataS
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Lesson& lesson = tasks[i].lesson;
     if (lesson.from_data()) continue;
-    const std::string path = lesson.file.front() == '/' ? lesson.file : absl::StrCat(spec.directory, "/", lesson.file);
+    const std::string path = spec.directory.empty() ? lesson.file : JoinPath(spec.directory, lesson.file);
     const absl::StatusOr<std::string> text = ReadWholeFile(path);
     if (!text.ok()) {
       return absl::Status(text.status().code(), lesson.Error(std::string(text.status().message())).message());

@@ -17,6 +17,61 @@ namespace {
 // Vectors of the candidates in each trainer.
 constexpr int64_t kMostBytes = int64_t{64} << 30;
 
+// Returns the derived variable of a name, or null.
+const v1::Derived* DerivedOf(const std::string& name, const v1::JobConfig& job, int* index = nullptr) {
+  for (int i = 0; i < job.data().derived_size(); ++i) {
+    if (job.data().derived(i).name() != name) continue;
+    if (index != nullptr) *index = i;
+    return &job.data().derived(i);
+  }
+  return nullptr;
+}
+
+// Returns the list of a variable that is a vocabulary; null for another one, or if it is not known.
+absl::StatusOr<std::shared_ptr<const IdList>> ListOf(const IdVariable& id, const v1::JobConfig& job,
+                                                     const Learned* learned) {
+  int index = 0;
+  const v1::Derived* const derived = DerivedOf(id.name, job, &index);
+  if (derived == nullptr || !derived->has_vocabulary() || learned == nullptr) return nullptr;
+  return learned->ListOf(index);
+}
+
+// Checks that the ids of `variable` stand for items of the catalogue, and sets its list where they have to be looked up
+// in that of the vocabulary `id`.
+absl::Status ExpectIdsOf(const IdVariable& id, const v1::JobConfig& job, const std::vector<Column>& columns,
+                         const std::shared_ptr<const IdList>& list, const std::string& path, IdVariable* variable) {
+  if (variable->name == id.name) return absl::OkStatus();
+  const v1::Derived* const of_id = DerivedOf(id.name, job);
+  const v1::Derived* const other = DerivedOf(variable->name, job);
+  const bool is_vocabulary = of_id != nullptr && of_id->has_vocabulary();
+  const auto refuse = [&](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": '", variable->name, "' ", why));
+  };
+  if (other != nullptr && other->has_vocabulary()) {
+    // Places in one file are places in the other.
+    const bool same = is_vocabulary && !other->vocabulary().file().empty() &&
+                      other->vocabulary().file() == of_id->vocabulary().file();
+    return same ? absl::OkStatus()
+                : refuse(absl::StrCat("is a vocabulary of its own, whose places are not those of '", id.name,
+                                      "'; name the variable that it is made of, or give both one file"));
+  }
+  if (other != nullptr && !other->has_negatives()) {
+    return refuse(absl::StrCat("is derived, and its ids are not those of '", id.name, "'"));
+  }
+  if (!is_vocabulary) {
+    return variable->is_text() == id.is_text() && of_id == nullptr
+               ? absl::OkStatus()
+               : refuse(absl::StrCat("has ids of another kind than '", id.name, "'"));
+  }
+  ASSIGN_OR_RETURN(const IdVariable words, IdVariable::Find(of_id->vocabulary().of(), job, columns));
+  if (variable->is_text() != words.is_text()) {
+    return refuse(absl::StrCat("has ", variable->is_text() ? "texts" : "numbers", ", and the vocabulary '", id.name,
+                               "' ", words.is_text() ? "texts" : "numbers"));
+  }
+  variable->list = list;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<IdVariable> IdVariable::Find(const std::string& name, const v1::JobConfig& job,
@@ -31,14 +86,25 @@ absl::StatusOr<IdVariable> IdVariable::Find(const std::string& name, const v1::J
     for (const std::string& slot : column.slot_names) {
       variable.salts.push_back(SlotSalt(ids_of, variable.shared ? "" : slot));
     }
-    variable.is_text = !column.id_kinds.empty() && column.id_kinds[0] == IdKind::kText;
+    if (!column.id_kinds.empty()) variable.kind = column.id_kinds[0];
+    // As MakeDataSpec: a salted padding id is one id for all variables.
+    for (const v1::Layer& layer : job.model().layer()) {
+      const v1::Embedding& embedding = layer.embedding();
+      if (!embedding.has_padding_id()) continue;
+      if (std::find(embedding.ids().begin(), embedding.ids().end(), name) == embedding.ids().end()) continue;
+      variable.padding.push_back(embedding.padding_id());
+    }
     return variable;
   }
   return absl::NotFoundError(absl::StrCat("'", name, "' is no ids of the data"));
 }
 
 int64_t IdVariable::Raw(size_t slot, int64_t id) const {
-  return shared ? id : static_cast<int64_t>(UnmixId(UnmixId(static_cast<uint64_t>(id)) ^ salts[slot]));
+  if (shared) return id;
+  for (const int64_t raw : padding) {
+    if (id == PaddingId(raw)) return raw;
+  }
+  return static_cast<int64_t>(UnmixId(UnmixId(static_cast<uint64_t>(id)) ^ salts[slot]));
 }
 int64_t IdVariable::FromRaw(size_t slot, int64_t raw) const { return shared ? raw : SaltId(salts[slot], raw); }
 
@@ -48,25 +114,28 @@ absl::StatusOr<CataloguePlan> CataloguePlan::Create(const v1::Metric::Catalogue&
   CataloguePlan plan{
       .query = catalogue.query(), .item = catalogue.item(), .first = catalogue.first(), .items = catalogue.items()};
   ASSIGN_OR_RETURN(plan.id, IdVariable::Find(catalogue.id(), job, columns));
-  for (const std::string& name : catalogue.without()) {
-    ASSIGN_OR_RETURN(IdVariable variable, IdVariable::Find(name, job, columns));
-    plan.without.push_back(std::move(variable));
-  }
-  if (catalogue.has_items() && plan.id.is_text) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const IdList> list, ListOf(plan.id, job, learned));
+  if (catalogue.has_items() && plan.id.is_text()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ".items: '", catalogue.id(),
                                                    "' is texts, whose ids are no range of numbers; make a vocabulary "
                                                    "of it (data.derived) and leave `items` out"));
   }
   if (!catalogue.has_items()) {
-    for (int i = 0; i < job.data().derived_size() && learned != nullptr; ++i) {
-      if (job.data().derived(i).name() != catalogue.id()) continue;
-      const std::shared_ptr<const IdList> list = learned->ListOf(i);
-      if (list != nullptr) plan.items = static_cast<int64_t>(list->ids().size());
-    }
+    if (list != nullptr) plan.items = static_cast<int64_t>(list->ids().size());
     if (plan.items == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": the vocabulary '", catalogue.id(), "' is not known: it must be learned, or a file"));
     }
+  }
+  for (const std::string& name : catalogue.without()) {
+    ASSIGN_OR_RETURN(IdVariable variable, IdVariable::Find(name, job, columns));
+    RETURN_IF_ERROR(ExpectIdsOf(plan.id, job, columns, list, path + ".without", &variable));
+    plan.without.push_back(std::move(variable));
+  }
+  for (const std::string& name : {plan.query, plan.item}) {
+    if (std::find(program.kept().begin(), program.kept().end(), name) != program.kept().end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the program does not keep '", name, "' for evaluations; transpile the job again"));
   }
   const v1::VarDesc* const item = program.blocks_size() == 0 ? nullptr : FindVar(program.blocks(0), plan.item);
   if (item == nullptr || item->dims_size() != 2 || item->dims(1) < 1) {
@@ -83,8 +152,19 @@ absl::StatusOr<CataloguePlan> CataloguePlan::Create(const v1::Metric::Catalogue&
 }
 
 int64_t CataloguePlan::CandidateOf(const IdVariable& variable, size_t slot, int64_t value) const {
-  const auto place = static_cast<uint64_t>(variable.Raw(slot, value)) - static_cast<uint64_t>(first);
-  return place < static_cast<uint64_t>(items) ? static_cast<int64_t>(place) : -1;
+  int64_t raw = variable.Raw(slot, value);
+  if (variable.list != nullptr) {
+    raw = variable.list->Find(raw);
+    if (raw < 0) return -1;
+  }
+  const auto place = static_cast<uint64_t>(raw) - static_cast<uint64_t>(first);
+  if (place >= static_cast<uint64_t>(items)) return -1;
+  const auto candidate = static_cast<int64_t>(place);
+  return IsPadding(candidate) ? -1 : candidate;
+}
+
+bool CataloguePlan::IsPadding(int64_t candidate) const {
+  return std::find(id.padding.begin(), id.padding.end(), first + candidate) != id.padding.end();
 }
 
 void CatalogueQueries::SetItems(std::shared_ptr<const PackedItems> items, ThreadPool* pool) {

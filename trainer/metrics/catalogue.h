@@ -22,7 +22,7 @@
 
 namespace weir {
 
-// Ids variable of the data, and how its ids are made of raw ones.
+// Ids variable of the data, and how its ids are made of raw ones (trainer/data/features.h).
 struct IdVariable {
   // Finds a variable among the columns of a reader. NotFound: it is none of ids.
   static absl::StatusOr<IdVariable> Find(const std::string& name, const v1::JobConfig& job,
@@ -30,28 +30,40 @@ struct IdVariable {
 
   int64_t Raw(size_t slot, int64_t id) const;
   int64_t FromRaw(size_t slot, int64_t raw) const;
+  bool is_text() const { return kind == IdKind::kText; }
 
   std::string name;
   size_t column = 0;  // of the reader
   bool shared = false;
-  bool is_text = false;              // of the first slot: raw ids are hashes
+  IdKind kind = IdKind::kUnknown;    // of the first slot
   std::vector<uint64_t> salts = {};  // by slot
+  // Ids of nothing, which are no candidates.
+  std::vector<int64_t> padding = {};
+  // Not null: a raw id is the value of a vocabulary, and its place there is the candidate.
+  std::shared_ptr<const IdList> list = nullptr;
 };
 
 // Settings of a catalogue. Immutable.
 struct CataloguePlan {
   // `learned` (may be null): has the vocabularies of the job. `path`: "metric[0].recall.catalogue". InvalidArgument:
-  // the ids are hashes of texts; the catalogue is too large.
+  // the ids are hashes of texts; `without` has ids of another kind; the program does not keep the query and the item;
+  // the catalogue is too large.
   static absl::StatusOr<CataloguePlan> Create(const v1::Metric::Catalogue& catalogue, const v1::JobConfig& job,
                                               const v1::ProgramDesc& program, const std::vector<Column>& columns,
                                               const Learned* learned, const std::string& path);
 
-  // Returns the candidate of an id of `id`; -1 if it is none.
+  // Returns the candidate of an id of the variable, `id` or one of `without`; -1 if it is none.
   int64_t CandidateOf(const IdVariable& variable, size_t slot, int64_t value) const;
 
   std::string query, item;  // variables of the program
   IdVariable id;
   std::vector<IdVariable> without;
+  // Whether both have the same candidates and vectors.
+  bool HasItemsOf(const CataloguePlan& other) const {
+    return item == other.item && id.name == other.id.name && first == other.first && items == other.items;
+  }
+  // Whether candidate i is an id of nothing.
+  bool IsPadding(int64_t candidate) const;
   // Candidate i is the raw id first + i.
   int64_t first = 0, items = 0;
   int64_t width = 0;

@@ -205,7 +205,8 @@ JobMetrics::JobMetrics(std::shared_ptr<const MetricPlan> plan)
     : plan_(std::move(plan)),
       groups_(plan_->group_sets_.size()),
       slices_(plan_->summed_),
-      query_slices_(plan_->metrics_.size()) {
+      query_slices_(plan_->metrics_.size()),
+      gains_(plan_->metrics_.size()) {
   for (const MetricPlan::Catalogue& catalogue : plan_->catalogues_) queries_.emplace_back(&catalogue.plan);
 }
 
@@ -308,10 +309,26 @@ absl::Status JobMetrics::AddQueries(int lane, size_t catalogue, const Tensor& qu
   return absl::OkStatus();
 }
 
-void JobMetrics::Rank(size_t catalogue) {
-  // Ranks among many equal products, which take time to average and often come again.
+double JobMetrics::FigureOf(const MetricRule& rule, const ItemRank& rank, std::vector<double>* gains) const {
+  const int64_t first = rank.above + 1, end = rank.above + rank.equal + 1;
+  const int64_t last = rule.last_rank > 0 ? std::min(end, rule.last_rank) : end;
+  if (last < first) return 0;
+  // Of many equal products, sums of all gains up to a rank are kept: the next item has as many.
   constexpr int64_t kManyEqual = 64;
-  std::map<std::pair<size_t, std::pair<int64_t, int64_t>>, double> known;
+  double sum = 0;
+  if (last - first < kManyEqual) {
+    for (int64_t r = first; r <= last; ++r) sum += rule.gain(r);
+  } else {
+    if (gains->empty()) gains->push_back(0);
+    while (static_cast<int64_t>(gains->size()) <= last) {
+      gains->push_back(gains->back() + rule.gain(static_cast<int64_t>(gains->size())));
+    }
+    sum = (*gains)[static_cast<size_t>(last)] - (*gains)[static_cast<size_t>(first - 1)];
+  }
+  return sum / static_cast<double>(rank.equal + 1);
+}
+
+void JobMetrics::Rank(size_t catalogue) {
   queries_[catalogue].Rank([&](int64_t index, const ItemRank* rank) {
     for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
       const MetricPlan::Metric& metric = plan_->metrics_[m];
@@ -319,14 +336,7 @@ void JobMetrics::Rank(size_t catalogue) {
       SliceSums& sums = slices_[metric.place][query_slices_[m][static_cast<size_t>(index)]];
       sums.sums.resize(1);
       ++sums.examples;
-      if (rank == nullptr) continue;
-      if (rank->equal < kManyEqual) {
-        sums.sums[0].Add(metric.rule.of_rank(*rank));
-        continue;
-      }
-      const auto [found, is_new] = known.try_emplace({m, {rank->above, rank->equal}});
-      if (is_new) found->second = metric.rule.of_rank(*rank);
-      sums.sums[0].Add(found->second);
+      if (rank != nullptr) sums.sums[0].Add(FigureOf(metric.rule, *rank, &gains_[m]));
     }
   });
   for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
@@ -371,8 +381,8 @@ void JobMetrics::Serialize(v1::EvaluationPart* part) {
   for (size_t c = 0; c < queries_.size(); ++c) {
     Rank(c);
     if (queries_[c].unknown() == 0) continue;
-    LOG(WARNING) << queries_[c].unknown() << " of " << queries_[c].ranked() << " examples of the evaluation have a '"
-                 << plan_->catalogues_[c].plan.id.name
+    LOG(WARNING) << queries_[c].unknown() << " of this trainer's " << queries_[c].ranked()
+                 << " queries of the evaluation have a '" << plan_->catalogues_[c].plan.id.name
                  << "' that is no candidate of the catalogue, and count as not found";
   }
   Sort();
@@ -497,11 +507,12 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
                                          : absl::StrCat("[", plan_->keys_[static_cast<size_t>(metric.by)].name, "=",
                                                         plan_->SliceName(metric, slice.value), "]");
     for (const FigurePart& part : slice.parts) {
-      figures->push_back({.name = absl::StrCat(metric.name, part.suffix, by),
-                          .value = part.value,
-                          .lower_is_better = part.lower_is_better,
-                          .is_count = part.is_count,
-                          .undefined = nothing ? "no example has a label" : metric.rule.undefined});
+      figures->push_back(
+          {.name = absl::StrCat(metric.name, part.suffix, by),
+           .value = part.value,
+           .lower_is_better = part.lower_is_better,
+           .is_count = part.is_count,
+           .undefined = nothing && metric.rule.gain == nullptr ? "no example has a label" : metric.rule.undefined});
     }
   }
 }

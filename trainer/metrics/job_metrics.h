@@ -146,6 +146,8 @@ class JobMetrics {
   absl::Status AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
                          const std::vector<float>& labels);
   absl::Status CheckSlices(const MetricPlan::Metric& metric) const;
+  // Returns the figure of an item. `gains` are those of the rule up to some rank, and may grow.
+  double FigureOf(const MetricRule& rule, const ItemRank& rank, std::vector<double>* gains) const;
   void Rank(size_t catalogue);
   // Sorts the entries of all group sets, unless they are sorted.
   void Sort();
@@ -159,6 +161,7 @@ class JobMetrics {
   std::vector<CatalogueQueries> queries_;              // by catalogue
   // By metric of a catalogue: the slices of the queries that wait.
   std::vector<std::vector<uint64_t>> query_slices_;
+  std::vector<std::vector<double>> gains_;  // sums by rank, as far as they were wanted
   bool sorted_ = true;
 };
 

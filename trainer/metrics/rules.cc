@@ -196,19 +196,12 @@ MetricRule DistanceRule(bool squared) {
           .sums = 1};
 }
 
-// Mean over the ranks that an item can have among those with an equal product; a rank behind the first k has no gain.
 // sums: figures of the items.
 MetricRule OfCatalogue(int k, std::function<double(int64_t)> gain) {
   return {.undefined = "no example has label 1",
           .one_number = false,
-          .of_rank =
-              [k, gain = std::move(gain)](const ItemRank& rank) {
-                const int64_t last = rank.above + rank.equal + 1;
-                const int64_t last_in = k > 0 ? std::min<int64_t>(last, k) : last;
-                double sum = 0;
-                for (int64_t r = rank.above + 1; r <= last_in; ++r) sum += gain(r);
-                return sum / static_cast<double>(rank.equal + 1);
-              },
+          .gain = std::move(gain),
+          .last_rank = k,
           .figures = [](const SliceSums& sums) -> Parts {
             return {{"", Ratio(SumOf(sums, 0), static_cast<double>(sums.examples))}};
           },

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "ops/item_ranks.h"
 #include "proto/metric.pb.h"
 #include "trainer/metrics/ranking.h"
 #include "trainer/metrics/sums.h"
@@ -35,11 +34,13 @@ struct MetricRule {
   std::function<double(absl::Span<const Scored>)> of_group = nullptr;
   std::function<double(absl::Span<const Scored>)> weight = nullptr;
 
-  // Of a metric of a catalogue: figure of an item of this rank. Null for other metrics. The figure of an item that is
-  // no candidate is 0.
-  std::function<double(const ItemRank&)> of_rank = nullptr;
+  // Of a metric of a catalogue: what an item of a rank, from 1, gains, and the last rank with a gain (0: no end). Null
+  // for other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and 0
+  // for one that is no candidate.
+  std::function<double(int64_t)> gain = nullptr;
+  int64_t last_rank = 0;
 
-  // Of another metric: adds an example; null if it is added by of_rank. Makes the figures of a slice.
+  // Of another metric: adds an example; null if it has a gain. Makes the figures of a slice.
   std::function<void(const Judged&, SliceSums*)> add = nullptr;
   std::function<std::vector<FigurePart>(const SliceSums&)> figures = nullptr;
   // Sizes of SliceSums' vectors. counts 0: a square of at least 4, of a matrix.

@@ -140,11 +140,22 @@ absl::Status CheckCatalogue(const Setting& at, const std::string& field, const v
         "needs a query and an item, the layers whose outputs are multiplied, and an id, the variable of the "
         "data with the id of the item");
   }
-  RETURN_IF_ERROR(CheckKey(at, field + ".id", catalogue.id(), job, schema));
+  const auto id = std::find_if(schema.begin(), schema.end(), [&](const v1::VarDesc& var) {
+    return var.name() == catalogue.id() && var.kind() == v1::IDS && var.dims(1) == 1;
+  });
+  if (id == schema.end()) {
+    return at.Error(field + ".id", absl::StrCat("'", catalogue.id(), "' is no ids of the data with one slot"));
+  }
   const auto& derived = job.data().derived();
   const bool is_vocabulary = std::any_of(derived.begin(), derived.end(), [&](const v1::Derived& variable) {
     return variable.has_vocabulary() && variable.name() == catalogue.id();
   });
+  if (job.data().ids().min_count() > 1 && !is_vocabulary) {
+    return at.Error(field + ".id", absl::StrCat("'", catalogue.id(),
+                                                "' is ids, of which data.ids.min_count makes one id where they are "
+                                                "rare: items would be one. Take min_count out, or make a vocabulary "
+                                                "(data.derived)"));
+  }
   if (!catalogue.has_items() && !is_vocabulary) {
     return at.Error(field, absl::StrCat("needs items: so many ids from `first` on are the candidates. It can be left "
                                         "out if '",
@@ -279,7 +290,7 @@ absl::Status CheckFigure(const Setting& at, std::string_view field, const std::s
   return at.Error(field,
                   absl::StrCat("'", name, "' is no figure of the evaluations; there are: ", absl::StrJoin(known, ", "),
                                job.model().loss_size() > 0 && !HasLabel(job.model().loss(0))
-                                   ? ". Other figures need a loss with a label"
+                                   ? ". Other figures need a loss with a label, or a metric with a catalogue"
                                    : ". Add a metric to the job"));
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/crc32c.h"
 #include "framework/formats/line_parser.h"
 #include "glog/logging.h"
 #include "gmock/gmock.h"
@@ -89,6 +90,18 @@ inline std::string Zstd(std::string_view text, int window_log = 0) {
   ZSTD_freeCCtx(context);
   out.resize(output.pos);
   return out;
+}
+
+// Returns a record as it stands in a TFRecord file.
+inline std::string Framed(const std::string& record) {
+  const auto masked = [](const char* data, size_t size) {
+    const uint32_t crc = Crc32c(data, size);
+    const uint32_t mask = (crc >> 15 | crc << 17) + 0xa282ead8u;
+    return std::string(reinterpret_cast<const char*>(&mask), sizeof(mask));
+  };
+  const uint64_t size = record.size();
+  std::string length(reinterpret_cast<const char*>(&size), sizeof(size));
+  return absl::StrCat(length, masked(length.data(), length.size()), record, masked(record.data(), record.size()));
 }
 
 inline v1::Data ParseData(const std::string& text) {

@@ -12,6 +12,7 @@
 #include "framework/formats/learned.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/tf_example.pb.h"
 #include "tests/trainer/data/data_testing.h"
 
 namespace weir {
@@ -27,7 +28,7 @@ constexpr char kData[] = R"(
 )";
 
 // The place of the word 1000 + i in a list of `words` words is i.
-std::unique_ptr<LineParser> Parser(int64_t words) {
+std::unique_ptr<LineParser> Parser(int64_t words, const std::string& config = kData) {
   std::vector<int64_t> ids(static_cast<size_t>(words));
   std::iota(ids.begin(), ids.end(), 1000);
   Learned learned;
@@ -36,7 +37,7 @@ std::unique_ptr<LineParser> Parser(int64_t words) {
                              .name = "word",
                              .of = "item",
                              .list = std::make_shared<IdList>(std::move(ids), std::vector<double>())});
-  auto parser = MakeLineParser(ParseData(kData), &learned);
+  auto parser = MakeLineParser(ParseData(config), &learned);
   CHECK(parser.ok()) << parser.status();
   return *std::move(parser);
 }
@@ -112,6 +113,46 @@ TEST(ExampleStreamTest, TheFirstBadLineIsTheErrorAfterAllLinesBeforeIt) {
   for (const int64_t words : {kFew, kMany}) {
     EXPECT_THAT(Given(dir, words, {}), ElementsAre("0:0:0", HasSubstr("train.txt:2: ")));
   }
+}
+
+TEST(ExampleStreamTest, TheBytesOfARecordAreThoseOfItsExample) {
+  const std::string config = R"(
+    train { files: "train.tfrecord" }
+    tf_record { feature { name: "label" } feature { name: "item" type: ID } }
+    derived { name: "word" vocabulary { of: "item" file: "words.txt" } })";
+  TempDir dir;
+  std::vector<std::string> records;
+  std::string file;
+  for (int64_t i = 0; i < 20; ++i) {
+    v1::TfExample example;
+    const auto add = [&](const std::string& name, int64_t value) {
+      v1::TfFeature feature;
+      feature.mutable_int64_list()->add_value(value);
+      v1::TfFeatures::Entry* const entry = example.mutable_features()->add_feature();
+      entry->set_key(name);
+      entry->set_value(feature.SerializeAsString());
+    };
+    add("label", i % 2);
+    add("item", 1000 + i);
+    records.push_back(example.SerializeAsString());
+    file += Framed(records.back());
+  }
+  dir.Write("train.tfrecord", file);
+  const DataSpec spec = MakeSpec(config, dir);
+  const absl::StatusOr<DataSet> data = DataSet::Open(spec.config, spec.config.train(), spec.directory, "data.train");
+  ASSERT_TRUE(data.ok()) << data.status();
+  const std::unique_ptr<LineParser> parser = Parser(kMany, config);
+  ASSERT_TRUE(parser->looks_up());
+  ExampleStream stream({.data = &*data, .parser = parser.get()});
+  Example example;
+  ExampleStream::Prepare(*parser, &example);
+  InputPosition position;
+  for (int64_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(stream.Next(&example, &position)) << stream.status();
+    EXPECT_EQ(example.ids.back(), i);
+    EXPECT_EQ(stream.line(), records[static_cast<size_t>(i)]);
+  }
+  EXPECT_FALSE(stream.Next(&example, &position));
 }
 
 TEST(ExampleStreamTest, AnErrorOfTheFileComesAfterTheLineBeforeIt) {

@@ -38,17 +38,6 @@ TEST(Crc32cTest, HasTheKnownValues) {
   }
 }
 
-std::string Framed(const std::string& record) {
-  const auto masked = [](const char* data, size_t size) {
-    const uint32_t crc = Crc32c(data, size);
-    const uint32_t mask = (crc >> 15 | crc << 17) + 0xa282ead8u;
-    return std::string(reinterpret_cast<const char*>(&mask), sizeof(mask));
-  };
-  const uint64_t size = record.size();
-  std::string length(reinterpret_cast<const char*>(&size), sizeof(size));
-  return absl::StrCat(length, masked(length.data(), length.size()), record, masked(record.data(), record.size()));
-}
-
 // Records of very different sizes, each beginning with its number.
 std::string RecordAt(uint64_t i) {
   const PhiloxBlock random = Philox(3, i, 0);

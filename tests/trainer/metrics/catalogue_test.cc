@@ -26,14 +26,20 @@ const std::vector<Column>& Columns() {
                                {.name = "item", .kind = v1::IDS, .slot_names = {"item"}},
                                {.name = "seen", .kind = v1::IDS, .slot_names = {"seen"}},
                                {.name = "country", .kind = v1::IDS, .slot_names = {"country"}},
-                               {.name = "word", .kind = v1::IDS, .slot_names = {"word"}, .id_kinds = {IdKind::kText}}});
+                               {.name = "word", .kind = v1::IDS, .slot_names = {"word"}, .id_kinds = {IdKind::kText}},
+                               {.name = "place", .kind = v1::IDS, .slot_names = {"place"}},
+                               {.name = "other", .kind = v1::IDS, .slot_names = {"other"}}});
   return *columns;
 }
 
-absl::StatusOr<std::shared_ptr<const MetricPlan>> Plan(const std::string& metrics) {
+absl::StatusOr<std::shared_ptr<const MetricPlan>> Plan(const std::string& job_text, const Learned* learned = nullptr,
+                                                       bool keeps = true) {
   v1::JobConfig job;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString("data { ids { shared: 'seen' } }" + metrics, &job));
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(job_text, &job)) << job_text;
+  job.mutable_data()->mutable_ids()->add_shared("seen");
   v1::ProgramDesc program;
+  program.add_kept("q");
+  if (keeps) program.add_kept("vector");
   v1::LossDesc* const loss = program.add_losses();
   loss->set_name("chosen");
   loss->set_var("loss");
@@ -41,7 +47,7 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> Plan(const std::string& metric
   var->set_name("vector");
   var->add_dims(-1);
   var->add_dims(2);
-  return MetricPlan::Create(job, program, Columns());
+  return MetricPlan::Create(job, program, Columns(), learned);
 }
 
 struct Query {
@@ -84,7 +90,7 @@ v1::EvaluationPart PartOf(const std::shared_ptr<const MetricPlan>& plan, const s
     for (IdBatch* ids : {&items, &seen, &countries}) ids->offsets.push_back(static_cast<int64_t>(ids->values.size()));
   }
   LaneBatch batch{.examples = n};
-  batch.vars = {labels, items, seen, countries, countries};
+  batch.vars = {labels, items, seen, countries, countries, countries, countries};
   EXPECT_TRUE(metrics.TakeKeys({batch}).ok());
   EXPECT_TRUE(metrics.AddQueries(0, 0, vectors, labels).ok());
   v1::EvaluationPart part;
@@ -163,7 +169,124 @@ TEST(CatalogueTest, WithoutPositivesThereIsNoFigure) {
   const std::vector<Figure> figures = FiguresOf({{{.vector = {1, 0}, .item = 10, .label = 0}}});
   ASSERT_EQ(figures.size(), 2u);
   EXPECT_TRUE(std::isnan(figures[0].value));
-  EXPECT_EQ(figures[0].undefined, "no example has a label");
+  EXPECT_EQ(figures[0].undefined, "no example has label 1");
+}
+
+// Candidates 40, 20 and 30, in this order.
+Learned Words() {
+  Learned learned;
+  learned.lessons.push_back(
+      {.kind = Lesson::kVocabulary,
+       .index = 0,
+       .name = "place",
+       .of = "item",
+       .list = std::make_shared<IdList>(std::vector<int64_t>{40, 20, 30}, std::vector<double>())});
+  return learned;
+}
+std::string OfPlaces(const std::string& vocabularies, const std::string& without) {
+  return "data { derived { name: 'place' vocabulary { of: 'item' " + vocabularies +
+         " } metric { recall { catalogue { query: 'q' item: 'vector' id: 'place' without: '" + without + "' } } }";
+}
+
+TEST(CatalogueTest, AVocabularyFindsTheValuesOfOtherLists) {
+  const Learned words = Words();
+  const auto plan = Plan(OfPlaces("learned {} } }", "seen"), &words);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const CataloguePlan& catalogue = (*plan)->catalogues()[0].plan;
+  EXPECT_EQ(catalogue.items, 3);
+  const auto place = [&](int64_t raw) {
+    return catalogue.CandidateOf(catalogue.id, 0, SaltId(SlotSalt("place", "place"), raw));
+  };
+  EXPECT_EQ(place(2), 2);
+  EXPECT_EQ(place(3), -1);
+  const auto seen = [&](int64_t raw) { return catalogue.CandidateOf(catalogue.without[0], 0, raw); };
+  EXPECT_EQ(seen(40), 0);
+  EXPECT_EQ(seen(30), 2);
+  EXPECT_EQ(seen(1), -1) << "no value, but the number of a place";
+}
+
+TEST(CatalogueTest, IdsThatDoNotStandForItemsAreRefused) {
+  const Learned words = Words();
+  const auto error = [&](const std::string& vocabularies, const std::string& without) {
+    return std::string(Plan(OfPlaces(vocabularies, without), &words).status().message());
+  };
+  EXPECT_EQ(error("learned {} } }", "word"),
+            "metric[0].recall.catalogue.without: 'word' has texts, and the vocabulary 'place' numbers");
+  EXPECT_THAT(error("learned {} } } derived { name: 'other' vocabulary { of: 'seen' learned {} } }", "other"),
+              HasSubstr("'other' is a vocabulary of its own, whose places are not those of 'place'; name the variable "
+                        "that it is made of, or give both one file"));
+  EXPECT_EQ(error("file: 'w' } } derived { name: 'other' vocabulary { of: 'seen' file: 'w' } }", "other"), "");
+  EXPECT_THAT(error("learned {} } } derived { name: 'other' hash { of: 'seen' } }", "other"),
+              HasSubstr("'other' is derived, and its ids are not those of 'place'"));
+  const auto of_range = [](const std::string& without) {
+    return std::string(Plan("metric { recall { catalogue { query: 'q' item: 'vector' id: 'item' items: 9 without: '" +
+                            without + "' } } }")
+                           .status()
+                           .message());
+  };
+  EXPECT_EQ(of_range("seen"), "");
+  EXPECT_THAT(of_range("word"), HasSubstr("'word' has ids of another kind than 'item'"));
+}
+
+TEST(CatalogueTest, AnIdOfNothingIsNoCandidate) {
+  const auto plan = Plan(
+      "model { layer { embedding { ids: 'item' padding_id: 12 } } layer { embedding { ids: 'seen' padding_id: 12 } } "
+      "} metric { recall { catalogue { query: 'q' item: 'vector' id: 'item' first: 10 items: 5 without: 'seen' } } }");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const CataloguePlan& catalogue = (*plan)->catalogues()[0].plan;
+  EXPECT_EQ(catalogue.CandidateOf(catalogue.id, 0, PaddingId(12)), -1);
+  EXPECT_EQ(catalogue.CandidateOf(catalogue.id, 0, SaltId(SlotSalt("item", "item"), 13)), 3);
+  EXPECT_EQ(catalogue.CandidateOf(catalogue.without[0], 0, 12), -1);
+  EXPECT_EQ(catalogue.CandidateOf(catalogue.without[0], 0, 13), 3);
+  EXPECT_TRUE(catalogue.IsPadding(2));
+}
+
+TEST(CatalogueTest, AProgramThatDoesNotKeepTheItemIsRefused) {
+  const auto plan = Plan(kMetrics, nullptr, /*keeps=*/false);
+  EXPECT_EQ(std::string(plan.status().message()),
+            "metric[0].recall.catalogue: the program does not keep 'vector' for evaluations; transpile the job again");
+}
+
+// More queries than wait together, of which most have the same product with every item.
+TEST(CatalogueTest, ManyQueriesAndManyEqualProducts) {
+  constexpr int64_t kItems = 1000, kQueries = 9001;
+  const auto plan = Plan(
+      "metric { mrr { k: 0 catalogue { query: 'q' item: 'vector' id: 'item' items: 1000 } } } "
+      "metric { recall { k: 700 catalogue { query: 'q' item: 'vector' id: 'item' items: 1000 } } }");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  JobMetrics metrics(*plan);
+  auto items = std::make_shared<PackedItems>(kItems, 2);
+  for (int64_t i = 0; i < kItems; ++i) {
+    const float vector[] = {static_cast<float>(i), 0};
+    items->Set(i, 1, vector);
+  }
+  metrics.SetItems(0, items, nullptr);
+  Tensor vectors(v1::FLOAT32, {kQueries, 2}), labels(v1::FLOAT32, {kQueries, 1});
+  IdBatch ids, none;
+  ids.offsets = none.offsets = {0};
+  double reciprocals = 0;
+  for (int64_t q = 0; q < kQueries; ++q) {
+    // One in ten tells items apart.
+    vectors.data<float>()[2 * q] = q % 10 == 0 ? 1.0f : 0.0f;
+    vectors.data<float>()[2 * q + 1] = 1;
+    labels.data<float>()[q] = 1;
+    ids.values.push_back(SaltId(SlotSalt("item", "item"), q % kItems));
+    ids.offsets.push_back(q + 1);
+    none.offsets.push_back(0);
+    if (q % 10 == 0) reciprocals += 1.0 / static_cast<double>(kItems - q % kItems);
+  }
+  double mean = 0;
+  for (int64_t r = 1; r <= kItems; ++r) mean += 1.0 / static_cast<double>(r) / static_cast<double>(kItems);
+  LaneBatch batch{.examples = kQueries};
+  batch.vars = {labels, ids, none, none, none, none, none};
+  ASSERT_TRUE(metrics.TakeKeys({batch}).ok());
+  ASSERT_TRUE(metrics.AddQueries(0, 0, vectors, labels).ok());
+  v1::EvaluationPart part;
+  metrics.Serialize(&part);
+  const std::vector<Figure> figures = metrics.Figures();
+  const int64_t telling = (kQueries + 9) / 10;
+  EXPECT_NEAR(figures[0].value, (reciprocals + mean * static_cast<double>(kQueries - telling)) / kQueries, 1e-9);
+  EXPECT_NEAR(figures[1].value, 0.7, 0.01);
 }
 
 TEST(CatalogueTest, ARangeOfTextsAndAHugeCatalogueAreRefused) {

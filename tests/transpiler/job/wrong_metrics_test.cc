@@ -159,8 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"OneItem", "metric { mrr { catalogue { query: \"u\" item: \"i\" id: \"item\" items: 1 } } }",
               ":60: metric[0].mrr.catalogue.items must be at least 2, got 1"},
         Wrong{"IdIsNoVariable", "metric { mrr { catalogue { query: \"u\" item: \"i\" id: \"film\" items: 9 } } }",
-              ":49: metric[0].mrr.catalogue.id 'film' is no variable of the data with one id an example; there are: "
-              "user, item, seen, word"},
+              ":49: metric[0].mrr.catalogue.id 'film' is no ids of the data with one slot"},
         Wrong{"WithoutFloats",
               "metric { mrr { catalogue { query: \"u\" item: \"i\" id: \"item\" items: 9 without: \"age\" } } }",
               ":69: metric[0].mrr.catalogue.without 'age' is no ids of the data"},
@@ -200,7 +199,7 @@ TEST(MetricTest, NeedsALossWithALabel) {
   EXPECT_EQ(
       error("train { eval_every_steps: 5 early_stop { metric: \"auc\" } }"),
       "job.textproto:22:42: train.early_stop.metric 'auc' is no figure of the evaluations; there are: loss. Other "
-      "figures need a loss with a label");
+      "figures need a loss with a label, or a metric with a catalogue");
   EXPECT_EQ(error("metric { auc {} }"),
             "job.textproto:22:1: metric[0] judges predictions by a label, and the loss has none: every example is a "
             "positive. Give the loss a label, or take the metric out");
