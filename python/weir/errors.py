@@ -1,0 +1,37 @@
+"""Errors of this package. All are WeirError."""
+
+from __future__ import annotations
+
+__all__ = ["DamagedFileError", "JobError", "ProgramsMissingError", "RunError", "WeirError"]
+
+
+class WeirError(Exception):
+    """Base of all errors of this package."""
+
+
+class ProgramsMissingError(WeirError):
+    """The C++ programs (trainer, pserver, launch, ...) were not found."""
+
+
+class JobError(WeirError):
+    """A job is wrong. The message is that of the C++ checker, with file, line and column."""
+
+
+class DamagedFileError(WeirError):
+    """A file of a checkpoint, or a row file, is cut, damaged, or of a newer format."""
+
+
+class RunError(WeirError):
+    """A run of a C++ program failed.
+
+    Attributes:
+        exit_code: of the program (128 + signal after a signal).
+        meaning: what the exit code says, such as "the job, or what it names, is wrong".
+        log: the last lines that it wrote.
+    """
+
+    def __init__(self, message: str, exit_code: int, meaning: str, log: list[str]):
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.meaning = meaning
+        self.log = log
