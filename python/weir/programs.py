@@ -17,7 +17,7 @@ _IN_TREE = {"trainer": "trainer", "pserver": "pserver", "transpile": "transpiler
 _directory: Optional[pathlib.Path] = None
 
 
-def set_directory(directory: Union[str, os.PathLike, None]) -> None:
+def set_directory(directory: Union[str, "os.PathLike[str]", None]) -> None:
     """Takes the programs from this directory, before any other place; None undoes it."""
     global _directory
     _directory = None if directory is None else pathlib.Path(directory)
@@ -38,7 +38,7 @@ def find(name: str) -> pathlib.Path:
     if os.environ.get("WEIR_BIN_DIR"):
         places.append(pathlib.Path(os.environ["WEIR_BIN_DIR"]) / name)
     try:
-        import weir_bin  # type: ignore[import-not-found]
+        import weir_bin
 
         places.append(pathlib.Path(weir_bin.__file__).parent / "bin" / name)
     except ImportError:
