@@ -1,0 +1,64 @@
+"""Weir from Python: jobs, runs, predictions and checkpoints.
+
+    import weir
+
+    job = weir.Job.from_file("job.textproto", overrides=["train.epochs=3"])
+    job.check()
+
+Names load their modules on first use, so that `import weir` is quick and never fails for want of an optional package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from weir.errors import DamagedFileError, JobError, ProgramsMissingError, RunError, WeirError
+from weir.version import __version__
+
+if TYPE_CHECKING:
+    from weir import v1
+    from weir.checkpoint import Checkpoint, RowFile
+    from weir.job import Job
+    from weir.prediction import predict
+    from weir.run import Run, train
+
+__all__ = [
+    "Checkpoint",
+    "DamagedFileError",
+    "Job",
+    "JobError",
+    "ProgramsMissingError",
+    "RowFile",
+    "Run",
+    "RunError",
+    "WeirError",
+    "__version__",
+    "predict",
+    "train",
+    "v1",
+]
+
+# Module of each name that is loaded on first use.
+_MODULES = {
+    "Checkpoint": "weir.checkpoint",
+    "Job": "weir.job",
+    "RowFile": "weir.checkpoint",
+    "Run": "weir.run",
+    "predict": "weir.prediction",
+    "train": "weir.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "v1":
+        return importlib.import_module("weir.v1")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'weir' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
