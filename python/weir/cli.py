@@ -1,0 +1,99 @@
+"""The command `weir`: one name for Weir's programs.
+
+It becomes the program (exec), so that signals and exit codes are the program's own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn, Optional, Sequence
+
+from weir import programs
+from weir.errors import WeirError
+from weir.nearest import did_you_mean
+from weir.version import __version__
+
+__all__ = ["main"]
+
+# Exit code for a wrong command line, as of the programs (docs/errors.md).
+_BAD_INPUT = 2
+
+# Each program, and what it does.
+_PROGRAMS = {
+    "launch": "starts a cluster: servers and trainers, here or on several hosts",
+    "trainer": "one trainer, or a whole job in one process, or predictions",
+    "pserver": "one parameter server",
+    "transpile": "prints what the processes of a job run, and what it costs",
+    "checkpoint": "lists, verifies, compares and exports checkpoints",
+    "convert": "parses data once, into example files",
+    "doctor": "shows what this machine can do, and whether hosts reach each other",
+    "generate_ctr": "makes a click log from a known model",
+    "merge_traces": "merges traces of processes",
+    "simulate": "tries settings of tables on a sample of ids",
+}
+
+_USAGE = """weir train JOB [--servers=S] [--trainers=T] [--set path=value ...] [-- arguments of every trainer]
+weir PROGRAM [arguments of the program]
+
+`weir train JOB ...` is `weir launch --job=JOB ...`. Every program explains its flags: `weir launch --help`.
+
+Programs:
+"""
+
+
+def _usage() -> str:
+    width = max(map(len, _PROGRAMS))
+    return _USAGE + "".join(f"  {name:{width}}  {does}\n" for name, does in _PROGRAMS.items())
+
+
+def _train(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments of launch for those of `weir train`.
+
+    The job comes first: after a flag, a word may be its value.
+    """
+    if arguments and not arguments[0].startswith("-"):
+        return [f"--job={arguments[0]}", *arguments[1:]]
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    # A flag has one dash or two (framework/base/command_line.h).
+    if any(each.lstrip("-").partition("=")[0] in ("job", "help", "h") for each in own if each.startswith("-")):
+        return list(arguments)
+    raise WeirError("train: the job file comes first: weir train JOB [--servers=S] [--trainers=T] ...")
+
+
+def _become(name: str, arguments: Sequence[str]) -> NoReturn:
+    path = str(programs.find(name))
+    # Python ignores these signals, and the program would inherit that.
+    for each in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(each, signal.SIG_DFL)
+    sys.stdout.flush()
+    os.execv(path, [path, *arguments])
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Runs the command with these arguments (default: those of the process). Returns only if no program runs."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments:
+        print(_usage(), end="", file=sys.stderr)
+        return _BAD_INPUT
+    if arguments[0] in ("--help", "-h", "-help", "help"):
+        print(_usage(), end="")
+        return 0
+    if arguments[0] in ("--version", "-version"):
+        print(f"weir {__version__}")
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    try:
+        if command == "train":
+            _become("launch", _train(rest))
+        if command in _PROGRAMS:
+            _become(command, rest)
+        known = ["train", *_PROGRAMS, "--help", "--version"]
+        raise WeirError(f"unknown command '{command}'{did_you_mean(command, known)}; --help lists the commands")
+    except WeirError as error:
+        print(f"weir: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    except OSError as error:
+        print(f"weir: {command} does not start: {error.strerror} ({error.filename})", file=sys.stderr)
+        return 1
