@@ -298,7 +298,7 @@ class Job:
 
         A new file lies in `directory`, for relative paths start there, and is removed at the end of the block. Where
         no file can be made there, it lies elsewhere, with absolute paths. The plan fingerprint covers the names of data
-        files as they are written, so such a job does not resume the checkpoint of one with relative paths.
+        files as they are written, so all processes of a run must get the same file.
         """
         source = self._unchanged_source()
         if source is not None and source.path is not None and _reads(source.path) == source.text:
