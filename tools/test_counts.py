@@ -1,10 +1,10 @@
-"""Counts the test cases of Bazel runs and prints "N passed, N failed, N skipped" as its last line.
+"""Counts the test cases of Bazel and pytest runs and prints "N passed, N failed, N skipped" as its last line.
 
-  test_counts.py --status=S EVENTS.json...
+  test_counts.py --status=S EVENTS.json|RESULTS.xml...
 
-EVENTS.json is what bazel writes with --build_event_json_file; S is 0 when every bazel command
-succeeded. Exit status 1 when anything failed. With WEIR_DATA_DIR set, a test case that was skipped
-for want of it counts as failed.
+EVENTS.json is what bazel writes with --build_event_json_file, RESULTS.xml what pytest writes with
+--junitxml; S is 0 when every command succeeded. Exit status 1 when anything failed. With
+WEIR_DATA_DIR set, a test case that was skipped for want of it counts as failed.
 """
 
 import json
@@ -17,8 +17,11 @@ import xml.etree.ElementTree as ElementTree
 def results(path):
     """Yields (label, status, path of test.xml) of every test, run or not even built.
 
-    Nothing for a file that bazel did not come to write.
+    Nothing for a file that bazel did not come to write. The tests of pytest are one.
     """
+    if path.endswith(".xml"):
+        yield "tests/python", "PASSED" if os.path.exists(path) else "NO RESULTS", path
+        return
     tests = set()
     if not os.path.exists(path):
         return

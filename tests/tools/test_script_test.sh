@@ -48,6 +48,39 @@ script bin/bazel '[ "$1" = query ] || { echo "ran ${@: -2}"; exit 1; }
 ends "a room's tests fail" "ran //a:b_test //c:d_test" --room=pserver
 ends "a room's tests fail under a sanitizer" "ran //a:b_test //c:d_test" --room=pserver/ --sanitize=address
 
+# pytest runs with the room python, and its test cases are counted with Bazel's.
+mkdir -p "$work/tree/python" "$work/tree/tests/python"
+script bin/bazel 'exit 0'
+script tree/tools/python_protos '[ "$*" = python/weir/protos ]'
+cases=$work/tree/tests/python/test_cases.py
+echo 'def test_three_is_four(): assert 3 == 4' > "$cases"
+ends "a test of pytest fails" "failed: tests/python .*test_three_is_four: .*3 == 4" --room=python
+echo 'import nothing_of_this_name' > "$cases"
+ends "pytest cannot read the tests" "failed: tests/python .*test_cases: collection failure" --room=python
+rm "$cases"
+ends "pytest finds no test" "failed: the build, or what comes before it" --room=python
+script tree/tools/python_protos 'exit 1'
+ends "the messages cannot be made" "failed: tests/python: NO RESULTS" --room=python
+script tree/tools/python_protos 'exit 0'
+cat > "$cases" <<'PY'
+import os
+import pytest
+def test_the_package_is_found(): assert "python" in os.environ["PYTHONPATH"] and "WEIR_BIN_DIR" not in os.environ
+@pytest.mark.skip("no WEIR_DATA")
+def test_is_skipped(): pass
+PY
+said=$(cd "$work/tree" && WEIR_BIN_DIR=/none PATH="$work/bin:$PATH" tools/test --room=python 2>&1) &&
+  [ "$(tail -n 1 <<<"$said")" = "1 passed, 0 failed, 1 skipped" ] || {
+  echo "FAILED: results of pytest are not counted:"
+  echo "$said"
+  failures=$((failures + 1))
+}
+(cd "$work/tree" && tools/test --room=python --sanitize=thread > "$work/out" 2>&1)
+[ $? = 2 ] && grep -q 'run without a sanitizer' "$work/out" || {
+  echo "FAILED: python under a sanitizer is not refused"
+  failures=$((failures + 1))
+}
+
 # Arguments that it does not know are told, with what there is.
 for wrong in --fuzz= --fuzz=0 --fuzz=7s --sanitize=memory --room= --room=nowhere --room=../pserver; do
   (cd "$work/tree" && PATH="$work/bin:$PATH" tools/test "$wrong" > "$work/out" 2>&1)
