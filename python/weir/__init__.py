@@ -19,8 +19,10 @@ from weir.version import __version__
 if TYPE_CHECKING:
     from weir import v1
     from weir.checkpoint import Checkpoint, RowFile
+    from weir.feature_id import feature_ids
     from weir.job import Job
     from weir.prediction import predict
+    from weir.rows import NotFoundError
     from weir.run import Run, train
 
 __all__ = [
@@ -28,12 +30,14 @@ __all__ = [
     "DamagedFileError",
     "Job",
     "JobError",
+    "NotFoundError",
     "ProgramsMissingError",
     "RowFile",
     "Run",
     "RunError",
     "WeirError",
     "__version__",
+    "feature_ids",
     "predict",
     "train",
     "v1",
@@ -43,8 +47,10 @@ __all__ = [
 _MODULES = {
     "Checkpoint": "weir.checkpoint",
     "Job": "weir.job",
+    "NotFoundError": "weir.rows",
     "RowFile": "weir.checkpoint",
     "Run": "weir.run",
+    "feature_ids": "weir.feature_id",
     "predict": "weir.prediction",
     "train": "weir.run",
 }

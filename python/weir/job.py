@@ -37,10 +37,11 @@ _TAB = 8
 
 
 class JobFile(NamedTuple):
-    """A job as the programs take it: a file, and the fields that --set overrides."""
+    """A job as the programs take it: a file, and the fields that --set overrides. A temporary file is removed."""
 
     path: pathlib.Path
     overrides: tuple[str, ...]
+    is_temporary: bool
 
     @property
     def arguments(self) -> list[str]:
@@ -302,7 +303,7 @@ class Job:
         """
         source = self._unchanged_source()
         if source is not None and source.path is not None and _reads(source.path) == source.text:
-            yield JobFile(source.path, source.overrides)
+            yield JobFile(source.path, source.overrides, is_temporary=False)
             return
         text, overrides = (self.to_text(), ()) if source is None else (source.text, source.overrides)
         with contextlib.ExitStack() as stack:
@@ -318,7 +319,7 @@ class Job:
                 path = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / self._file_name()
                 path.write_text(_text(_with_paths(self.config, lambda each: str(self.directory / each))), "utf-8")
                 overrides = ()
-            yield JobFile(path, overrides)
+            yield JobFile(path, overrides, is_temporary=True)
 
     # Questions to the program `transpile`.
 
@@ -349,8 +350,8 @@ class Job:
             done = _transpile(file.arguments, arguments)
             if done.returncode == 0:
                 return done.stdout
-            source = self._unchanged_source()
-            shown = self._file_name() if source is None or source.path is None else source.shown
+            source = self._source
+            shown = self._file_name() if file.is_temporary or source is None else source.shown
             raise _error(done, str(file.path), shown, _reads(file.path) or "")
 
     def _file_name(self) -> str:

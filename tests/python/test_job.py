@@ -291,6 +291,7 @@ def test_programs_get_the_file_itself_while_the_job_is_that_of_the_file():
     job.override("train.seed=7")
     with job.as_file() as file:
         assert file.arguments == [f"--job={FLIGHTS}", "--set=train.epochs=3", "--set=train.seed=7"]
+        assert not file.is_temporary
 
 
 def test_programs_get_a_file_in_the_directory_of_a_changed_job(tmp_path):
@@ -299,6 +300,7 @@ def test_programs_get_a_file_in_the_directory_of_a_changed_job(tmp_path):
     job.train.epochs = 3
     with job.as_file() as file:
         assert file.path.parent == tmp_path and file.path != path and file.overrides == ()
+        assert file.is_temporary
         assert weir.Job.from_file(file.path) == job
     assert list(tmp_path.iterdir()) == [path]
 
