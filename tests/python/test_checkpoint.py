@@ -636,6 +636,18 @@ def test_a_newer_row_file_names_both_formats(row_files, tmp_path):
         RowFile(tmp_path / "nowhere.rows")
 
 
+def test_the_code_of_the_documents_runs(trained, row_files, tmp_path, monkeypatch):
+    shutil.copytree(trained / "two", tmp_path / "checkpoints")
+    shutil.copy(row_files / "changes.rows", tmp_path / "vectors.120000-121000.rows")
+    monkeypatch.chdir(tmp_path)
+    for document in ("checkpoint_format.md", "row_files.md"):
+        code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+        assert len(code) == 1
+        stored = []
+        exec(code[0], {"store": lambda ids, values: stored.append(len(values))})
+    assert sum(stored) > 0
+
+
 # ------------------------------------------------------------------------------------------------------------- speed
 
 
