@@ -17,7 +17,7 @@ from weir.errors import DamagedFileError, JobError, ProgramsMissingError, RunErr
 from weir.version import __version__
 
 if TYPE_CHECKING:
-    from weir import v1
+    from weir import programs, v1
     from weir.checkpoint import Checkpoint, RowFile
     from weir.feature_id import feature_ids
     from weir.job import Job
@@ -39,6 +39,7 @@ __all__ = [
     "__version__",
     "feature_ids",
     "predict",
+    "programs",
     "train",
     "v1",
 ]
@@ -57,8 +58,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "v1":
-        return importlib.import_module("weir.v1")
+    if name in ("programs", "v1"):
+        return importlib.import_module(f"weir.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'weir' has no attribute '{name}'")
     value = getattr(importlib.import_module(_MODULES[name]), name)
