@@ -118,7 +118,8 @@ std::vector<std::string> MissingFiles(const fs::path& root, const std::string& f
     if (!fs::exists(root / fs::path(from).parent_path() / target)) missing.push_back(target);
   }
   static const std::regex path(
-      R"re((^|[^A-Za-z0-9_./<>@{-])((?:proto|framework|ops|transpiler|pserver|trainer|python|tests|tools|docs|examples)/)re"
+      R"re((^|[^A-Za-z0-9_./<>@{-]))re"
+      R"re(((?:proto|framework|ops|transpiler|pserver|trainer|python|tests|tools|docs|examples)/)re"
       R"re([A-Za-z0-9_./-]*[A-Za-z0-9_]))re");
   for (const std::string& each : AllMatches(std::regex_replace(text, NamedTest(), ""), path, 2)) {
     if (each == "examples/s") continue;          // a speed

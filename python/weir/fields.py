@@ -219,7 +219,7 @@ def fill(message: Message, values: Mapping[str, Any], path: str = "") -> None:
         assign(message, field, value, _join(path, name))
 
 
-# ----------------------------------------------------------------------------------------------- paths, as --set has them
+# --------------------------------------------------------------------------------------------- paths, as --set has them
 
 
 class _Step(NamedTuple):

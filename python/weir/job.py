@@ -124,7 +124,8 @@ class Job:
         except OSError as error:
             raise JobError(f"{os.fspath(path)}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise JobError(f"{os.fspath(path)}: the text is not UTF-8 at byte {error.start}; save it as UTF-8") from error
+            place = f"{os.fspath(path)}: the text is not UTF-8 at byte {error.start}"
+            raise JobError(f"{place}; save it as UTF-8") from error
         absolute = pathlib.Path(path).absolute()
         return cls._parse(text, absolute, os.fspath(path), absolute.parent, overrides)
 
@@ -281,7 +282,9 @@ class Job:
         config = self.config
         if target != self.directory:
             config = _with_paths(config, lambda each: os.path.relpath(self.directory / each, target))
-        with tempfile.NamedTemporaryFile("w", dir=target, prefix=f".{path.name}.", delete=False, encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=target, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+        ) as file:
             try:
                 file.write(_text(config))
                 file.flush()
@@ -327,8 +330,8 @@ class Job:
         """Checks the job as every program does before it runs.
 
         Raises:
-            JobError: the job is wrong. The message is that of the C++ checker, with file, line and column, and the line.
-                A job without a file is named <name>.textproto; its lines are those of to_text().
+            JobError: the job is wrong. The message is that of the C++ checker, with file, line and column, and shows
+                the line. A job without a file is named <name>.textproto; its lines are those of to_text().
             ProgramsMissingError: the program `transpile` is not installed.
         """
         self._ask("--print=plan")

@@ -47,7 +47,8 @@ def test_the_import_loads_nothing_but_the_package():
 def test_the_names_load_without_optional_packages():
     code = (
         "import sys\n"
-        "for name in ('pandas', 'tqdm', 'tqdm.auto', 'grpc', 'xxhash', 'IPython', 'weir_bin'): sys.modules[name] = None\n"
+        "for name in ('IPython', 'grpc', 'pandas', 'tqdm', 'tqdm.auto', 'weir_bin', 'xxhash'):\n"
+        "    sys.modules[name] = None\n"
         "import weir\n"
         "print(all(getattr(weir, name) for name in weir.__all__))")
     assert python(code) == "True\n"
