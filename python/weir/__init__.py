@@ -18,7 +18,7 @@ from weir.version import __version__
 
 if TYPE_CHECKING:
     from weir import programs, v1
-    from weir.checkpoint import Checkpoint, RowFile
+    from weir.checkpoint import Checkpoint, RowFile, checkpoints
     from weir.feature_id import feature_ids
     from weir.job import Job
     from weir.prediction import predict
@@ -37,6 +37,7 @@ __all__ = [
     "RunError",
     "WeirError",
     "__version__",
+    "checkpoints",
     "feature_ids",
     "predict",
     "programs",
@@ -51,6 +52,7 @@ _MODULES = {
     "NotFoundError": "weir.rows",
     "RowFile": "weir.checkpoint",
     "Run": "weir.run",
+    "checkpoints": "weir.checkpoint",
     "feature_ids": "weir.feature_id",
     "predict": "weir.prediction",
     "train": "weir.run",
