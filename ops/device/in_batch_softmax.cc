@@ -34,8 +34,8 @@ class InBatchSoftmaxBase : public OpDeviceKernel {
   explicit InBatchSoftmaxBase(const KernelInit& init)
       : factor_(1.0f / static_cast<float>(init.attrs.Float("temperature"))) {}
 
-  // Checks the inputs of both kernels, and brings the ids to the device. Probabilities of the data are checked where they
-  // are read (trainer/data/data_spec.h); those that a layer makes are not checked on a device.
+  // Checks the inputs of both kernels, and brings the ids to the device. Probabilities of the data are checked where
+  // they are read (trainer/data/data_spec.h); those that a layer makes are not checked on a device.
   absl::Status Read(DeviceKernelContext& ctx) {
     const DeviceTensor& query = ctx.input(kQuery);
     RETURN_IF_ERROR(CheckRank("Query", query, 2));
