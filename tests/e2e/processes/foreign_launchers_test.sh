@@ -5,8 +5,8 @@
 #
 # What torchrun sets is also set by this test itself, beside a process that holds MASTER_PORT as torchrun's agent does.
 source tests/e2e/processes/cluster.sh
+source tests/e2e/processes/slurm.sh
 
-PATH=$PATH:/usr/sbin:/sbin
 for variable in $(compgen -e | grep -E '^(OMPI_|PMIX_|PRTE_|SLURM|TORCHELASTIC_|FLAGS_|PADDLE_)') RANK WORLD_SIZE \
   LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT; do
   unset "$variable"
@@ -68,19 +68,6 @@ report() {
 }
 
 # ------------------------------------------------------------------------------------------------------- helpers
-# A port that nobody has now, with <n> behind it, out of the range from which the system takes its own.
-free_port() {
-  local port i
-  while :; do
-    port=$((10000 + RANDOM % 20000))
-    for ((i = 0; i <= ${1:-0}; ++i)); do
-      grep -qi "$(printf ':%04X ' $((port + i)))" /proc/net/tcp /proc/net/tcp6 2>/dev/null && continue 2
-    done
-    break
-  done
-  echo "$port"
-}
-
 # The trainer as launchers start it, with a log of its own for each rank.
 cat > "$work/run_trainer" <<END
 #!/bin/bash
@@ -385,89 +372,11 @@ else
 fi
 
 # ------------------------------------------------------------------------------------------------------------ srun
-# Two nodes on this host, without systemd and cgroups.
-start_slurm() {
-  local dir host node
-  # A short path: munged's socket lies there.
-  dir=$(mktemp -d /tmp/weir_slurm.XXXXXX) || return 1
-  slurm_dir=$dir
-  host=$(hostname -s)
-  mkdir -p "$dir/state" "$dir/spool.n0" "$dir/spool.n1"
-  chmod 755 "$work" "$dir"
-  dd if=/dev/urandom of="$dir/munge.key" bs=1 count=1024 status=none
-  chmod 400 "$dir/munge.key"
-  cat > "$dir/slurm.conf" <<END
-ClusterName=weir
-SlurmctldHost=$host(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket=$dir/munge.sock
-CryptoType=crypto/munge
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,sched_interval=2
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SwitchType=switch/none
-MpiDefault=none
-SlurmctldPort=$(free_port)
-SlurmctldPidFile=$dir/slurmctld.pid
-SlurmdPidFile=$dir/slurmd.%n.pid
-StateSaveLocation=$dir/state
-SlurmdSpoolDir=$dir/spool.%n
-SlurmctldLogFile=$dir/slurmctld.log
-SlurmdLogFile=$dir/slurmd.%n.log
-SlurmdParameters=config_overrides
-ReturnToService=2
-InactiveLimit=0
-KillWait=5
-NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port) CPUs=4 RealMemory=1000
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port) CPUs=4 RealMemory=1000
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
-END
-  export SLURM_CONF=$dir/slurm.conf
-  start munged munged --foreground --force --key-file="$dir/munge.key" --socket="$dir/munge.sock" \
-    --pid-file="$dir/munged.pid" --log-file="$dir/munged.log" --seed-file="$dir/munged.seed"
-  start slurmctld slurmctld -D -f "$SLURM_CONF" -c
-  for node in n0 n1; do start "slurmd.$node" slurmd -D -f "$SLURM_CONF" -N "$node"; done
-  # scene ends all processes that pid names; these live on.
-  for node in munged slurmctld slurmd.n0 slurmd.n1; do
-    slurm_pids+=("${pid[$node]}")
-    unset "pid[$node]"
-  done
-  local since
-  since=$(now)
-  until [ "$(sinfo -h -o '%T %D' 2>/dev/null)" = "idle 2" ]; do
-    if after 60 "$since"; then
-      fail "Slurm does not start: $(sinfo 2>&1 | tail -n 3)"
-      tail -n 5 "$dir"/*.log
-      return 1
-    fi
-    sleep 0.2
-  done
-}
-slurm_pids=() slurm_dir=
-stop_slurm() {
-  [ -n "$slurm_dir" ] || return
-  kill "${slurm_pids[@]}" 2>/dev/null
-  wait "${slurm_pids[@]}" 2>/dev/null
-  rm -rf "$slurm_dir"
-  slurm_dir=
-}
 trap 'stop_slurm; finish' EXIT
 
-absent=
-for program in srun sbatch slurmctld slurmd munged; do
-  command -v "$program" > /dev/null || absent+=" $program"
-done
-if [ -n "$absent" ]; then
-  skip "srun" "not installed:$absent"
-elif [ "$(id -u)" -ne 0 ]; then
-  skip "srun" "Slurm's daemons need root"
+lacks=$(slurm_lacks)
+if [ -n "$lacks" ]; then
+  skip "srun" "$lacks"
 else
   begin "Slurm starts"
   if start_slurm; then
