@@ -416,6 +416,36 @@ absl::Status Session::AddJobMetrics(Executor& executor, JobMetrics* metrics) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Returns examples that have the ids of n candidates from `first` on, and nothing else.
+LaneBatch BatchOfCandidates(const std::vector<Column>& columns, const CataloguePlan& catalogue, int64_t first,
+                            int64_t n) {
+  LaneBatch batch{.examples = n};
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const Column& column = columns[c];
+    if (column.kind != v1::IDS) {
+      // The program reads no floats, but their sizes are those of the batch.
+      Tensor floats(v1::FLOAT32, {n, column.width});
+      std::fill_n(floats.data<float>(), floats.size(), 0.0f);
+      batch.vars.emplace_back(std::move(floats));
+      continue;
+    }
+    IdBatch ids{.slots = column.width};
+    ids.offsets.assign(static_cast<size_t>(n * column.width) + 1, 0);
+    if (c == catalogue.id.column) {
+      for (int64_t i = 0; i < n; ++i) {
+        ids.values.push_back(catalogue.id.FromRaw(0, catalogue.first + first + i));
+        ids.offsets[static_cast<size_t>(i) + 1] = i + 1;
+      }
+    }
+    batch.vars.emplace_back(std::move(ids));
+  }
+  return batch;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<PackedItems>> Session::ComputeItems(int64_t step, const CataloguePlan& catalogue,
                                                                    const std::function<absl::Status()>& keep_waiting) {
   // Candidates of a lane in one run: their rows fit in a message, and cost much more than it.
@@ -428,30 +458,11 @@ absl::StatusOr<std::unique_ptr<PackedItems>> Session::ComputeItems(int64_t step,
   auto items = std::make_unique<PackedItems>(catalogue.items, catalogue.width);
   for (int64_t begin = 0; begin < catalogue.items; begin += lanes_.count * kBatch) {
     if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
-    std::vector<LaneBatch> batches(static_cast<size_t>(lanes_.count));
+    std::vector<LaneBatch> batches;
     const auto first_of = [&](int lane) { return begin + lane * kBatch; };
     for (int lane = 0; lane < lanes_.count; ++lane) {
-      LaneBatch& batch = batches[static_cast<size_t>(lane)];
-      batch.examples = std::clamp<int64_t>(catalogue.items - first_of(lane), 0, kBatch);
-      for (size_t c = 0; c < options_.columns.size(); ++c) {
-        const Column& column = options_.columns[c];
-        if (column.kind != v1::IDS) {
-          // The program reads no floats, but their sizes are those of the batch.
-          Tensor floats(v1::FLOAT32, {batch.examples, column.width});
-          std::fill_n(floats.data<float>(), floats.size(), 0.0f);
-          batch.vars.emplace_back(std::move(floats));
-          continue;
-        }
-        IdBatch ids{.slots = column.width};
-        ids.offsets.assign(static_cast<size_t>(batch.examples * column.width) + 1, 0);
-        if (c == catalogue.id.column) {
-          for (int64_t i = 0; i < batch.examples; ++i) {
-            ids.values.push_back(catalogue.id.FromRaw(0, catalogue.first + first_of(lane) + i));
-            ids.offsets[static_cast<size_t>(i) + 1] = i + 1;
-          }
-        }
-        batch.vars.emplace_back(std::move(ids));
-      }
+      const int64_t n = std::clamp<int64_t>(catalogue.items - first_of(lane), 0, kBatch);
+      batches.push_back(BatchOfCandidates(options_.columns, catalogue, first_of(lane), n));
     }
     RETURN_IF_ERROR(Feed(executor, &batches));
     health_.Reset();
@@ -470,7 +481,7 @@ absl::StatusOr<std::unique_ptr<PackedItems>> Session::ComputeItems(int64_t step,
       items->Set(first_of(lane), n, vectors->data<float>());
     }
   }
-  // What is below every number is no candidate.
+  // A NaN is below every number: what stands for nothing competes with no item.
   const std::vector<float> nothing(static_cast<size_t>(catalogue.width), std::numeric_limits<float>::quiet_NaN());
   for (const int64_t raw : catalogue.id.padding) {
     const auto candidate = static_cast<uint64_t>(raw) - static_cast<uint64_t>(catalogue.first);

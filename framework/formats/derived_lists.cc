@@ -166,7 +166,7 @@ class PopularIds {
 
  private:
   static std::vector<double> Powers(const std::vector<double>& weights, double alpha) {
-    // Of the largest, so that no power of it overflows.
+    // Weights are divided by the largest, so that no power overflows.
     const double largest = *std::max_element(weights.begin(), weights.end());
     std::vector<double> powers(weights.size());
     // Learned lists are in order of their counts, most of which are small and stand there many times.

@@ -88,7 +88,7 @@ struct Learned {
   struct One {
     Lesson::Kind kind = Lesson::kVocabulary;
     int index = 0;
-    // Those of the lesson.
+    // `name` and `of` of the lesson.
     std::string name = {};
     std::string of = {};
     std::shared_ptr<const IdList> list = nullptr;  // of vocabularies, frequencies, popularities; never null there

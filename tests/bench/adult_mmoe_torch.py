@@ -12,6 +12,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from torch_parts import auc
+
 DENSE = [0, 4, 10, 11, 12]
 TEXT = [1, 3, 6, 8, 9, 13]
 MARITAL, INCOME = 5, 14
@@ -26,18 +28,6 @@ def rows_of(path):
             if len(fields) == 15:
                 rows.append(fields)
     return rows
-
-
-def auc(scores, labels):
-    order = torch.argsort(scores)
-    ranks = torch.empty(len(scores), dtype=torch.double)
-    sorted_scores = scores[order]
-    _, inverse, counts = torch.unique_consecutive(sorted_scores, return_inverse=True, return_counts=True)
-    last = torch.cumsum(counts, 0).double()
-    ranks[order] = (last - (counts.double() - 1) / 2)[inverse]
-    positives = labels.sum().item()
-    negatives = len(labels) - positives
-    return ((ranks[labels > 0.5].sum() - positives * (positives + 1) / 2) / (positives * negatives)).item()
 
 
 class Mmoe(nn.Module):

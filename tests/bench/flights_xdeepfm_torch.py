@@ -14,21 +14,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from torch_parts import RowAdam, auc
+
 NUMBERS, FIELDS, WIDTH, CIN, BATCH, RATE, MIN_COUNT = 13, 26, 8, (32, 32), 512, 0.002, 5
 
 
 def rows_of(paths):
     return [line.rstrip("\n").split("\t") for path in sorted(paths) for line in open(path)]
-
-
-def auc(scores, labels):
-    order = torch.argsort(scores)
-    ranks = torch.empty(len(scores), dtype=torch.double)
-    _, inverse, counts = torch.unique_consecutive(scores[order], return_inverse=True, return_counts=True)
-    ranks[order] = (torch.cumsum(counts, 0).double() - (counts.double() - 1) / 2)[inverse]
-    positives = labels.sum().item()
-    negatives = len(labels) - positives
-    return ((ranks[labels > 0.5].sum() - positives * (positives + 1) / 2) / (positives * negatives)).item()
 
 
 class XDeepFm(nn.Module):
@@ -64,26 +56,6 @@ class XDeepFm(nn.Module):
         return wide + self.linear(dense).squeeze(1) + self.out(torch.cat(sums + [deep], 1)).squeeze(1)
 
 
-class RowAdam:
-    """Adam of the rows that a step has read, each with its own count of steps."""
-
-    def __init__(self, table):
-        self.table = table
-        self.mean, self.square = torch.zeros_like(table), torch.zeros_like(table)
-        self.count = torch.zeros(len(table), 1)
-
-    def step(self, rows):
-        grad = self.table.grad[rows]
-        self.count[rows] += 1
-        self.mean[rows] += 0.1 * (grad - self.mean[rows])
-        self.square[rows] += 0.001 * (grad * grad - self.square[rows])
-        count = self.count[rows]
-        rate = RATE * torch.sqrt(1 - 0.999 ** count) / (1 - 0.9 ** count)
-        with torch.no_grad():
-            self.table[rows] -= rate * self.mean[rows] / (self.square[rows].sqrt() + 1e-8)
-        self.table.grad = None
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
@@ -113,7 +85,7 @@ def main():
     for seed in range(1, args.seeds + 1):
         torch.manual_seed(seed)
         model = XDeepFm(len(index))
-        tables = [RowAdam(model.vectors), RowAdam(model.weights)]
+        tables = [RowAdam(model.vectors, RATE), RowAdam(model.weights, RATE)]
         others = [p for p in model.parameters() if p is not model.vectors and p is not model.weights]
         optimizer = torch.optim.Adam(others, lr=RATE)
         for batch in torch.randperm(len(train)).split(BATCH):

@@ -24,6 +24,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from torch_parts import RowAdam, auc
+
 RARE, MISSING = "\0rare", "\0missing"
 
 
@@ -275,27 +277,6 @@ JOBS = {
 }
 
 
-class RowAdam:
-    """Adam of the rows that a step has read, each with its own count of steps."""
-
-    def __init__(self, table, rate):
-        self.table, self.rate = table, rate
-        self.mean, self.square = torch.zeros_like(table), torch.zeros_like(table)
-        self.count = torch.zeros(len(table), 1)
-
-    def step(self, rows):
-        grad = self.table.grad[rows]
-        self.count[rows] += 1
-        self.mean[rows] += 0.1 * (grad - self.mean[rows])
-        self.square[rows] += 0.001 * (grad * grad - self.square[rows])
-        count = self.count[rows]
-        root = torch.sqrt(1 - 0.999 ** count)
-        with torch.no_grad():
-            self.table[rows] -= self.rate * root / (1 - 0.9 ** count) * self.mean[rows] / (
-                self.square[rows].sqrt() + 1e-8 * root)
-        self.table.grad = None
-
-
 class RowAdagrad:
     def __init__(self, table, rate):
         self.table, self.rate = table, rate
@@ -421,16 +402,6 @@ class Model(nn.Module):
         if job["deep"]:
             logit = logit + self.deep(torch.cat([fields.flatten(1), dense], 1)).squeeze(1)
         return logit
-
-
-def auc(scores, labels):
-    order = torch.argsort(scores)
-    ranks = torch.empty(len(scores), dtype=torch.double)
-    _, inverse, counts = torch.unique_consecutive(scores[order], return_inverse=True, return_counts=True)
-    ranks[order] = (torch.cumsum(counts, 0).double() - (counts.double() - 1) / 2)[inverse]
-    positives = labels.sum().item()
-    negatives = len(labels) - positives
-    return ((ranks[labels > 0.5].sum() - positives * (positives + 1) / 2) / (positives * negatives)).item()
 
 
 def train(data, job):

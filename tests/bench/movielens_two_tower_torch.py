@@ -13,17 +13,9 @@ import math
 import torch
 import torch.nn as nn
 
+from torch_parts import auc
+
 WIDTH, BATCH, LANES, EPOCHS = 32, 1024, 4, 10
-
-
-def auc(scores, labels):
-    order = torch.argsort(scores)
-    ranks = torch.empty(len(scores), dtype=torch.double)
-    _, inverse, counts = torch.unique_consecutive(scores[order], return_inverse=True, return_counts=True)
-    ranks[order] = (torch.cumsum(counts, 0).double() - (counts.double() - 1) / 2)[inverse]
-    positives = labels.sum().item()
-    negatives = len(labels) - positives
-    return ((ranks[labels > 0.5].sum() - positives * (positives + 1) / 2) / (positives * negatives)).item()
 
 
 def auc_by_user(users, scores, labels):

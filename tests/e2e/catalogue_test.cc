@@ -9,12 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -99,16 +96,7 @@ class CatalogueTest : public SlotJobTest {
     }
   }
   static std::map<std::string, double> Figures(const InProcessResult& result) {
-    std::map<std::string, double> figures;
-    const std::string line = EvalLines(result).back();
-    for (const absl::string_view word : absl::StrSplit(line, ' ')) {
-      const size_t equal = word.rfind('=');
-      double value = 0;
-      if (equal != absl::string_view::npos && absl::SimpleAtod(word.substr(equal + 1), &value)) {
-        figures[std::string(word.substr(0, equal))] = value;
-      }
-    }
-    return figures;
+    return SlotJobTest::Figures(EvalLines(result).back());
   }
   static std::string Metrics(const std::string& over) {
     return absl::StrCat("metric { recall { k: 5 ", over, " } loss: \"ranked\" }\n metric { mrr { k: 0 ", over,

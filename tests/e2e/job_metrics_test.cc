@@ -10,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -48,17 +47,6 @@ class JobMetricsTest : public SlotJobTest {
         kSlotJob,
         {{" output: \"cat\"", ""}, {"shared: \"cat\"", "shared: \"b\""}, {"ids: \"cat\"", "ids: \"a\" ids: \"b\""}});
     return job + more;
-  }
-  static std::map<std::string, double> Figures(const std::string& line) {
-    std::map<std::string, double> figures;
-    for (const absl::string_view word : absl::StrSplit(line, ' ')) {
-      const size_t equal = word.rfind('=');
-      double value = 0;
-      if (equal != absl::string_view::npos && absl::SimpleAtod(word.substr(equal + 1), &value)) {
-        figures[std::string(word.substr(0, equal))] = value;
-      }
-    }
-    return figures;
   }
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "tests/testing/slot_job.h"
@@ -47,6 +48,18 @@ std::vector<std::string> SlotJobTest::EvalLines(const InProcessResult& result) {
     if (absl::StartsWith(line, "eval ")) lines.emplace_back(line);
   }
   return lines;
+}
+
+std::map<std::string, double> SlotJobTest::Figures(const std::string& line) {
+  std::map<std::string, double> figures;
+  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+    const size_t equal = word.rfind('=');
+    double value = 0;
+    if (equal != absl::string_view::npos && absl::SimpleAtod(word.substr(equal + 1), &value)) {
+      figures[std::string(word.substr(0, equal))] = value;
+    }
+  }
+  return figures;
 }
 
 }  // namespace weir

@@ -4,6 +4,7 @@
 #define WEIR_TESTS_TESTING_SLOT_JOB_TEST_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class SlotJobTest : public ::testing::Test {
   static int64_t Count(const InProcessResult& result, const std::string& name);
   // Returns the lines of the chief's evaluations.
   static std::vector<std::string> EvalLines(const InProcessResult& result);
+  // Returns the words `name=number` of a line.
+  static std::map<std::string, double> Figures(const std::string& line);
 
   static inline std::string dir_;
 };

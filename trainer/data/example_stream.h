@@ -70,8 +70,7 @@ class ExampleStream {
   // prepared.
   bool Next(Example* example, InputPosition* position);
   // Reads the next example as bytes; those of an example file are copied as they are where the job changes nothing, or
-  // borrowed from the block (Options.borrows).
-  // `scratch` must be prepared.
+  // borrowed from the block (Options.borrows). `scratch` must be prepared.
   bool Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position);
   const absl::Status& status() const { return status_; }
   // Returns the line, or the bytes of the record, of the example that Next has given; of an example file it may be
@@ -130,7 +129,7 @@ class ExampleStream {
   InputPosition position_;
   std::string_view line_;
   absl::Status status_;
-  // Of NextAhead: the line at hand, and the next one.
+  // NextAhead: the current line is begun_[current_], the next one the other.
   Begun begun_[2];
   int current_ = 0;
   bool has_next_ = false;

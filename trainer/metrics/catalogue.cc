@@ -28,8 +28,7 @@ const v1::Derived* DerivedOf(const std::string& name, const v1::JobConfig& job, 
 }
 
 // Returns the list of a variable that is a vocabulary; null for another one, or if it is not known.
-absl::StatusOr<std::shared_ptr<const IdList>> ListOf(const IdVariable& id, const v1::JobConfig& job,
-                                                     const Learned* learned) {
+std::shared_ptr<const IdList> ListOf(const IdVariable& id, const v1::JobConfig& job, const Learned* learned) {
   int index = 0;
   const v1::Derived* const derived = DerivedOf(id.name, job, &index);
   if (derived == nullptr || !derived->has_vocabulary() || learned == nullptr) return nullptr;
@@ -87,7 +86,7 @@ absl::StatusOr<IdVariable> IdVariable::Find(const std::string& name, const v1::J
       variable.salts.push_back(SlotSalt(ids_of, variable.shared ? "" : slot));
     }
     if (!column.id_kinds.empty()) variable.kind = column.id_kinds[0];
-    // As MakeDataSpec: a salted padding id is one id for all variables.
+    // Must equal MakeDataSpec (trainer/data/data_spec.cc).
     for (const v1::Layer& layer : job.model().layer()) {
       const v1::Embedding& embedding = layer.embedding();
       if (!embedding.has_padding_id()) continue;
@@ -114,7 +113,7 @@ absl::StatusOr<CataloguePlan> CataloguePlan::Create(const v1::Metric::Catalogue&
   CataloguePlan plan{
       .query = catalogue.query(), .item = catalogue.item(), .first = catalogue.first(), .items = catalogue.items()};
   ASSIGN_OR_RETURN(plan.id, IdVariable::Find(catalogue.id(), job, columns));
-  ASSIGN_OR_RETURN(const std::shared_ptr<const IdList> list, ListOf(plan.id, job, learned));
+  const std::shared_ptr<const IdList> list = ListOf(plan.id, job, learned);
   if (catalogue.has_items() && plan.id.is_text()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ".items: '", catalogue.id(),
                                                    "' is texts, whose ids are no range of numbers; make a vocabulary "

@@ -55,15 +55,16 @@ struct CataloguePlan {
   // Returns the candidate of an id of the variable, `id` or one of `without`; -1 if it is none.
   int64_t CandidateOf(const IdVariable& variable, size_t slot, int64_t value) const;
 
-  std::string query, item;  // variables of the program
-  IdVariable id;
-  std::vector<IdVariable> without;
-  // Whether both have the same candidates and vectors.
+  // Returns whether a candidate stands for nothing (padding_id).
+  bool IsPadding(int64_t candidate) const;
+  // Returns whether both have the same candidates and vectors.
   bool HasItemsOf(const CataloguePlan& other) const {
     return item == other.item && id.name == other.id.name && first == other.first && items == other.items;
   }
-  // Whether candidate i is an id of nothing.
-  bool IsPadding(int64_t candidate) const;
+
+  std::string query, item;  // variables of the program
+  IdVariable id;
+  std::vector<IdVariable> without;
   // Candidate i is the raw id first + i.
   int64_t first = 0, items = 0;
   int64_t width = 0;
@@ -95,7 +96,7 @@ class CatalogueQueries {
 
  private:
   static constexpr int64_t kMost = 4096;
-  // Of the batch at hand.
+  // Candidates that a lane's examples of the current batch name.
   struct LaneIds {
     std::vector<int64_t> item;  // -1: no candidate
     std::vector<int64_t> without;
@@ -106,7 +107,7 @@ class CatalogueQueries {
   std::shared_ptr<const PackedItems> items_;
   ThreadPool* pool_ = nullptr;
   std::vector<LaneIds> lanes_;
-  // Of the queries that wait.
+  // Queries that wait: vectors [n, width], items, and the ends of their parts of without_.
   std::vector<float> vectors_;
   std::vector<int64_t> items_of_;
   std::vector<int64_t> without_;

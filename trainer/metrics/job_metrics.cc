@@ -313,7 +313,7 @@ double JobMetrics::FigureOf(const MetricRule& rule, const ItemRank& rank, std::v
   const int64_t first = rank.above + 1, end = rank.above + rank.equal + 1;
   const int64_t last = rule.last_rank > 0 ? std::min(end, rule.last_rank) : end;
   if (last < first) return 0;
-  // Of many equal products, sums of all gains up to a rank are kept: the next item has as many.
+  // Where many products are equal, the sums of all gains up to a rank are kept: the next item often has as many.
   constexpr int64_t kManyEqual = 64;
   double sum = 0;
   if (last - first < kManyEqual) {

@@ -110,8 +110,7 @@ class JobMetrics {
   const MetricPlan& plan() const { return *plan_; }
 
   // Keeps the keys of the examples of a batch, by lane of this process; call it before the batch is fed to the program.
-  // A plan for training needs none.
-  // InvalidArgument: an example has no key, or several.
+  // A plan for training needs none. InvalidArgument: an example has no key, or several.
   absl::Status TakeKeys(const std::vector<LaneBatch>& batches);
   // Forgets all examples.
   void Clear() { *this = JobMetrics(plan_); }

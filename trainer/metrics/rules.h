@@ -34,13 +34,13 @@ struct MetricRule {
   std::function<double(absl::Span<const Scored>)> of_group = nullptr;
   std::function<double(absl::Span<const Scored>)> weight = nullptr;
 
-  // Of a metric of a catalogue: what an item of a rank, from 1, gains, and the last rank with a gain (0: no end). Null
-  // for other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and 0
-  // for one that is no candidate.
+  // Set for a metric of a catalogue: what an item of a rank, from 1, gains, and the last rank with a gain (0: no end).
+  // Null for other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and
+  // 0 for one that is no candidate.
   std::function<double(int64_t)> gain = nullptr;
   int64_t last_rank = 0;
 
-  // Of another metric: adds an example; null if it has a gain. Makes the figures of a slice.
+  // Set for a metric without groups: adds an example (null if it has a gain), and makes the figures of a slice.
   std::function<void(const Judged&, SliceSums*)> add = nullptr;
   std::function<std::vector<FigurePart>(const SliceSums&)> figures = nullptr;
   // Sizes of SliceSums' vectors. counts 0: a square of at least 4, of a matrix.

@@ -19,7 +19,7 @@ std::string NameOf(const v1::Metric& metric);
 struct RankedMetric {
   // The member of Metric.kind; "" for a metric that ranks nothing.
   const char* kind = "";
-  // Of the metric. key is null for a metric that ranks nothing, catalogue unless it is set.
+  // key is null for a metric that ranks nothing; catalogue is null unless it is set.
   const std::string* key = nullptr;
   int k = 0;
   const v1::Metric::Catalogue* catalogue = nullptr;

@@ -341,6 +341,18 @@ TEST_P(RecommenderKernelsTest, InBatchSoftmax) {
   }
 }
 
+// More examples than a piece of scores has room for.
+TEST_P(RecommenderKernelsTest, InBatchSoftmaxInPieces) {
+  DeviceTwin t(memory(), {8300});
+  t.Batched("q", {2}).Batched("i", {2}).Batched("dout", {1});
+  Slots in = {{"Query", {"q"}}, {"Item", {"i"}}};
+  t.Op(MakeOp("in_batch_softmax", in, {{"LogSum", {"log_sum"}}, {"Out", {"out"}}}, {AttrF("temperature", 0.5)}));
+  in.insert(in.end(), {{"LogSum", {"log_sum"}}, {"Out@GRAD", {"dout"}}});
+  t.Op(MakeOp("in_batch_softmax_grad", in, {{"Query@GRAD", {"dq"}}, {"Item@GRAD", {"di"}}},
+              {AttrF("temperature", 0.5)}));
+  t.Compare({"log_sum", "out", "dq", "di"}, kSum);
+}
+
 // One product is no number.
 TEST_P(RecommenderKernelsTest, InBatchSoftmaxOfWhatIsNotFinite) {
   DeviceTwin t(memory(), {37});
