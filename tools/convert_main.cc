@@ -30,9 +30,11 @@
 #include "trainer/data/data_set.h"
 #include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
+#include "trainer/data/piped_command.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job/load_job.h"
 
+ABSL_FLAG(bool, allow_pipes, false, "run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(std::string, job, "", "the job whose data is converted");
 ABSL_FLAG(std::string, source, "train", "train or eval: the files of data.train or data.eval");
 ABSL_FLAG(std::string, output, "",
@@ -55,7 +57,8 @@ struct Options {
 std::string NameOf(const DataFile& file) {
   std::string name = std::filesystem::path(file.name).filename().string();
   for (const char* const ending : {".gz", ".zst", ".zstd"}) {
-    if (file.compressed() && absl::EndsWith(name, ending)) name = std::string(absl::StripSuffix(name, ending));
+    if (file.compression != Compression::kNone && absl::EndsWith(name, ending))
+      name = std::string(absl::StripSuffix(name, ending));
   }
   return absl::StrCat(name, kEnding);
 }
@@ -200,7 +203,7 @@ absl::Status Describe(const std::string& path) {
 int main(int argc, char** argv) {
   constexpr char kUsage[] =
       "writes the files of a job's data as example files, which the job reads without parsing\n"
-      "  convert --job=FILE --output=DIR [--source=eval] [--overwrite] [--set path=value ...]\n"
+      "  convert --job=FILE --output=DIR [--source=eval] [--overwrite] [--allow_pipes] [--set path=value ...]\n"
       "  convert --describe=FILE.examples";
   const absl::StatusOr<weir::CommandLine> line = weir::ParseCommandLine(argc, argv);
   if (line.ok() && line->help) {
@@ -208,6 +211,7 @@ int main(int argc, char** argv) {
     return weir::kExitOk;
   }
   absl::Status status = line.status();
+  if (absl::GetFlag(FLAGS_allow_pipes)) weir::AllowPipes();
   if (status.ok() && !line->rest.empty()) {
     status = absl::InvalidArgumentError(absl::StrCat("'", line->rest[0], "' is no flag"));
   }

@@ -75,6 +75,7 @@ ABSL_FLAG(std::string, log_dir, "./mylog",
           "directory for one log file per process; created if missing; with --nnodes in node.<rank> below it");
 ABSL_FLAG(std::string, bin_dir, "",
           "where the programs pserver and trainer are, on every host; default: beside launch");
+ABSL_FLAG(bool, allow_pipes, false, "trainers run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
 ABSL_FLAG(int64_t, digest_every, -1,
           "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
@@ -160,6 +161,7 @@ absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
     result.overrides.push_back(absl::StrCat("train.digest_every_steps=", every));
   }
   if (dashes != end) result.trainer_arguments.assign(dashes + 1, end);
+  if (absl::GetFlag(FLAGS_allow_pipes)) result.trainer_arguments.push_back("--allow_pipes");
   return result;
 }
 

@@ -48,6 +48,7 @@
 #include "pserver/network/interfaces.h"
 #include "pserver/network/local_address.h"
 #include "pserver/trainer_group.h"
+#include "trainer/data/piped_command.h"
 #include "trainer/predict.h"
 #include "trainer/train_loop.h"
 #include "transpiler/job/check_job.h"
@@ -68,6 +69,7 @@ ABSL_FLAG(std::vector<std::string>, carry, {},
 ABSL_FLAG(std::string, server_program, "",
           "distribute.servers: 0: main program of the server in this trainer, dumped by `transpile`");
 ABSL_FLAG(std::string, server_startup_program, "", "startup program of that server; goes with --server_program");
+ABSL_FLAG(bool, allow_pipes, false, "run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 
 namespace weir {
@@ -330,6 +332,7 @@ absl::Status ReachServers(int threads, StopSignals* signals, Runtime* r) {
 }
 
 absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* signals, Runtime* r) {
+  if (absl::GetFlag(FLAGS_allow_pipes)) AllowPipes();
   RETURN_IF_ERROR(ReadJob(overrides, r));
   const v1::Train& train = r->job.config.train();
   RETURN_IF_ERROR(LoadNccl(r));

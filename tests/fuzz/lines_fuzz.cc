@@ -149,7 +149,7 @@ bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& p
     CheckFields(line, parser);
     read.emplace_back(line);
   }
-  if (file.compressed()) CheckAhead(file, read, (*source)->status());
+  if (file.sequential()) CheckAhead(file, read, (*source)->status());
   lines->insert(lines->end(), read.begin(), read.end());
   return (*source)->status().ok();
 }
@@ -183,7 +183,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                          .bytes = static_cast<int64_t>(text.size()),
                          .compression = static_cast<Compression>(how / 8 % 3)};
   std::vector<std::string> lines;
-  if (file.compressed()) {
+  if (file.sequential()) {
     (void)ReadLines(file, {}, parser, &lines);
     // A small compressed file may expand to a large text, which is read in pieces, also to number a line.
     (void)LineNumber(file, 1 << 20);

@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,9 @@
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "trainer/data/column_text.h"
+#include "trainer/data/example_file.h"
+#include "trainer/data/piped_command.h"
 
 namespace weir {
 namespace {
@@ -54,27 +59,36 @@ absl::Status OsError(const DataFile& file, const char* what) {
   }
 }
 
-class File {
+// Bytes as a file holds them or a command writes them, before decompression.
+class RawBytes {
  public:
-  explicit File(const DataFile& file)
-      : file_(file), fd_(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~File() {
+  virtual ~RawBytes() = default;
+  // Reads up to `size` bytes and returns their number; 0 at the end.
+  virtual absl::StatusOr<size_t> Read(char* out, size_t size) = 0;
+};
+
+class FileBytes : public RawBytes {
+ public:
+  FileBytes(const DataFile& file, int64_t begin)
+      : file_(file), fd_(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), at_(begin) {}
+  ~FileBytes() override {
     if (fd_ >= 0) ::close(fd_);
   }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
 
   bool is_open() const { return fd_ >= 0; }
 
-  // Reads up to `size` bytes at `offset`; fewer only at the end of the file.
-  absl::StatusOr<size_t> ReadAt(int64_t offset, char* out, size_t size) {
+  // Fewer bytes than asked for only at the end of the file.
+  absl::StatusOr<size_t> Read(char* out, size_t size) override {
     size_t got = 0;
     while (got < size) {
-      const ssize_t n = ::pread(fd_, out + got, size - got, offset + static_cast<int64_t>(got));
+      const ssize_t n = ::pread(fd_, out + got, size - got, at_);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return OsError(file_, "read");
       if (n == 0) break;
       got += static_cast<size_t>(n);
+      at_ += n;
     }
     return got;
   }
@@ -82,18 +96,39 @@ class File {
  private:
   const DataFile& file_;
   const int fd_;
+  int64_t at_;
+};
+
+class CommandBytes : public RawBytes {
+ public:
+  // `begin`: bytes that have been read from `command` already.
+  CommandBytes(std::unique_ptr<PipedCommand> command, std::string begin)
+      : command_(std::move(command)), begin_(std::move(begin)) {}
+
+  absl::StatusOr<size_t> Read(char* out, size_t size) override {
+    if (given_ == begin_.size()) return command_->Read(out, size);
+    const size_t some = std::min(size, begin_.size() - given_);
+    std::memcpy(out, begin_.data() + given_, some);
+    given_ += some;
+    return some;
+  }
+
+ private:
+  const std::unique_ptr<PipedCommand> command_;
+  const std::string begin_;
+  size_t given_ = 0;  // of begin_
 };
 
 class PlainSource : public ByteSource {
  public:
-  PlainSource(const DataFile& file, int64_t begin) : info_(file), file_(file), at_(begin) {}
-  bool is_open() const { return file_.is_open(); }
+  PlainSource(const DataFile& file, std::unique_ptr<RawBytes> raw, int64_t begin)
+      : info_(file), raw_(std::move(raw)), at_(begin) {}
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override {
     // Bytes that were appended after the files were listed belong to no stream.
     size = static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(size), info_.bytes - at_));
     if (size == 0) return 0;
-    ASSIGN_OR_RETURN(const size_t got, file_.ReadAt(at_, out, size));
+    ASSIGN_OR_RETURN(const size_t got, raw_->Read(out, size));
     at_ += static_cast<int64_t>(got);
     if (got < size) {
       return absl::DataLossError(
@@ -104,8 +139,18 @@ class PlainSource : public ByteSource {
 
  private:
   const DataFile& info_;
-  File file_;
+  const std::unique_ptr<RawBytes> raw_;
   int64_t at_;
+};
+
+// What a command writes, if that is not compressed.
+class WrittenSource : public ByteSource {
+ public:
+  explicit WrittenSource(std::unique_ptr<RawBytes> raw) : raw_(std::move(raw)) {}
+  absl::StatusOr<size_t> Read(char* out, size_t size) override { return raw_->Read(out, size); }
+
+ private:
+  const std::unique_ptr<RawBytes> raw_;
 };
 
 absl::Status Cut(const DataFile& file, int64_t at) {
@@ -115,12 +160,11 @@ absl::Status Cut(const DataFile& file, int64_t at) {
 
 class GzipSource : public ByteSource {
  public:
-  explicit GzipSource(const DataFile& file) : info_(file), file_(file), input_(kBlock) {
+  GzipSource(const DataFile& file, std::unique_ptr<RawBytes> raw) : info_(file), raw_(std::move(raw)), input_(kBlock) {
     // 16 selects gzip headers and trailers only.
     CHECK_EQ(inflateInit2(&zlib_, 16 + MAX_WBITS), Z_OK);
   }
   ~GzipSource() override { inflateEnd(&zlib_); }
-  bool is_open() const { return file_.is_open(); }
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override {
     zlib_.next_out = reinterpret_cast<Bytef*>(out);
@@ -128,7 +172,7 @@ class GzipSource : public ByteSource {
     const uInt wanted = zlib_.avail_out;
     while (zlib_.avail_out == wanted) {
       if (zlib_.avail_in == 0) {
-        ASSIGN_OR_RETURN(const size_t got, file_.ReadAt(read_, reinterpret_cast<char*>(input_.data()), input_.size()));
+        ASSIGN_OR_RETURN(const size_t got, raw_->Read(reinterpret_cast<char*>(input_.data()), input_.size()));
         read_ += static_cast<int64_t>(got);
         zlib_.next_in = input_.data();
         zlib_.avail_in = static_cast<uInt>(got);
@@ -154,7 +198,7 @@ class GzipSource : public ByteSource {
 
  private:
   const DataFile& info_;
-  File file_;
+  const std::unique_ptr<RawBytes> raw_;
   int64_t read_ = 0;  // compressed bytes
   std::vector<Bytef> input_;
   z_stream zlib_ = {};
@@ -219,16 +263,15 @@ class IdleStreams {
 
 class ZstdSource : public ByteSource {
  public:
-  explicit ZstdSource(const DataFile& file)
-      : info_(file), file_(file), input_(kBlock), zstd_(IdleStreams::Global().Take()) {}
+  ZstdSource(const DataFile& file, std::unique_ptr<RawBytes> raw)
+      : info_(file), raw_(std::move(raw)), input_(kBlock), zstd_(IdleStreams::Global().Take()) {}
   ~ZstdSource() override { IdleStreams::Global().Give(zstd_); }
-  bool is_open() const { return file_.is_open(); }
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override {
     ZSTD_outBuffer output = {out, size, 0};
     while (output.pos == 0) {
       if (in_.pos == in_.size && (between_frames_ || drained_)) {
-        ASSIGN_OR_RETURN(const size_t got, file_.ReadAt(read_, input_.data(), input_.size()));
+        ASSIGN_OR_RETURN(const size_t got, raw_->Read(input_.data(), input_.size()));
         read_ += static_cast<int64_t>(got);
         in_ = {input_.data(), got, 0};
         if (got == 0) {
@@ -258,7 +301,7 @@ class ZstdSource : public ByteSource {
   }
 
   const DataFile& info_;
-  File file_;
+  const std::unique_ptr<RawBytes> raw_;
   int64_t read_ = 0;  // compressed bytes
   std::vector<char> input_;
   ZSTD_inBuffer in_ = {nullptr, 0, 0};
@@ -267,14 +310,69 @@ class ZstdSource : public ByteSource {
   bool drained_ = true;  // all decompressed bytes have been returned
 };
 
-template <typename Source, typename... Args>
-absl::StatusOr<std::unique_ptr<ByteSource>> OpenAs(const DataFile& file, Args... args) {
-  auto source = std::make_unique<Source>(file, args...);
-  if (!source->is_open()) return OsError(file, "open");
-  return source;
-}
+// What the file's command makes of it, which shows by the first bytes. The command is started by the first Read.
+class PipedSource : public ByteSource {
+ public:
+  explicit PipedSource(const DataFile& file) : file_(file) {}
+
+  absl::StatusOr<size_t> Read(char* out, size_t size) override {
+    if (source_ == nullptr) {
+      ASSIGN_OR_RETURN(source_, Start());
+    }
+    return source_->Read(out, size);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<ByteSource>> Start() const {
+    ASSIGN_OR_RETURN(std::unique_ptr<PipedCommand> command,
+                     PipedCommand::Start({.command = CommandFor(file_.pipe->command, file_.path),
+                                          .name = file_.name,
+                                          .deadline = file_.pipe->deadline}));
+    std::string begin;
+    while (begin.size() < kColumnsBegin.size()) {
+      char more[kColumnsBegin.size()];
+      const absl::StatusOr<size_t> got = command->Read(more, kColumnsBegin.size() - begin.size());
+      if (!got.ok() && begin.empty()) return got.status();
+      // What came before the error is given; the next Read returns it.
+      if (!got.ok() || *got == 0) break;
+      begin.append(more, *got);
+    }
+    const Compression compression = CompressionOf(begin);
+    const bool columns = begin == kColumnsBegin, examples = begin == kExampleFileBegin;
+    auto raw = std::make_unique<CommandBytes>(std::move(command), std::move(begin));
+    if (compression == Compression::kGzip) return std::make_unique<GzipSource>(file_, std::move(raw));
+    if (compression == Compression::kZstd) return std::make_unique<ZstdSource>(file_, std::move(raw));
+    if (examples) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file_.name,
+          ": the command of data.pipe writes an example file, which is read at many places at once; let it "
+          "write the file to the disk, and name that without data.pipe"));
+    }
+    auto written = std::make_unique<WrittenSource>(std::move(raw));
+    if (!columns) return written;
+    if (!file_.pipe->form.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file_.name,
+                       ": the command of data.pipe writes columns, which only data.csv and data.criteo take; let it "
+                       "write lines (weir parquet --format=csv)"));
+    }
+    return MakeColumnText(std::move(written), file_.name, *file_.pipe->form);
+  }
+
+  const DataFile& file_;
+  std::unique_ptr<ByteSource> source_;
+};
 
 }  // namespace
+
+Compression CompressionOf(std::string_view begin) {
+  const auto at = [&](size_t i) { return i < begin.size() ? static_cast<unsigned char>(begin[i]) : 0; };
+  if (at(0) == 0x1f && at(1) == 0x8b) return Compression::kGzip;
+  const bool frame = at(0) == 0x28 && at(1) == 0xb5 && at(2) == 0x2f && at(3) == 0xfd;
+  // Some compressors begin with a skippable frame.
+  const bool skipped = (at(0) & 0xf0) == 0x50 && at(1) == 0x2a && at(2) == 0x4d && at(3) == 0x18;
+  return frame || skipped ? Compression::kZstd : Compression::kNone;
+}
 
 absl::StatusOr<size_t> ByteSource::ReadFully(char* out, size_t size) {
   size_t filled = 0;
@@ -287,16 +385,19 @@ absl::StatusOr<size_t> ByteSource::ReadFully(char* out, size_t size) {
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const DataFile& file, int64_t begin) {
-  CHECK(begin == 0 || file.compression == Compression::kNone) << file.name;
+  CHECK(begin == 0 || !file.sequential()) << file.name;
+  if (file.pipe != nullptr) return std::make_unique<PipedSource>(file);
+  auto raw = std::make_unique<FileBytes>(file, begin);
+  if (!raw->is_open()) return OsError(file, "open");
   switch (file.compression) {
     case Compression::kGzip:
-      return OpenAs<GzipSource>(file);
+      return std::make_unique<GzipSource>(file, std::move(raw));
     case Compression::kZstd:
-      return OpenAs<ZstdSource>(file);
+      return std::make_unique<ZstdSource>(file, std::move(raw));
     case Compression::kNone:
       break;
   }
-  return OpenAs<PlainSource>(file, begin);
+  return std::make_unique<PlainSource>(file, std::move(raw), begin);
 }
 
 }  // namespace weir

@@ -1,9 +1,10 @@
-// Uncompressed bytes of a plain, gzip or zstd file. One thread at a time.
+// Uncompressed bytes of a plain, gzip or zstd file, or of what a command makes of a file. One thread at a time.
 #ifndef WEIR_TRAINER_DATA_BYTE_SOURCE_H_
 #define WEIR_TRAINER_DATA_BYTE_SOURCE_H_
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,13 +22,17 @@ class ByteSource {
   // Reads `size` bytes, fewer only at the end of the file.
   absl::StatusOr<size_t> ReadFully(char* out, size_t size);
 
-  // Opens the file: a plain one from byte `begin` on, a compressed one from its start. `file` must outlive the source.
-  // Errors: NotFound, DataLoss.
+  // Opens the file: a plain one from byte `begin` on, a sequential one from its start. `file` must outlive the source.
+  // Errors: NotFound, DataLoss. A file behind a command is opened by the first Read, whose errors are then also those
+  // of PipedCommand and MakeColumnText.
   static absl::StatusOr<std::unique_ptr<ByteSource>> Open(const DataFile& file, int64_t begin);
 
   static constexpr size_t kBlock =
       1 << 18;  // bytes read at once; fits into the second-level cache with what is made of it
 };
+
+// Detects the compression from the first bytes of a file, of which four suffice.
+Compression CompressionOf(std::string_view begin);
 
 }  // namespace weir
 

@@ -4,13 +4,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "absl/time/time.h"
+#include "trainer/data/column_text_form.h"
 
 namespace weir {
 
 enum class Compression { kNone, kGzip, kZstd };
 
 struct ExampleFile;
+struct FilePipe;
 struct IdxFile;
 
 struct DataFile {
@@ -26,10 +31,22 @@ struct DataFile {
   std::shared_ptr<const ExampleFile> examples = nullptr;
   // Whether the records are those of TFRecord, and not lines.
   bool tf_record = false;
+  // Set for files that a command reads (data.pipe), else null: `bytes` and `sample` are then those of what lies there,
+  // and not of what the command makes of it.
+  std::shared_ptr<const FilePipe> pipe = nullptr;
 
   // Whether the records are lines of text.
   bool lines() const { return idx == nullptr && examples == nullptr && !tf_record; }
-  bool compressed() const { return compression != Compression::kNone; }
+  // Whether the records can only be read from the first one on: compressed files, and those behind a command.
+  bool sequential() const { return compression != Compression::kNone || pipe != nullptr; }
+};
+
+// Command that writes what a file holds.
+struct FilePipe {
+  std::string command;
+  absl::Duration deadline;
+  // Form of lines for what is written in columns; nothing if the reader takes no columns.
+  std::optional<ColumnTextForm> form;
 };
 
 // Fields of the headers of an IDX file and of its labels.
@@ -42,7 +59,7 @@ struct IdxFile {
 };
 
 // Part of one file that belongs to a stream: lines, or records of TFRecord, that begin in bytes [begin, end), or
-// examples [begin, end) of an IDX file or an example file. A compressed file is always read from its start to its end.
+// examples [begin, end) of an IDX file or an example file. A sequential file is always read from its start to its end.
 struct Segment {
   int64_t file = 0;
   int64_t begin = 0;

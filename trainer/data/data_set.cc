@@ -8,15 +8,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "trainer/data/byte_source.h"
+#include "trainer/data/column_text.h"
 #include "trainer/data/example_file.h"
 #include "trainer/data/idx_source.h"
+#include "trainer/data/piped_command.h"
 #include "trainer/data/stream_rule.h"
 
 namespace weir {
@@ -54,15 +61,6 @@ constexpr Ending kEndings[] = {{".gz", "gzip", Compression::kGzip, 2},
                                {".zst", "zstd", Compression::kZstd, 4},
                                {".zstd", "zstd", Compression::kZstd, 4}};
 
-// Detects the compression from the first `got` of four bytes of a file.
-Compression CompressionOf(const unsigned char* magic, ssize_t got) {
-  if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) return Compression::kGzip;
-  const bool frame = magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd;
-  // Some compressors begin with a skippable frame.
-  const bool skipped = (magic[0] & 0xf0) == 0x50 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
-  return got == 4 && (frame || skipped) ? Compression::kZstd : Compression::kNone;
-}
-
 // Hashes a sample of a file of `bytes` bytes: xxh3 of its first, middle and last 4 KiB. For gzip, whose header may hold
 // the time of compression, only the last 8 bytes: checksum and length of the text.
 uint64_t SampleOf(int fd, int64_t bytes, Compression compression) {
@@ -81,8 +79,22 @@ uint64_t SampleOf(int fd, int64_t bytes, Compression compression) {
   return StableHash(sample);
 }
 
-absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) {
-  DataFile file{.path = path, .name = name};
+// Way to the files of a source.
+struct Access {
+  // Command that reads a file; null: the file's own bytes are read.
+  std::shared_ptr<const FilePipe> pipe;
+  // Command that lists files; empty: the file system is asked.
+  std::string list;
+};
+
+// Returns the sample of a file behind a command: another command makes other bytes of the same file.
+uint64_t SampleBehind(const FilePipe& pipe, const std::string& version) {
+  return StableHash(absl::StrCat(pipe.command, "\n", version));
+}
+
+absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name,
+                              const std::shared_ptr<const FilePipe>& pipe) {
+  DataFile file{.path = path, .name = name, .pipe = pipe};
   // Without O_NONBLOCK opening a pipe blocks until a writer opens it, perhaps for ever.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
@@ -90,13 +102,14 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
     return errno == EACCES ? absl::PermissionDeniedError(text) : absl::NotFoundError(text);
   }
   struct stat info = {};
-  unsigned char magic[4] = {0, 0, 0, 0};
+  char magic[4] = {0, 0, 0, 0};
   char begin[kExampleFileBegin.size()] = {};
   const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   const ssize_t got = regular ? ::pread(fd, magic, sizeof(magic), 0) : 0;
+  const Compression compression = CompressionOf({magic, static_cast<size_t>(std::max<ssize_t>(got, 0))});
   const bool is_examples = regular && ::pread(fd, begin, sizeof(begin), 0) == ssize_t{sizeof(begin)} &&
                            std::string_view(begin, sizeof(begin)) == kExampleFileBegin;
-  if (regular) file.sample = SampleOf(fd, info.st_size, CompressionOf(magic, got));
+  if (regular) file.sample = SampleOf(fd, info.st_size, compression);
   ::close(fd);
   if (S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": is a directory; name the files in it: \"", name, "/*\""));
@@ -108,7 +121,11 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
                      "several passes, so a pipe or a device must be copied into a file first"));
   }
   file.bytes = info.st_size;
-  file.compression = CompressionOf(magic, got);
+  if (pipe != nullptr) {
+    file.sample = SampleBehind(*pipe, absl::StrCat(file.sample));
+    return file;
+  }
+  file.compression = compression;
   if (is_examples) RETURN_IF_ERROR(LookAtExampleFile(&file));
   for (const Ending& ending : kEndings) {
     if (!absl::EndsWith(name, ending.ending) || file.compression == ending.compression) continue;
@@ -122,15 +139,58 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name) 
   return file;
 }
 
+constexpr size_t kLongestListing = size_t{64} << 20;  // bytes: half a million files of a hundred
+
+// Returns the files that a command lists for the patterns, sorted by name.
+absl::StatusOr<std::vector<DataFile>> List(const google::protobuf::RepeatedPtrField<std::string>& patterns,
+                                           const Access& access, const std::string& field) {
+  std::map<std::string, DataFile> found;
+  for (const std::string& pattern : patterns) {
+    ASSIGN_OR_RETURN(const std::string listing, OutputOf({.command = CommandFor(access.list, pattern),
+                                                          .name = absl::StrCat(field, " '", pattern, "'"),
+                                                          .deadline = access.pipe->deadline},
+                                                         kLongestListing));
+    bool any = false;
+    for (const std::string& line : std::vector<std::string>(absl::StrSplit(listing, '\n', absl::SkipEmpty()))) {
+      const std::vector<std::string> fields = absl::StrSplit(line, '\t');
+      int64_t bytes = 0;
+      if (fields.size() < 2 || fields[0].empty() || !absl::SimpleAtoi(fields[1], &bytes) || bytes < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(field, ": a line of data.pipe_list for '", pattern,
+                         "' must be a name, a tab, a number of bytes, and perhaps a tab and a version; got '",
+                         line.substr(0, 200), "'"));
+      }
+      any = true;
+      const std::string version = fields.size() > 2 ? fields[2] : "";
+      found[fields[0]] = DataFile{.path = fields[0],
+                                  .name = fields[0],
+                                  .bytes = bytes,
+                                  .sample = SampleBehind(*access.pipe, absl::StrCat(bytes, " ", version)),
+                                  .pipe = access.pipe};
+    }
+    if (!any) {
+      return absl::NotFoundError(
+          absl::StrCat(field, ": the command of data.pipe_list lists no file for '", pattern, "'"));
+    }
+  }
+  std::vector<DataFile> files;
+  for (auto& [name, file] : found) files.push_back(std::move(file));
+  return files;
+}
+
 // Returns the files of the patterns, sorted by name.
 absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrField<std::string>& patterns,
-                                           std::string_view directory, const std::string& field) {
+                                           std::string_view directory, const std::string& field, const Access& access) {
+  if (!access.list.empty()) return List(patterns, access, field);
   std::set<std::pair<std::string, std::string>> found;  // name, path
   for (const std::string& pattern : patterns) {
     const std::string full = Join(directory, pattern);
     ASSIGN_OR_RETURN(const std::vector<std::string> paths, Matches(full));
     if (paths.empty()) {
-      return absl::NotFoundError(absl::StrCat(field, ": no file matches '", pattern, "' (looked for ", full, ")"));
+      const bool remote = absl::StrContains(pattern, "://");
+      return absl::NotFoundError(
+          absl::StrCat(field, ": no file matches '", pattern, "' (looked for ", full, ")",
+                       remote ? "; files elsewhere are found by data.pipe_list and read by data.pipe" : ""));
     }
     const size_t prefix = full.size() - pattern.size();
     for (const std::string& path : paths) found.emplace(path.substr(prefix), path);
@@ -138,7 +198,7 @@ absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrFi
   std::vector<DataFile> files;
   int64_t bytes = 0;
   for (const auto& [name, path] : found) {
-    ASSIGN_OR_RETURN(DataFile file, Look(path, name));
+    ASSIGN_OR_RETURN(DataFile file, Look(path, name, access.pipe));
     bytes += file.bytes;
     files.push_back(std::move(file));
   }
@@ -149,25 +209,35 @@ absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrFi
   return files;
 }
 
+// Returns the way to the files that `data` names. FailedPrecondition: by commands, which are not allowed.
+absl::StatusOr<Access> AccessOf(const v1::Data& data) {
+  Access access;
+  if (data.pipe().empty()) return access;
+  RETURN_IF_ERROR(PipesAllowed("data.pipe"));
+  access.pipe = std::make_shared<FilePipe>(FilePipe{
+      .command = data.pipe(), .deadline = absl::Seconds(data.pipe_deadline_s()), .form = ColumnTextFormOf(data)});
+  access.list = data.pipe_list();
+  return access;
+}
+
 }  // namespace
 
 absl::StatusOr<DataSet> DataSet::Open(const v1::DataSource& source, std::string_view directory,
+                                      std::string_view field) {
+  return Open(v1::Data(), source, directory, field);
+}
+
+absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
                                       std::string_view field) {
   const std::string where(field);
   if (source.files_size() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": no files; write files: \"data/train-*.tsv\""));
   }
   DataSet set;
-  ASSIGN_OR_RETURN(set.files_, Find(source.files(), directory, where + ".files"));
+  ASSIGN_OR_RETURN(const Access access, AccessOf(data));
+  ASSIGN_OR_RETURN(set.files_, Find(source.files(), directory, where + ".files", access));
   set.where_ = source.where();
   set.where_path_ = where + ".where";
-  return set;
-}
-
-absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
-                                      std::string_view field) {
-  const std::string where(field);
-  ASSIGN_OR_RETURN(DataSet set, Open(source, directory, field));
   for (DataFile& file : set.files_) file.tf_record = data.has_tf_record() && file.examples == nullptr;
   if (!data.has_idx()) {
     if (source.labels_size() == 0) return set;
@@ -175,7 +245,7 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource
   }
   std::vector<DataFile> labels;
   if (source.labels_size() > 0) {
-    ASSIGN_OR_RETURN(labels, Find(source.labels(), directory, where + ".labels"));
+    ASSIGN_OR_RETURN(labels, Find(source.labels(), directory, where + ".labels", access));
     if (labels.size() != set.files_.size()) {
       return absl::InvalidArgumentError(absl::StrCat(where, ".labels: are ", labels.size(), " files; ", where,
                                                      ".files are ", set.files_.size(), ", and each needs one"));

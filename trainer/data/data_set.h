@@ -20,7 +20,8 @@ class DataSet {
   // patterns; a file named .gz or .zst that is not compressed in that format; a path that is not a regular file.
   static absl::StatusOr<DataSet> Open(const v1::DataSource& source, std::string_view directory, std::string_view field);
   // Opens the files for the reader of `data`: if it reads IDX files, also finds their labels and checks their headers
-  // (trainer/data/idx_source.h).
+  // (trainer/data/idx_source.h). With data.pipe the files are behind commands, which pipe_list may list:
+  // FailedPrecondition if commands are not allowed (trainer/data/piped_command.h), and its errors.
   static absl::StatusOr<DataSet> Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
                                       std::string_view field);
 

@@ -88,8 +88,8 @@ void ExampleStream::Rewind(int64_t epoch) {
   epoch_ = epoch;
 }
 
-absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(const DataFile& file) const {
-  ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> source, LineSource::Open(file, {.begin = 0, .end = 1}));
+absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(const DataFile& file,
+                                                                             RecordSource* source) const {
   std::string_view header;
   int64_t offset;
   if (!source->Next(&header, &offset)) {
@@ -116,14 +116,8 @@ absl::Status ExampleStream::OpenSegment() {
       below->second = *std::move(parser);
     }
     parser_ = below->second.get();
-  } else if (options_.parser->has_header()) {
-    const auto [below, fresh] = below_headers_.try_emplace(segment.file);
-    if (fresh) {
-      ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file));
-    }
-    parser_ = below->second.get();
   }
-  if (options_.ahead != nullptr && file.compressed() && file.lines()) {
+  if (options_.ahead != nullptr && file.sequential() && file.lines()) {
     ASSIGN_OR_RETURN(
         source_,
         options_.ahead->Open(
@@ -136,8 +130,22 @@ absl::Status ExampleStream::OpenSegment() {
       parser_->floats() == static_cast<int64_t>(file.examples->floats)) {
     direct_ = static_cast<const ExampleFileSource*>(source_.get());
   }
-  if (file.examples == nullptr && options_.parser->has_header() && segment.begin == 0) source_->Skip(1);
+  if (file.examples == nullptr && options_.parser->has_header()) RETURN_IF_ERROR(PassHeader(file, segment));
   return source_->status();
+}
+
+absl::Status ExampleStream::PassHeader(const DataFile& file, const Segment& segment) {
+  const auto [below, fresh] = below_headers_.try_emplace(segment.file);
+  if (!fresh) {
+    if (segment.begin == 0) source_->Skip(1);
+  } else if (segment.begin == 0) {
+    ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file, source_.get()));
+  } else {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> start, LineSource::Open(file, {.begin = 0, .end = 1}));
+    ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file, start.get()));
+  }
+  parser_ = below->second.get();
+  return absl::OkStatus();
 }
 
 bool ExampleStream::SkipToOwn(const Segment& segment) {

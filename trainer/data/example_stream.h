@@ -85,8 +85,11 @@ class ExampleStream {
   bool SkipToOwn(const Segment& segment);
   // Opens the source of segments_[segment_] and finds the parser of its lines.
   absl::Status OpenSegment();
-  // Returns a parser for the lines below the header of a file; null if the file has no line.
-  absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file) const;
+  // Finds the parser below the header of a segment's file, and moves source_ behind the header if it begins there.
+  absl::Status PassHeader(const DataFile& file, const Segment& segment);
+  // Reads the header from `source`, which is at the start of the file, and returns a parser for the lines below it;
+  // null if the file has no line.
+  absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file, RecordSource* source) const;
   // A line that is parsed but for what the parser looks up.
   struct Begun {
     Example example;

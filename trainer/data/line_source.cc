@@ -32,7 +32,7 @@ LineSource::LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, 
       buffer_(BlockFor(offset, end) + LineParser::kPadding) {}
 
 absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const DataFile& file, const Segment& segment) {
-  if (file.compressed()) {
+  if (file.sequential()) {
     ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, 0));
     return std::unique_ptr<LineSource>(new LineSource(file, std::move(bytes), 0, std::numeric_limits<int64_t>::max()));
   }

@@ -465,7 +465,7 @@ class LinesAhead::Source : public RecordSource {
 
 std::unique_ptr<LinesAhead> LinesAhead::For(const DataSet& data, int lanes, int threads) {
   for (const DataFile& file : data.files()) {
-    if (lanes > 0 && file.compressed() && file.lines())
+    if (lanes > 0 && file.sequential() && file.lines())
       return std::make_unique<LinesAhead>(Options{.lanes = lanes, .threads = threads});
   }
   return nullptr;
@@ -479,7 +479,7 @@ LinesAhead::LinesAhead(const Options& options) : state_(std::make_shared<State>(
 LinesAhead::~LinesAhead() { state_->Close(); }
 
 absl::StatusOr<std::unique_ptr<RecordSource>> LinesAhead::Open(const DataFile& file, const Reader& reader) {
-  CHECK(file.compressed() && reader.lane >= 0);
+  CHECK(file.sequential() && reader.lane >= 0);
   // Reports errors of opening the file here, like other sources do.
   RETURN_IF_ERROR(ByteSource::Open(file, 0).status());
   state_->StartThreads(state_);

@@ -20,8 +20,8 @@ constexpr int64_t kLeastExamplePart = int64_t{2} * ExampleFileWriter::kBlock;
 
 // Whether reading may begin in the middle of a file.
 bool Seekable(const DataFile& file) {
-  const bool labels_compressed = file.idx != nullptr && file.idx->labels != nullptr && file.idx->labels->compressed();
-  return !file.compressed() && !labels_compressed;
+  const bool labels_compressed = file.idx != nullptr && file.idx->labels != nullptr && file.idx->labels->sequential();
+  return !file.sequential() && !labels_compressed;
 }
 
 // Text is measured in bytes, so that files of several kinds are divided evenly; IDX and example files in examples.

@@ -32,8 +32,8 @@ TfRecordSource::TfRecordSource(const DataFile& file, std::unique_ptr<ByteSource>
     : file_(file), bytes_(std::move(bytes)), offset_(offset), end_(end) {}
 
 absl::StatusOr<std::unique_ptr<RecordSource>> TfRecordSource::Open(const DataFile& file, const Segment& segment) {
-  const int64_t begin = file.compressed() ? 0 : segment.begin;
-  const int64_t end = file.compressed() ? std::numeric_limits<int64_t>::max() : segment.end;
+  const int64_t begin = file.sequential() ? 0 : segment.begin;
+  const int64_t end = file.sequential() ? std::numeric_limits<int64_t>::max() : segment.end;
   ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, begin));
   std::unique_ptr<TfRecordSource> source(new TfRecordSource(file, std::move(bytes), begin, end));
   if (begin > 0) RETURN_IF_ERROR(source->FindFirst());

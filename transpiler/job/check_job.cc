@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
@@ -97,6 +98,21 @@ absl::Status CheckIds(const Setting& data, const v1::Data& config, const std::ve
   return AtLeast(data, "ids.min_count", ids.min_count(), 0);
 }
 
+absl::Status CheckPipe(const Setting& at, const v1::Data& data) {
+  for (const auto& [command, field] : {std::pair{&data.pipe(), "pipe"}, {&data.pipe_list(), "pipe_list"}}) {
+    if (command->empty() || absl::StrContains(*command, "{}")) continue;
+    return at.Error(field, absl::StrCat("needs {} where the name goes, as in \"zcat {}\", got \"", *command, "\""));
+  }
+  RETURN_IF_ERROR(AtLeast(at, "pipe_deadline_s", data.pipe_deadline_s(), 1));
+  if (data.pipe().empty() && !data.pipe_list().empty()) {
+    return at.Error("pipe_list", "lists files for data.pipe, which is not set: \"cat {}\" reads them as they are");
+  }
+  if (!data.pipe().empty() && data.has_idx()) {
+    return at.Error("pipe", "cannot stand before data.idx, whose files are read at many places at once");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   const v1::Data& data = job.config.data();
   const Setting at(&data, "data", &job.positions);
@@ -127,6 +143,7 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
     if (source->labels_size() > 0 && !data.has_idx())
       return at.Error(field, "are for data.idx; other formats have labels in their lines");
   }
+  RETURN_IF_ERROR(CheckPipe(at, data));
   RETURN_IF_ERROR(CheckRowRules(at));
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
   return CheckIds(at, data, schema);

@@ -112,10 +112,33 @@ TEST(CountersTest, ThreadsAddUpAndSnapshotsAreSortedByName) {
   EXPECT_EQ(counters.Get("send.bytes", "bytes"), counters.Get("send.bytes", "bytes"));
 }
 
+TEST(CountersTest, AGaugeKeepsItsLastValueAndAHistogramHasBucketsOfPowersOfTwo) {
+  Counters counters;
+  counters.GetGauge("loss", "")->Set(0.5);
+  counters.GetGauge("loss", "")->Set(0.25);
+  Histogram* const times = counters.GetHistogram("step", "microseconds");
+  for (const int64_t value : {-3, 0, 1, 2, 3, 4, 5}) times->Observe(value);
+  times->Observe(int64_t{1} << 60);
+  const std::vector<Counters::Entry> entries = counters.Snapshot();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].kind, Counters::Kind::kGauge);
+  EXPECT_EQ(entries[0].gauge, 0.25);
+  const Histogram::Counts& counts = entries[1].histogram;
+  EXPECT_EQ(counts.buckets[0], 3);  // up to 1
+  EXPECT_EQ(counts.buckets[1], 1);  // 2
+  EXPECT_EQ(counts.buckets[2], 2);  // 3 and 4
+  EXPECT_EQ(counts.buckets[3], 1);
+  EXPECT_EQ(counts.buckets[Histogram::kBuckets - 1], 1);
+  EXPECT_EQ(counts.count(), 8);
+  EXPECT_EQ(counts.sum, (int64_t{1} << 60) + 12);
+  EXPECT_EQ(counters.ToString(), "");
+}
+
 TEST(CountersDeathTest, AnotherUnitIsOurMistake) {
   Counters counters;
   counters.Get("a", "bytes");
   EXPECT_DEATH(counters.Get("a", "rows"), "a counts bytes, not rows");
+  EXPECT_DEATH(counters.GetGauge("a", "bytes"), "only one of them");
 }
 
 TEST(CondVarTest, AWaitEndsAtItsDeadline) {

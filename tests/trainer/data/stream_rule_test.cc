@@ -167,12 +167,12 @@ TEST(StreamRuleTest, NoStreamHasMuchMoreThanTheMeanOfCompressedBytes) {
     const std::vector<DataFile> files = SomeFiles(seed);
     for (const int streams : {2, 8}) {
       double total = 0;
-      for (const DataFile& file : files) total += file.compressed() ? static_cast<double>(file.bytes) : 0;
+      for (const DataFile& file : files) total += file.sequential() ? static_cast<double>(file.bytes) : 0;
       for (int s = 0; s < streams; ++s) {
         double whole = 0;
         for (const Segment& segment : CutStream(files, s, streams)) {
           const DataFile& file = files[static_cast<size_t>(segment.file)];
-          if (file.compressed() && segment.modulus == 1) whole += static_cast<double>(file.bytes);
+          if (file.sequential() && segment.modulus == 1) whole += static_cast<double>(file.bytes);
         }
         EXPECT_LE(whole, 1.01 * total / streams) << "seed " << seed;
       }

@@ -70,7 +70,7 @@ class TfRecordSourceTest : public ::testing::Test {
     int64_t offset = -1;
     for (int64_t last = -1; (*source)->Next(&record, &offset); last = offset) {
       EXPECT_GT(offset, last);
-      EXPECT_TRUE(file.compressed() || (offset >= begin && offset < end)) << offset;
+      EXPECT_TRUE(file.sequential() || (offset >= begin && offset < end)) << offset;
       records.emplace_back(record);
     }
     if (!(*source)->status().ok()) return (*source)->status();
