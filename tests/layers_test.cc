@@ -1,7 +1,7 @@
 // Holds every #include of the tree against the order of the rooms:
 //
 //   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor > base;
-//   formats > base; membership > base, runtime > profile > base, collective > runtime) > proto
+//   formats > base; membership > base, watch > base, runtime > profile > base, collective > runtime) > proto
 //
 // and within pserver
 //
@@ -59,6 +59,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
       }
     };
     add("framework/membership", {"framework/base"});
+    add("framework/watch", {"framework/base"});
     add("framework/formats", {"framework/base"});
     add("framework/tensor", {"framework/base"});
     add("framework/graph", {"framework/tensor"});
@@ -92,11 +93,12 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/rendezvous", {"pserver/cluster"});
     add("pserver/embedded", {"pserver/server", "framework/collective"});
     add("pserver/collective", {"pserver/protocol", "framework/collective"});
-    add("pserver",
-        {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded", "pserver/rendezvous"});
+    add("pserver", {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded", "pserver/rendezvous",
+                    "framework/watch"});
     // trainer calls servers through these two rooms and may not include the rooms below them.
     add("trainer", {"ops", "transpiler"});
-    (*rooms)["trainer"].insert({"framework/collective", "pserver/client", "pserver/collective", "pserver/embedded"});
+    (*rooms)["trainer"].insert(
+        {"framework/collective", "framework/watch", "pserver/client", "pserver/collective", "pserver/embedded"});
     return rooms;
   }();
   return *below;
