@@ -14,6 +14,7 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/crc32c.h"
 #include "framework/base/status_macros.h"
+#include "framework/watch/utf8.h"
 
 namespace weir {
 namespace {
@@ -25,46 +26,12 @@ constexpr int kGraphProducer = 22;
 // More files than this with one name would be a mistake.
 constexpr int kMostSameNames = 1000;
 
-// Returns the length of the UTF-8 sequence at the begin of `text`, 0 if there is none.
-size_t SequenceAt(std::string_view text) {
-  const auto byte = [text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto follows = [&byte](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return text.empty() ? 0 : 1;
-  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
-  // Neither longer forms than necessary nor halves of UTF-16 pairs.
-  if (first >= 0xe0 && first <= 0xef) {
-    return follows(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    return follows(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
-}
-
-// The reader refuses a whole record if one of its texts is not UTF-8.
-std::string Utf8(std::string_view text) {
-  std::string valid(text);
-  for (size_t i = 0; i < valid.size();) {
-    const size_t length = SequenceAt(text.substr(i));
-    if (length == 0) valid[i] = '?';
-    i += std::max<size_t>(length, 1);
-  }
-  return valid;
-}
-
 // A value that no float comes near to is infinite.
 float AsFloat(double value) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   if (value > kLargest) return std::numeric_limits<float>::infinity();
   if (value < -kLargest) return -std::numeric_limits<float>::infinity();
   return static_cast<float>(value);
-}
-
-bool IsAscii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 std::string HostName() {
@@ -101,7 +68,7 @@ v1::TbExperiment::HParam::Type TypeOf(const EventFile::HParam& value) {
 v1::TbEvent TextEvent(std::string_view tag, const char* plugin, std::string text) {
   v1::TbEvent event;
   v1::TbValue* const value = event.mutable_summary()->add_value();
-  value->set_tag(Utf8(tag));
+  value->set_tag(ToUtf8(tag));
   value->mutable_metadata()->mutable_plugin()->set_name(plugin);
   v1::TbTensor* const tensor = value->mutable_tensor();
   tensor->set_type(v1::TbTensor::STRING);
@@ -164,7 +131,7 @@ void EventFile::Scalar(std::string_view tag, int64_t step, double value) {
   if (ascii) {
     scalar->mutable_tag()->assign(tag.data(), tag.size());
   } else {
-    scalar->set_tag(Utf8(tag));
+    scalar->set_tag(ToUtf8(tag));
   }
   scalar->set_scalar(AsFloat(value));
   Append(scalar_);
@@ -174,7 +141,7 @@ void EventFile::Histogram(std::string_view tag, int64_t step, const EventHistogr
   v1::TbEvent event;
   event.set_step(step);
   v1::TbValue* const value = event.mutable_summary()->add_value();
-  value->set_tag(Utf8(tag));
+  value->set_tag(ToUtf8(tag));
   v1::TbHistogram* const to = value->mutable_histogram();
   to->set_min(histogram.min);
   to->set_max(histogram.max);
@@ -187,7 +154,7 @@ void EventFile::Histogram(std::string_view tag, int64_t step, const EventHistogr
 }
 
 void EventFile::Text(std::string_view tag, int64_t step, std::string_view markdown) {
-  v1::TbEvent event = TextEvent(tag, "text", Utf8(markdown));
+  v1::TbEvent event = TextEvent(tag, "text", ToUtf8(markdown));
   event.set_step(step);
   Add(std::move(event));
 }
@@ -197,14 +164,14 @@ void EventFile::Graph(const std::vector<Node>& nodes) {
   graph.mutable_versions()->set_producer(kGraphProducer);
   for (const Node& node : nodes) {
     v1::TbNode* const to = graph.add_node();
-    to->set_name(Utf8(node.name));
-    to->set_op(Utf8(node.op));
-    for (const std::string& input : node.inputs) to->add_input(Utf8(input));
-    to->set_device(Utf8(node.device));
+    to->set_name(ToUtf8(node.name));
+    to->set_op(ToUtf8(node.op));
+    for (const std::string& input : node.inputs) to->add_input(ToUtf8(input));
+    to->set_device(ToUtf8(node.device));
     for (const auto& [key, text] : node.attributes) {
       v1::TbNode::Attribute* const attribute = to->add_attribute();
-      attribute->set_key(Utf8(key));
-      attribute->mutable_value()->set_text(Utf8(text));
+      attribute->set_key(ToUtf8(key));
+      attribute->mutable_value()->set_text(ToUtf8(text));
     }
   }
   v1::TbEvent event;
@@ -219,16 +186,16 @@ void EventFile::HParams(const std::map<std::string, HParam>& values, const std::
   // Without the values that a hyperparameter may have: the reader takes the experiment of one run for those of all.
   for (const auto& [name, value] : values) {
     v1::TbExperiment::HParam* const hparam = experiment.mutable_experiment()->add_hparam();
-    hparam->set_name(Utf8(name));
+    hparam->set_name(ToUtf8(name));
     hparam->set_type(TypeOf(value));
     v1::TbSessionStart::Entry* const entry = start.mutable_session_start()->add_hparam();
-    entry->set_key(Utf8(name));
-    if (const auto* text = std::get_if<std::string>(&value)) entry->mutable_value()->set_text(Utf8(*text));
+    entry->set_key(ToUtf8(name));
+    if (const auto* text = std::get_if<std::string>(&value)) entry->mutable_value()->set_text(ToUtf8(*text));
     if (const auto* number = std::get_if<double>(&value)) entry->mutable_value()->set_number(*number);
     if (const auto* flag = std::get_if<bool>(&value)) entry->mutable_value()->set_flag(*flag);
   }
   for (const std::string& tag : metric_tags) {
-    experiment.mutable_experiment()->add_metric()->mutable_name()->set_tag(Utf8(tag));
+    experiment.mutable_experiment()->add_metric()->mutable_name()->set_tag(ToUtf8(tag));
   }
   Add(HParamsEvent("_hparams_/experiment", std::move(experiment)));
   Add(HParamsEvent("_hparams_/session_start_info", std::move(start)));
@@ -249,11 +216,11 @@ void EventFile::Layout(const std::vector<Chart>& charts) {
     v1::TbLayout::Category*& category = categories[chart.category];
     if (category == nullptr) {
       category = layout.add_category();
-      category->set_title(Utf8(chart.category));
+      category->set_title(ToUtf8(chart.category));
     }
     v1::TbLayout::Chart* const to = category->add_chart();
-    to->set_title(Utf8(chart.title));
-    for (const std::string& tag : chart.tags) to->mutable_lines()->add_tag(Utf8(tag));
+    to->set_title(ToUtf8(chart.title));
+    for (const std::string& tag : chart.tags) to->mutable_lines()->add_tag(ToUtf8(tag));
   }
   Add(TextEvent("custom_scalars__config__", "custom_scalars", layout.SerializeAsString()));
 }
