@@ -137,6 +137,11 @@ def system_libraries():
         targets = {"gloo": [_AS_NEEDED, "-lgloo"]},
     )
     _system_library(
+        name = "httplib",
+        header = "/usr/include/httplib.h",
+        targets = {"httplib": [_AS_NEEDED, "-lcpp-httplib"]},
+    )
+    _system_library(
         name = "rocksdb",
         header = "/usr/include/rocksdb/db.h",
         targets = {"rocksdb": [_AS_NEEDED, "-lrocksdb"]},
