@@ -197,6 +197,7 @@ def test_processes_that_are_gone_stand_out(window: chromium.Browser, play: Play)
     assert window.texts("#servers .name span:last-child") == ["running", "restarting"]
     assert "restarted once" in window.texts("#servers .wait")[1]
     assert window.text("#outcome strong") == "trainer 1 is lost"
+    assert window.evaluate("document.getElementById('outcome').dataset.tone") == "bad"
 
 
 def test_a_failed_job_names_the_cause_and_what_the_code_means(window: chromium.Browser, play: Play) -> None:
@@ -429,6 +430,8 @@ def test_an_unchanged_state_changes_nothing_in_the_document(window: chromium.Bro
 def test_it_fits_every_width(window: chromium.Browser, play: Play, width: int, scene: str) -> None:
     play(page_server.SCENES[scene](), width=width, height=900)
     assert window.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    cut = "[...document.querySelectorAll('.figures .now')].filter(x => x.scrollWidth > x.clientWidth).length"
+    assert window.evaluate(cut) == 0, "a figure is cut"
 
 
 def test_dark_and_light_follow_the_browser(window: chromium.Browser, play: Play) -> None:
