@@ -58,6 +58,14 @@ def test_text_and_lines_stand_out(dark: bool) -> None:
         assert contrast(of[f"s{line}"], of["surface"]) >= 3, f"line {line}"
 
 
+def test_the_page_of_an_explanation_has_the_same_colours() -> None:
+    def block(path: Path) -> str:
+        text = path.read_text(encoding="utf-8")
+        return text[text.index(":root {") : text.index("/* End of the colours. */")]
+
+    assert block(PAGE) == block(ROOT / "transpiler" / "explain" / "explain.css")
+
+
 def test_data_enter_the_document_as_text_only() -> None:
     source = PAGE.read_text(encoding="utf-8")
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval(", "Function("):

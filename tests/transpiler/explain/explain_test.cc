@@ -551,6 +551,43 @@ TEST(ExplainTest, ThePageNeedsNothingButItself) {
   }
   EXPECT_THAT(page, HasSubstr("<b>prefetch</b>(cat, cat)"));
   EXPECT_THAT(page, HasSubstr("<b>listen_and_serv</b>"));
+  EXPECT_THAT(page, HasSubstr("<li class=\"rpc\"><span class=\"role\">rpc</span>"));
+}
+
+TEST(ExplainTest, ThePageBeginsWithTheFiguresOfTheJob) {
+  const v1::Explanation e = ExplanationOf(JobOf(kDense));
+  const std::string page = ExplanationHtml(e);
+  EXPECT_THAT(page, HasSubstr(absl::StrCat("<dt>fullest server, at rest</dt><dd class=\"now\">",
+                                           HumanBytes(static_cast<double>(e.server(0).bytes_at_rest())), "</dd>")));
+  EXPECT_THAT(
+      page, HasSubstr(absl::StrCat("<dt>sent in a step</dt><dd class=\"now\">",
+                                   HumanBytes(e.trainer(0).step().total().bytes_out()), "</dd><dd>of a trainer</dd>")));
+  EXPECT_LT(page.find("<dl class=\"figures\">"), page.find("<h2>Placement</h2>"));
+  EXPECT_THAT(page, Not(HasSubstr("predicted examples/s")));
+}
+
+TEST(ExplainTest, ThePageMarksWhatAnotherChoiceDoesBetter) {
+  v1::Explanation e;
+  e.add_server()->set_bytes_at_rest(1000);
+  v1::Alternative* const better = e.add_alternative();
+  better->set_change("distribute.servers=2");
+  better->set_most_bytes(500);
+  v1::Alternative* const equal = e.add_alternative();
+  equal->set_change("distribute.servers=3");
+  equal->set_most_bytes(999);
+  const std::string page = ExplanationHtml(e);
+  EXPECT_EQ(Unbalanced(page), "");
+  EXPECT_THAT(page, HasSubstr("<td class=\"good\">500 B</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>999 B</td>"));
+}
+
+TEST(ExplainTest, ThePageEscapesWhatACalibrationSays) {
+  v1::Explanation e;
+  e.mutable_speed()->set_step_seconds(1);
+  e.mutable_speed()->set_processor("<b>processor</b>");
+  EXPECT_THAT(ExplanationHtml(e), HasSubstr("&lt;b&gt;processor&lt;/b&gt;"));
+  e.mutable_speed()->set_refusal("<b>no</b>");
+  EXPECT_THAT(ExplanationHtml(e), HasSubstr("No step time is predicted: &lt;b&gt;no&lt;/b&gt;."));
 }
 
 TEST(ExplainTest, TheSameJobIsExplainedInTheSameBytes) {
