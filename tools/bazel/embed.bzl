@@ -12,12 +12,14 @@ def cc_embed(name, src, hdr, symbol, **kwargs):
         srcs = [src],
         outs = [name + ".embedded.cc"],
         # Between R"embedded( and )embedded" a compiler changes nothing.
-        cmd = " && ".join([
-            "if grep -qF ')embedded\"' $<; then echo '%s: %s contains )embedded\"' >&2; exit 1; fi" % (name, src),
-            "{ printf '#include \"%s/%s\"\\n\\nnamespace weir {\\n' && " % (native.package_name(), hdr) +
-            "printf 'std::string_view %s() {\\n  static constexpr char kText[] = R\"embedded(' && " % symbol +
-            "cat $< && printf ')embedded\";\\n  return {kText, sizeof(kText) - 1};\\n}\\n}  // namespace weir\\n'; } >$@",
-        ]),
+        cmd = """
+            if grep -qF ')embedded"' $<; then echo '{name}: {src} contains )embedded"' >&2; exit 1; fi
+            {{
+              printf '#include "{package}/{hdr}"\\n\\nnamespace weir {{\\n'
+              printf 'std::string_view {symbol}() {{\\n  static constexpr char kText[] = R"embedded('
+              cat $<
+              printf ')embedded";\\n  return {{kText, sizeof(kText) - 1}};\\n}}\\n}}  // namespace weir\\n'
+            }} >$@""".format(name = name, src = src, package = native.package_name(), hdr = hdr, symbol = symbol),
     )
     weir_cc_library(
         name = name,
