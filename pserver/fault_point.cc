@@ -93,6 +93,7 @@ class FaultyCore : public ServerCore {
   absl::Status JobStatus() override { return core_->JobStatus(); }
   int64_t Version() override { return core_->Version(); }
   const Counters& counters() const override { return core_->counters(); }
+  ServerReport Report() override { return core_->Report(); }
 
  private:
   const std::unique_ptr<ServerCore> core_;

@@ -22,6 +22,7 @@
 #include "pserver/cluster/job_program.h"
 #include "pserver/job_server.h"
 #include "pserver/meet_others.h"
+#include "pserver/server_watch.h"
 #include "transpiler/job/check_job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
@@ -49,6 +50,7 @@ struct Runtime {
   ClusterConfig cluster;
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<JobServer> server;
+  std::unique_ptr<ServerWatch> watch;
 };
 
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
@@ -74,11 +76,13 @@ absl::Status Listen(Runtime* r) {
   ASSIGN_OR_RETURN(Programs programs,
                    ServerPrograms(r->job, id, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->pool.get()));
+  const std::string plan_text = options.plan_text;
   ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(r->cluster));
   ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint, r->job.config.cluster()));
   if (const std::string file = absl::GetFlag(FLAGS_port_file); !file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(file, r->server->endpoint() + "\n"));
   }
+  ASSIGN_OR_RETURN(r->watch, ServerWatch::Start(r->server->core(), id, config.name(), plan_text));
   std::printf("ready server=%d endpoint=%s\n", id, r->server->endpoint().c_str());
   std::fflush(stdout);
   return absl::OkStatus();

@@ -70,6 +70,17 @@ void AddSettings(const LaunchOptions& options, bool server, int id, int threads,
     command->insert(command->end(), {"--profile=" + ProfileFile(options, server, id),
                                      "--profile_steps=" + options.profile_steps, "--profile_table=false"});
   }
+  if (options.metrics_port >= 0) {
+    const int place = server ? id : static_cast<int>(options.placement.servers.size()) + id;
+    command->push_back(absl::StrCat("--metrics_port=", options.metrics_port == 0 ? 0 : options.metrics_port + place));
+    if (!options.metrics_address.empty()) command->push_back("--metrics_address=" + options.metrics_address);
+  }
+  if (!options.tensorboard.empty()) {
+    command->push_back("--tensorboard=" + options.tensorboard);
+    if (options.tensorboard_histograms > 0) {
+      command->push_back(absl::StrCat("--tensorboard_histograms=", options.tensorboard_histograms));
+    }
+  }
   command->push_back("--job=" + options.job);
   if (!options.threads_by_job) command->push_back(absl::StrCat("--threads=", threads));
   for (const std::string& override : options.overrides) command->push_back("--set=" + override);

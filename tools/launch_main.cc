@@ -75,6 +75,16 @@ ABSL_FLAG(std::string, log_dir, "./mylog",
           "directory for one log file per process; created if missing; with --nnodes in node.<rank> below it");
 ABSL_FLAG(std::string, bin_dir, "",
           "where the programs pserver and trainer are, on every host; default: beside launch");
+ABSL_FLAG(int, stop_code, 0, "exit code of a job that a signal has stopped in good order, with a checkpoint");
+ABSL_FLAG(int, page, -1, "port of a page in the browser that shows the running job; 0: any that is free");
+ABSL_FLAG(std::string, page_address, "127.0.0.1",
+          "address that --page listens at; there is no password: others can read it at any but a local one");
+ABSL_FLAG(int, metrics_port, -1,
+          "port with /metrics for Prometheus of the first server; each further server, then trainer, has the next; 0: "
+          "any that are free");
+ABSL_FLAG(std::string, metrics_address, "", "address that --metrics_port listens at; default: 127.0.0.1");
+ABSL_FLAG(std::string, tensorboard, "", "directory for TensorBoard's event files, one directory in it for each process");
+ABSL_FLAG(int64_t, tensorboard_histograms, 0, "steps between histograms in the event files; 0: none");
 ABSL_FLAG(bool, allow_pipes, false, "trainers run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
 ABSL_FLAG(int64_t, digest_every, -1,
@@ -216,6 +226,16 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
                                           "; build it, or give --bin_dir"));
 }
 
+// In a build transpile is in the room transpiler.
+absl::StatusOr<std::string> FindTranspile() {
+  absl::StatusOr<std::string> found = FindProgram("transpile");
+  if (found.ok() || !absl::GetFlag(FLAGS_bin_dir).empty()) return found;
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::string in_build = (self.parent_path() / "transpiler" / "transpile").string();
+  return IsProgram(in_build) ? absl::StatusOr<std::string>(in_build) : found;
+}
+
 // Returns the value of the last --<flag>=value or --<flag> value; "" if there is none.
 std::string ValueOf(const std::vector<std::string>& arguments, const std::string& flag) {
   std::string value;
@@ -325,6 +345,9 @@ absl::StatusOr<JobNumbers> ReadJobSettings(LaunchOptions* options) {
   options->connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
   v1::Distribute distribute = job->distribute();
   ApplyMode(&distribute);
+  options->page_job.set_name(job->name());
+  options->page_job.set_epochs(static_cast<double>(job->train().epochs()));
+  options->page_job.set_max_steps(static_cast<double>(job->train().max_steps()));
   numbers.servers = distribute.servers();
   numbers.trainers = distribute.trainers();
   return numbers;
@@ -338,6 +361,45 @@ absl::Status FindPrograms(LaunchOptions* options) {
   ASSIGN_OR_RETURN(options->trainer, FindProgram("trainer"));
   std::error_code error;
   options->launch = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  return absl::OkStatus();
+}
+
+absl::Status CheckStopCode(int code) {
+  if (code == 0 || (code >= 5 && code <= 125)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--stop_code=", code, ": must be 0, or 5 to 125: the others have a meaning"));
+}
+
+absl::Status CheckPort(const char* flag, int port, int most) {
+  if (port >= -1 && port <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", port, ": must be 0 to ", most));
+}
+
+// Reads the flags of the page, /metrics and event files.
+absl::Status ReadWatching(LaunchOptions* options) {
+  const int processes = static_cast<int>(options->placement.servers.size()) + options->placement.trainers;
+  options->stop_code = absl::GetFlag(FLAGS_stop_code);
+  RETURN_IF_ERROR(CheckStopCode(options->stop_code));
+  options->page_port = absl::GetFlag(FLAGS_page);
+  options->page_address = absl::GetFlag(FLAGS_page_address);
+  options->page_job.set_file(options->job);
+  options->metrics_port = absl::GetFlag(FLAGS_metrics_port);
+  options->metrics_address = absl::GetFlag(FLAGS_metrics_address);
+  RETURN_IF_ERROR(CheckPort("page", options->page_port, 65535));
+  RETURN_IF_ERROR(CheckPort("metrics_port", options->metrics_port, 65535 - processes + 1));
+  // The page asks the processes for their state.
+  if (options->page_port >= 0 && options->metrics_port < 0) options->metrics_port = 0;
+  if (const std::string directory = absl::GetFlag(FLAGS_tensorboard); !directory.empty()) {
+    options->tensorboard = std::filesystem::absolute(directory).string();
+  }
+  options->tensorboard_histograms = absl::GetFlag(FLAGS_tensorboard_histograms);
+  if (options->tensorboard_histograms < 0 || (options->tensorboard_histograms > 0 && options->tensorboard.empty())) {
+    return absl::InvalidArgumentError("--tensorboard_histograms is a number of steps, and goes with --tensorboard=DIR");
+  }
+  if (options->page_port >= 0) {
+    const absl::StatusOr<std::string> transpile = FindTranspile();
+    if (transpile.ok()) options->transpile = *transpile;
+  }
   return absl::OkStatus();
 }
 
@@ -370,6 +432,7 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   }
   ASSIGN_OR_RETURN(options.ssh, ReadSshSettings(placement));
   RETURN_IF_ERROR(FindPrograms(&options));
+  RETURN_IF_ERROR(ReadWatching(&options));
   return options;
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -21,11 +22,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/stop_signals.h"
 #include "framework/profile/profile_run.h"
 #include "glog/logging.h"
 #include "tools/child_commands.h"
@@ -33,6 +36,7 @@
 #include "tools/console.h"
 #include "tools/host_set.h"
 #include "tools/host_shares.h"
+#include "tools/job_page.h"
 #include "tools/process.h"
 #include "tools/reaper.h"
 
@@ -117,8 +121,13 @@ class Launcher {
   std::string AliveNames() const;
   void Say(const std::string& text) { err_.Line("launch: " + text); }
   int Finish();
+  absl::Status StartPage();
+  // Explanation of the job by the program transpile, for the page.
+  static std::string Explain(const LaunchOptions& options);
 
   const LaunchOptions& options_;
+  std::unique_ptr<JobPageState> page_state_;  // null: no page
+  std::unique_ptr<JobPage> page_;
   Console out_;
   Console err_;
   Reaper reaper_;
@@ -137,6 +146,8 @@ class Launcher {
   // The signal that asked for the end; 0 if there was none.
   int stop_signal_ = 0;
   bool stopped_at_once_ = false;
+  // Until then a SIGTERM is the one that came before.
+  absl::Time same_until_ = absl::InfinitePast();
   bool ending_ = false;
   Timers timers_;
 };
@@ -201,6 +212,13 @@ absl::Status Launcher::StartProcess(Kind kind, int id, size_t host, ChildCommand
                                   OnLine(member, is_stdout, line);
                                 }));
   members_.push_back({.kind = kind, .id = id, .process = process});
+  if (page_state_ != nullptr) {
+    const PlacedHost& place = options_.placement.hosts[host];
+    page_state_->AddProcess(server ? "pserver" : "trainer", id, place.remote ? place.name : "localhost");
+    if (const auto* child = dynamic_cast<const ChildProcess*>(process)) {
+      page_state_->SetPid(members_.size() - 1, child->pid());
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -210,6 +228,7 @@ void Launcher::OnLine(size_t index, bool is_stdout, std::string_view line) {
   if (const int port = server && is_stdout && member.endpoint.empty() ? ReadyPort(line) : 0; port > 0) {
     member.endpoint = absl::StrCat(options_.placement.servers[static_cast<size_t>(member.id)].address, ":", port);
   }
+  if (page_state_ != nullptr) page_state_->TakeLine(index, is_stdout, line);
   const bool ends = !server && is_stdout && (line.starts_with("done ") || line.starts_with("predicted "));
   // Trainer 0 may have died on the way (--keep_going), so the lowest trainer that reports counts.
   if (ends && (done_line_.empty() || member.id <= done_by_)) {
@@ -296,6 +315,7 @@ absl::Status Launcher::Await(const std::function<absl::StatusOr<std::vector<std:
 absl::Status Launcher::Start() {
   RETURN_IF_ERROR(reaper_.TakeOver());
   RETURN_IF_ERROR(LockLogDir());
+  RETURN_IF_ERROR(StartPage());
   RETURN_IF_ERROR(ConnectHosts());
   if (ending_) return absl::OkStatus();
   RETURN_IF_ERROR(DivideHosts());
@@ -304,7 +324,36 @@ absl::Status Launcher::Start() {
       Await([this] { return MissingServers(); }, options_.connect_deadline, "deadlines.connect_deadline_s of the job"));
   if (ending_) return absl::OkStatus();
   training_ = true;
+  if (page_state_ != nullptr) page_state_->SetJob("running", 0, "");
   return StartTrainers();
+}
+
+absl::Status Launcher::StartPage() {
+  if (options_.page_port < 0) return absl::OkStatus();
+  page_state_ = std::make_unique<JobPageState>(options_.page_job);
+  ASSIGN_OR_RETURN(page_, JobPage::Start(
+                              page_state_.get(), [&options = options_] { return Explain(options); },
+                              options_.page_address, options_.page_port));
+  Say(absl::StrCat("the job's page is ", page_->url(), "/"));
+  return absl::OkStatus();
+}
+
+std::string Launcher::Explain(const LaunchOptions& options) {
+  if (options.transpile.empty()) return "";
+  const auto quoted = [](const std::string& text) {
+    return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+  };
+  std::string command = absl::StrCat(quoted(options.transpile), " --print=explain --job=", quoted(options.job));
+  for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", quoted(override));
+  absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),
+                  " --set distribute.trainers=", options.placement.trainers, " 2>&1");
+  std::FILE* const pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return "";
+  std::string text;
+  char block[4096];
+  while (const size_t got = std::fread(block, 1, sizeof block, pipe)) text.append(block, got);
+  pclose(pipe);
+  return text;
 }
 
 int Launcher::Run() {
@@ -381,6 +430,9 @@ void Launcher::OnStopSignal(int signal) {
   const bool second = stop_signal_ != 0;
   // The terminal and the shell may both send SIGHUP when the terminal is closed.
   if (second && signal == SIGHUP) return;
+  const absl::Time now = Clock::Real()->Now();
+  if (signal == SIGTERM && now < same_until_) return;
+  if (signal == SIGTERM && !second) same_until_ = now + kSameSigterm;
   if (!second) stop_signal_ = signal;
   if (second) {
     stopped_at_once_ = true;
@@ -396,11 +448,16 @@ void Launcher::OnStopSignal(int signal) {
     return;
   }
   Say(absl::StrCat(strsignal(signal), " is passed on to ", AliveNames(), "; a second signal stops them at once"));
+  if (page_state_ != nullptr) page_state_->SetJob("stopping", 0, strsignal(signal));
   SignalAll(signal);
 }
 
 void Launcher::OnEnd(Member& member) {
   const Ending ending = *member.process->ending();
+  if (page_state_ != nullptr) {
+    page_state_->SetEnd(static_cast<size_t>(&member - members_.data()), ending.lost() ? "lost" : "exited",
+                        ending.code());
+  }
   const bool messenger = ending.code() == kExitPeerLost && !ending.lost();
   const bool blame = !ending.ok() && !stopped_at_once_ && failure_.ok() &&
                      // The blame passes on only from a process that has lost a peer, and only until the others are
@@ -484,10 +541,22 @@ int Launcher::Finish() {
     // Repeated behind the last lines of the processes. Before any of them was started it is the last line already.
     if (!members_.empty()) Say(std::string(failure_.message()));
   }
+  // Trainers that were stopped have ended with this code: that is no failure.
+  if (code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
+    code = options_.stop_code;
+  }
   if (stopped_at_once_) code = 128 + stop_signal_;
+  if (page_state_ != nullptr) {
+    const std::string why = culprit_.has_value() ? absl::StrCat(members_[*culprit_].process->name(), " failed: ",
+                                                                members_[*culprit_].process->ending()->ToString())
+                                                 : std::string(failure_.message());
+    page_state_->SetJob(code == kExitOk ? "done" : "failed", code, why);
+  }
   const bool chief_done = !done_line_.empty() && failure_.ok() && (code == kExitOk || options_.keep_going);
   MergeProfile();
   if (chief_done) out_.Line(done_line_);
+  if (page_ != nullptr) page_->AwaitLastLook(absl::Seconds(3));
+  page_ = nullptr;
   out_.Drain(options_.lease);
   err_.Drain(options_.lease);
   return code;

@@ -3,11 +3,13 @@
 #ifndef WEIR_TOOLS_LAUNCHER_H_
 #define WEIR_TOOLS_LAUNCHER_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/watch.pb.h"
 #include "tools/core_shares.h"
 #include "tools/placement.h"
 #include "tools/ssh.h"
@@ -42,13 +44,28 @@ struct LaunchOptions {
   // Absolute path of the merged profile; empty: none. Each process writes its part into log_dir.
   std::string profile;
   std::string profile_steps;
+  // Exit code of a job that a signal has stopped, with a checkpoint.
+  int stop_code = 0;
+  // Port of the job's page (tools/job_page.h) and the address that it listens at; -1: no page.
+  int page_port = -1;
+  std::string page_address = "127.0.0.1";
+  // What the page says of the job: name, file, epochs, max_steps.
+  v1::JobState::Job page_job;
+  // Path of the program that explains the job on the page.
+  std::string transpile;
+  // --metrics_port of the first process, the next one has the next port; 0: any; -1: none.
+  int metrics_port = -1;
+  std::string metrics_address;
+  // --tensorboard and --tensorboard_histograms of every process.
+  std::string tensorboard;
+  int64_t tensorboard_histograms = 0;
   // Deadlines of the job.
   absl::Duration lease = absl::Seconds(10);
   absl::Duration slow_warning = absl::Seconds(10);
   absl::Duration connect_deadline = absl::Seconds(300);
 };
 
-// Returns launch's exit status: 0 if every process ended with 0, else that of the process that failed first (128 +
+// Returns launch's exit status: 0 if every process ended with 0 (stop_code if a signal has stopped the job), else that of the process that failed first (128 +
 // signal if a signal killed it).
 //
 //   * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.

@@ -12,6 +12,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "proto/evaluation.pb.h"
+#include "trainer/training_watch.h"
 
 namespace weir {
 namespace {
@@ -110,6 +111,7 @@ absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t versio
     result_.reset();
     return absl::OkStatus();
   }
+  if (o_.watch != nullptr && o_.trainer.IsChief()) o_.watch->Evaluation(step, *result_);
   // A result of part of the data ranks no checkpoint.
   if (without.empty()) o_.checkpoints->RecordEvaluation(step, *result_);
   return absl::OkStatus();
@@ -143,6 +145,7 @@ absl::Status Evaluations::ReportComplete() {
 }
 
 void Evaluations::ReportLive(int64_t step, const MetricResult& result, const std::vector<size_t>& without) {
+  if (o_.watch != nullptr && result.samples > 0) o_.watch->Evaluation(step, result);
   o_.progress->Say(absl::StrCat("eval step=", step, " examples=", result.samples, " ", result.ToString(),
                                 " live=1 (parameters moved while it ran: async",
                                 without.empty() ? "" : "; without trainer ", absl::StrJoin(without, ", trainer "),

@@ -28,6 +28,8 @@
 
 namespace weir {
 
+class TrainingWatch;
+
 // Not thread-safe. An error of this trainer's evaluation is deferred; it then contributes nothing.
 class Evaluations {
  public:
@@ -39,6 +41,8 @@ class Evaluations {
     JobCheckpoints* checkpoints = nullptr;
     Progress* progress = nullptr;
     DeferredError* deferred = nullptr;
+    // Gets the results of the chief; null: nobody watches.
+    TrainingWatch* watch = nullptr;
     // Null: the job has none.
     EarlyStop* early_stop = nullptr;
     std::shared_ptr<const MetricPlan> metrics;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,8 +16,15 @@ std::string ShortDuration(absl::Duration d) {
   return absl::StrFormat("%ds", s);
 }
 
-Progress::Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock)
-    : out_(out), live_(live), interval_(interval), clock_(clock), start_(clock->Now()), last_(start_) {}
+Progress::Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock,
+                   std::function<void(const TrainingPoint&)> on_point)
+    : out_(out),
+      live_(live),
+      interval_(interval),
+      on_point_(std::move(on_point)),
+      clock_(clock),
+      start_(clock->Now()),
+      last_(start_) {}
 
 Progress::~Progress() {
   if (line_open_) std::fputc('\n', out_);
@@ -79,6 +87,14 @@ void Progress::Print(const std::vector<Figure>& figures) {
   std::fprintf(out_, live_ ? "\r%s\033[K" : "%s\n", text.c_str());
   std::fflush(out_);
   line_open_ = live_;
+  if (on_point_) {
+    on_point_({.step = now_.step,
+               .examples = examples_,
+               .examples_per_s = rate,
+               .loss = loss,
+               .fraction = now_.fraction,
+               .figures = figures});
+  }
   last_ = now;
   last_examples_ = examples_;
   loss_sum_ = 0;

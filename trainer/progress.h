@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "framework/base/clock.h"
 #include "trainer/metrics/figure.h"
+#include "trainer/training_point.h"
 
 namespace weir {
 
@@ -30,8 +32,9 @@ std::string ShortDuration(absl::Duration d);
 // Not thread-safe.
 class Progress {
  public:
-  // `out` is borrowed. live: rewrite one line.
-  Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock);
+  // `out` is borrowed. live: rewrite one line. `on_point`, if set, gets what each line has.
+  Progress(std::FILE* out, bool live, absl::Duration interval, Clock* clock,
+           std::function<void(const TrainingPoint&)> on_point = {});
   ~Progress();
 
   // Adds a step; prints when an interval has passed. `figures` returns measures over the examples trained on since the
@@ -57,6 +60,7 @@ class Progress {
   std::FILE* const out_;
   const bool live_;
   const absl::Duration interval_;
+  const std::function<void(const TrainingPoint&)> on_point_;
   Clock* const clock_;
   const absl::Time start_;
   absl::Time last_;

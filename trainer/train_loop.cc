@@ -29,6 +29,7 @@
 #include "trainer/rounds.h"
 #include "trainer/same_inputs.h"
 #include "trainer/this_trainer.h"
+#include "trainer/training_watch.h"
 #include "trainer/workers.h"
 #include "transpiler/job/job.h"
 
@@ -90,6 +91,7 @@ class TrainLoop {
   };
   std::optional<TrainMetrics> train_metrics_;
   int64_t step_ = 0;  // steps done
+  int64_t step_examples_ = 0;  // of this trainer, in the last step
   // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
   int64_t version_ = 0;
   Ending ending_;  // filled by Steps
@@ -190,7 +192,11 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
               << " examples (train.accumulate_steps x train.workers): the effective batch is " << batches * batch_size
               << " examples";
   }
-  progress_ = std::make_unique<Progress>(o_.out, o_.live, absl::Seconds(train().log_every_seconds()), o_.clock);
+  progress_ = std::make_unique<Progress>(o_.out, o_.live, absl::Seconds(train().log_every_seconds()), o_.clock,
+                                         [watch = o_.watch](const TrainingPoint& point) {
+                                           if (watch != nullptr) watch->Point(point);
+                                         });
+  if (o_.watch != nullptr) o_.watch->Begin(*o_.job, o_.programs->main, step_);
   checkpoints_ = std::make_unique<JobCheckpoints>(JobCheckpoints::Options{.trainer = self_,
                                                                           .checkpointing = std::move(checkpointing),
                                                                           .first_number = begun.beginning.point.step,
@@ -201,6 +207,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                                                     .checkpoints = checkpoints_.get(),
                                                                     .progress = progress_.get(),
                                                                     .deferred = &deferred_,
+                                                                    .watch = o_.watch,
                                                                     .early_stop = &early_stop_,
                                                                     .metrics = metrics});
   digests_ = std::make_unique<Digests>(Digests::Options{.trainer = self_,
@@ -218,10 +225,14 @@ absl::Status TrainLoop::Steps() {
     RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
   }
   while (!ending_.stopped && !LastStepDone() && !early_stop_.Ends()) {
+    const absl::Time begin = o_.clock->Now();
     ASSIGN_OR_RETURN(more, OneStep());
     if (o_.after_step) o_.after_step(step_);
     if (!more) break;
+    const absl::Time border = o_.clock->Now();
+    if (o_.watch != nullptr) o_.watch->StepDone(step_, step_examples_, border - begin, workers_->session(0));
     RETURN_IF_ERROR(AtBorder());
+    if (o_.watch != nullptr) o_.watch->Border(o_.clock->Now() - border);
   }
   Profiler::SetCurrentStep(-1);
   if (!more) {
@@ -280,7 +291,9 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
   if (mode_.accumulate() > 1 && may_skip) before = train_metrics_;
   workers_->SetLossScale(loss_scaler_.scale());
   for (int batch = 0; batch < mode_.accumulate(); ++batch) {
+    const absl::Time asked = o_.clock->Now();
     ASSIGN_OR_RETURN(Round* const round, rounds_->Next(step_, batch));
+    if (o_.watch != nullptr) o_.watch->Data(o_.clock->Now() - asked);
     if (round->ended) return false;
     ASSIGN_OR_RETURN(const std::vector<StepResult> results, workers_->Train(step_, batch, &round->batches));
     const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);
@@ -314,6 +327,7 @@ void TrainLoop::FinishStep(const StepResult& result) {
 }
 
 void TrainLoop::ReportStep(const StepResult& result) {
+  step_examples_ = result.examples;
   const double max_steps = static_cast<double>(train().max_steps());
   const double read = rounds_->fraction();
   progress_->Step({.step = step_,

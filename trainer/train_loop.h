@@ -21,6 +21,7 @@
 namespace weir {
 
 struct Job;
+class TrainingWatch;
 
 struct TrainOptions {
   // All borrowed for the call.
@@ -48,6 +49,8 @@ struct TrainOptions {
   bool live = false;
   // File that also receives digest lines, with ranges, if not empty.
   std::string digest_log;
+  // Gets the figures of the training. Borrowed; null: nobody watches.
+  TrainingWatch* watch = nullptr;
 };
 
 struct TrainSummary {

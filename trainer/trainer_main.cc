@@ -29,6 +29,7 @@
 #include "framework/tensor/cuda_device.h"
 #include "framework/tensor/cuda_machine.h"
 #include "framework/tensor/device_memory.h"
+#include "framework/watch/process_watch.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
 #include "ops/device/cublas.h"
@@ -51,6 +52,7 @@
 #include "trainer/data/piped_command.h"
 #include "trainer/predict.h"
 #include "trainer/train_loop.h"
+#include "trainer/training_watch.h"
 #include "transpiler/job/check_job.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/load_job.h"
@@ -69,6 +71,8 @@ ABSL_FLAG(std::vector<std::string>, carry, {},
 ABSL_FLAG(std::string, server_program, "",
           "distribute.servers: 0: main program of the server in this trainer, dumped by `transpile`");
 ABSL_FLAG(std::string, server_startup_program, "", "startup program of that server; goes with --server_program");
+ABSL_FLAG(int, stop_code, 0,
+          "exit code of a training that was asked to stop and has ended in good order, with a checkpoint: 5 to 125");
 ABSL_FLAG(bool, allow_pipes, false, "run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 
@@ -129,6 +133,8 @@ struct Runtime {
   std::unique_ptr<Collective> collective;
   std::unique_ptr<DenseReplica> replica;
   ProfileRun profile;
+  std::unique_ptr<TrainingWatch> figures;
+  std::unique_ptr<ProcessWatch> watch;  // null: nobody watches
 };
 
 // Returns whether the whole job runs in this process, with one server and one trainer whatever the job's cluster is.
@@ -138,6 +144,10 @@ bool IsEmbedded(const ClusterConfig& cluster) {
 }
 
 absl::Status CheckFlags(const ClusterConfig& cluster) {
+  if (const int code = absl::GetFlag(FLAGS_stop_code); code != 0 && (code < 5 || code > 125)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stop_code=", code, ": must be 0, or 5 to 125: the others have a meaning"));
+  }
   if (cluster.role == Role::kPredict) {
     if (absl::GetFlag(FLAGS_checkpoint).empty() || absl::GetFlag(FLAGS_output).empty()) {
       return absl::InvalidArgumentError("--role=predict needs --checkpoint=DIR and --output=FILE");
@@ -398,7 +408,48 @@ absl::Status MakeReplica(Runtime* r) {
   return absl::OkStatus();
 }
 
-absl::Status Work(Runtime* r, std::string* last_line) {
+// Reports the state of this trainer, from the entries that TrainingWatch and the client make.
+void ReportStatus(int trainer, v1::ProcessStatus* status) {
+  const std::string prefix = absl::StrCat("trainer.", trainer, ".");
+  double step_time = 0, data = 0, servers = 0;
+  for (const Counters::Entry& entry : Counters::Process().Snapshot()) {
+    if (!entry.name.starts_with(prefix)) continue;
+    const std::string name = entry.name.substr(prefix.size());
+    const double seconds = 1e-6 * static_cast<double>(entry.value);
+    if (name == "steps") status->set_step(static_cast<double>(entry.value));
+    if (name == "step_time") step_time = 1e-6 * static_cast<double>(entry.histogram.sum);
+    if (name == "wait.data") data = seconds;
+    if (name == "wait.servers") servers = seconds;
+    if (name == "wait.border") (*status->mutable_time())["border"] = seconds;
+    if (entry.kind == Counters::Kind::kGauge) (*status->mutable_figure())[name] = entry.gauge;
+  }
+  (*status->mutable_time())["data"] = data;
+  (*status->mutable_time())["servers"] = servers;
+  (*status->mutable_time())["compute"] = std::max(0.0, step_time - data - servers);
+}
+
+// Starts what the flags ask for that watches this process.
+absl::Status StartWatching(Runtime* r) {
+  const int id = r->cluster.trainer_id;
+  ASSIGN_OR_RETURN(EventFlags events, ReadEventFlags());
+  if (events.histogram_steps > 0 && r->device != nullptr) {
+    LOG(WARNING) << "--tensorboard_histograms: parameters and gradients on a device are not read; there are none";
+    events.histogram_steps = 0;
+  }
+  if (r->cluster.role != Role::kPredict) {
+    ASSIGN_OR_RETURN(r->figures, TrainingWatch::Create({.trainer_id = id,
+                                                        .tensorboard = events.directory,
+                                                        .histogram_steps = events.histogram_steps}));
+  }
+  ASSIGN_OR_RETURN(r->watch, ProcessWatch::Start({.role = "trainer",
+                                                  .id = id,
+                                                  .job = r->job.config.name(),
+                                                  .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(r->plan_text), absl::kZeroPad16)),
+                                                  .status = [id](v1::ProcessStatus* status) { ReportStatus(id, status); }}));
+  return absl::OkStatus();
+}
+
+absl::Status Work(StopSignals* signals, Runtime* r, std::string* last_line) {
   RETURN_IF_ERROR(MakeReplica(r));
   if (r->cluster.role == Role::kPredict) {
     ASSIGN_OR_RETURN(const int64_t examples, RunPredict({.job = &r->job,
@@ -430,7 +481,10 @@ absl::Status Work(Runtime* r, std::string* last_line) {
                                 .resume = absl::GetFlag(FLAGS_resume),
                                 .out = stdout,
                                 .live = isatty(STDOUT_FILENO) == 1,
-                                .digest_log = absl::GetFlag(FLAGS_digest_log)}));
+                                .digest_log = absl::GetFlag(FLAGS_digest_log),
+                                .watch = r->figures.get()}));
+  r->figures->End(!summary.stopped);
+  if (summary.stopped) signals->SetCode(absl::GetFlag(FLAGS_stop_code));
   *last_line = summary.DoneLine();
   return absl::OkStatus();
 }
@@ -459,12 +513,13 @@ absl::Status ServeToTheEnd(const absl::Status& status, Runtime* r, StopSignals* 
 absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
   Runtime runtime;
   RETURN_IF_ERROR(Prepare(overrides, signals, &runtime));
+  RETURN_IF_ERROR(StartWatching(&runtime));
   ASSIGN_OR_RETURN(runtime.profile, ProfileRun::Start(absl::StrCat("trainer ", runtime.cluster.trainer_id)));
   signals->OnStop([&runtime] { RequestStop(runtime); });
   std::string last_line;
   absl::Status status = runtime.client->Join();
   if (status.ok()) {
-    status = Work(&runtime, &last_line);
+    status = Work(signals, &runtime, &last_line);
     if (status.ok()) {
       status = runtime.client->Done();
     } else {

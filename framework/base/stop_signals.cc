@@ -90,6 +90,16 @@ void StopSignals::EndWithin(absl::Duration limit, int code, std::string why) {
   pthread_kill(thread_.native_handle(), kWake);
 }
 
+void StopSignals::SetCode(int code) {
+  MutexLock lock(&mu_);
+  code_ = code;
+}
+
+int StopSignals::code() {
+  MutexLock lock(&mu_);
+  return code_;
+}
+
 absl::Duration StopSignals::Left() {
   MutexLock lock(&mu_);
   const absl::Duration left = end_by_ - Clock::Real()->Now();
@@ -109,6 +119,8 @@ void StopSignals::Wait() {
     if (done_) return;
     if (signal < 0 || signal == kWake) continue;
     if (requested_ && signal == SIGHUP) continue;
+    const absl::Time now = Clock::Real()->Now();
+    if (signal == SIGTERM && now < same_until_) continue;
     if (requested_) {
       LOG(WARNING) << "second " << NameOf(signal) << ": ends at once";
       _exit(128 + signal);
@@ -117,6 +129,7 @@ void StopSignals::Wait() {
         << NameOf(signal)
         << ": the job ends at the next step border, with a checkpoint; a second signal ends this process at once";
     requested_ = true;
+    if (signal == SIGTERM) same_until_ = now + kSameSigterm;
     if (on_stop_) on_stop_();
   }
 }

@@ -1,5 +1,7 @@
 // Handles SIGTERM, SIGINT and SIGHUP: the first requests an orderly end, a second SIGTERM or SIGINT ends the process at
-// once. A SIGHUP that the process was told to ignore (nohup) stays ignored; a second one has no effect.
+// once. A SIGHUP that the process was told to ignore (nohup) stays ignored; a second one has no effect. Nor has a second
+// SIGTERM within a second: schedulers send it to every process of a job, and programs that have started others, such as
+// launch, send it to them, too.
 //
 // A program that uses this file blocks the signals before its libraries' constructors run, and `launch` starts it that
 // way: a signal that arrives early stays pending until the process waits for signals.
@@ -24,6 +26,9 @@ namespace weir {
 // wait for signals themselves.
 sigset_t StopSignalSet();
 
+// Time in which a second SIGTERM is the same request as the first.
+inline constexpr absl::Duration kSameSigterm = absl::Seconds(1);
+
 class StopSignals {
  public:
   StopSignals();
@@ -43,6 +48,10 @@ class StopSignals {
   // not keep the process alive.
   void EndWithin(absl::Duration limit, int code, std::string why);
 
+  // Sets the exit code of a process that ends without an error; at first 0.
+  void SetCode(int code);
+  int code();
+
  private:
   void Wait();
   // Returns the time until the process must have ended.
@@ -54,6 +63,8 @@ class StopSignals {
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time end_by_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   int end_code_ ABSL_GUARDED_BY(mu_) = 0;
+  int code_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time same_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   std::string end_why_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };

@@ -132,9 +132,11 @@ class HttpAnswers::Engine : public httplib::Server {
     }
     if (HasBody(request)) return Refuse(413, "the request has a body; those of pages have none", response);
     if (!MayAsk(request, response)) return;
-    const auto page = pages_.find(request.target.substr(0, request.target.find('?')));
+    const size_t mark = request.target.find('?');
+    const auto page = pages_.find(request.target.substr(0, mark));
     if (page == pages_.end()) return Refuse(404, "there is no such page", response);
-    const absl::StatusOr<std::string> content = page->second.content();
+    const absl::StatusOr<std::string> content = page->second.content(
+        mark == std::string::npos ? std::string_view() : std::string_view(request.target).substr(mark + 1));
     if (!content.ok()) {
       return Refuse(HttpStatus(content.status()), std::string(content.status().message()), response);
     }

@@ -18,9 +18,9 @@ namespace weir {
 struct WatchPage {
   std::string path;          // "/metrics"; compared with the bytes of the request as a whole
   std::string content_type;  // "text/plain; charset=utf-8"
-  // Called for each request, on a thread of the server and by several at a time. Must return within a second. NotFound,
-  // Unavailable and other errors are answers 404, 503 and 500 with the message.
-  std::function<absl::StatusOr<std::string>()> content;
+  // Called with what follows '?' in the request, for each of them, on a thread of the server and by several at a time.
+  // Must return within a second. NotFound, Unavailable and other errors are answers 404, 503 and 500 with the message.
+  std::function<absl::StatusOr<std::string>(std::string_view query)> content;
 };
 
 // Thread-safe.

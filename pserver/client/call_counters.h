@@ -25,6 +25,7 @@ class CallCounters {
     bytes_received_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
     wire_.Answer(method, bytes);
   }
+  void Took(Method method, int64_t nanoseconds) { wire_.Took(method, nanoseconds); }
   // Counts a try that is repeated.
   void Retry() { retries_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/counters.h"
 #include "framework/base/status_macros.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
@@ -64,6 +65,7 @@ Calls::Calls(const CallSettings* settings, std::shared_ptr<Sessions> sessions, s
       job_(std::move(job)),
       waits_(std::move(waits)),
       counters_(std::move(counters)),
+      waited_(Counters::Process().Get(absl::StrCat("trainer.", settings->trainer_id, ".wait.servers"), "microseconds")),
       heartbeats_(*heartbeats) {}
 
 CallPtr Calls::New(int server, Method method, Slices request, Call::Accept accept) {
@@ -86,7 +88,8 @@ void Calls::Issue(const CallPtr& call) {
   const ProfiledCallScope scope(profiled == nullptr ? ProfiledCall() : ProfiledCall{profiled->call, profiled->step});
   settings_.transport->Call(call->server, call->method, call->request, settings_.rpc,
                             [sessions = sessions_, waits = waits_, counters = counters_, call, clock = settings_.clock,
-                             counted, profiled](absl::StatusOr<Slices> answer) {
+                             counted, profiled, begun = Profiler::NowNs()](absl::StatusOr<Slices> answer) {
+                              if (counted) counters->Took(call->method, Profiler::NowNs() - begun);
                               if (profiled != nullptr) EndProfiledTry(profiled.get(), answer);
                               if (counted && answer.ok()) counters->Answer(call->method, TotalSize(*answer));
                               if (answer.ok() || !IsRetryable(answer.status())) {
@@ -218,8 +221,11 @@ absl::Status Calls::Wait(absl::Span<const CallPtr> calls, const std::string& wha
   ProfileSpan span(ProfiledStep::current(), ProfileKind::kWait,
                    options.profiled_as == nullptr ? kAnswerName : *options.profiled_as);
   int last_server = -1;
+  const int64_t begun = Profiler::NowNs();
   absl::Status status = WaitUntilAnswered(calls, what, deadline, options, &last_server);
   waits_->End(options.thread);
+  // A wait of the thread ahead costs time only when the program waits for that thread (wait.data).
+  if (options.thread == Waits::kProgram) waited_->Add((Profiler::NowNs() - begun) / 1000);
   if (!status.ok()) {
     // Why the job failed says more than what this call met on the way.
     if (absl::Status failure = job_->failure(); !failure.ok()) status = std::move(failure);

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "framework/base/counters.h"
 #include "framework/base/thread_pool.h"
 #include "framework/profile/profiler.h"
 #include "framework/wire/slices.h"
@@ -116,6 +117,7 @@ class Calls {
   const std::shared_ptr<JobView> job_;
   const std::shared_ptr<Waits> waits_;
   const std::shared_ptr<CallCounters> counters_;
+  Counter* const waited_;  // microseconds of the program's waits for answers
   Heartbeats& heartbeats_;
 };
 

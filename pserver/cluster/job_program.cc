@@ -45,7 +45,7 @@ int RunJobProgram(const JobProgram& program, int argc, char** argv) {
   }
   const absl::Status status = program.run(command->overrides, &signals);
   if (!status.ok()) std::fprintf(stderr, "%s: %s\n", program.name, std::string(status.message()).c_str());
-  return ExitCodeOf(status);
+  return status.ok() ? signals.code() : ExitCodeOf(status);
 }
 
 std::string ProcessName() {

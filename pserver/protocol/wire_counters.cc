@@ -1,6 +1,5 @@
 #include "pserver/protocol/wire_counters.h"
 
-#include <cstdint>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -15,7 +14,8 @@ WireCounters::WireCounters(std::string_view role, int id, Counters* counters) {
     const std::string prefix = absl::StrCat(std::string(role), ".", id, ".", method, ".");
     of_[m] = {.messages = counters->Get(prefix + "messages", "messages"),
               .requests = counters->Get(prefix + (asks ? "bytes_out" : "bytes_in"), "bytes"),
-              .answers = counters->Get(prefix + (asks ? "bytes_in" : "bytes_out"), "bytes")};
+              .answers = counters->Get(prefix + (asks ? "bytes_in" : "bytes_out"), "bytes"),
+              .times = counters->GetHistogram(prefix + "call_time", "microseconds")};
   }
 }
 
@@ -27,6 +27,10 @@ void WireCounters::Request(Method method, size_t bytes) const {
 
 void WireCounters::Answer(Method method, size_t bytes) const {
   of_[static_cast<size_t>(method)].answers->Add(static_cast<int64_t>(bytes));
+}
+
+void WireCounters::Took(Method method, int64_t nanoseconds) const {
+  of_[static_cast<size_t>(method)].times->Observe(nanoseconds / 1000);
 }
 
 }  // namespace weir

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "framework/base/clock.h"
 #include "framework/base/counters.h"
 #include "framework/base/thread_pool.h"
@@ -64,6 +65,32 @@ struct ServerOptions {
   size_t exchange_bytes = size_t{1} << 30;
 };
 
+// State of a server, for those who watch the job.
+struct ServerReport {
+  struct Trainer {
+    std::string name;    // "trainer 1 (host:pid)"
+    std::string state;   // "absent", "joined", "done", "dead"
+    int64_t step = -1;   // last step begun; -1: none
+    absl::Duration idle; // since its last new action
+    std::string waits;   // what it said last that it waits for; "": nothing
+  };
+  struct Wait {
+    int trainer = 0;       // waited for
+    std::string what;      // "step 57, for trainer 0"
+    absl::Duration since;  // the last new action of that trainer
+  };
+  struct Table {
+    std::string name;
+    int64_t width = 0;  // values of a row
+    int64_t rows = 0;   // on this server
+    int64_t bytes = 0;  // memory of rows and indices
+  };
+  int64_t version = 0;
+  std::vector<Trainer> trainers;  // by id
+  std::vector<Wait> waits;
+  std::vector<Table> tables;
+};
+
 class ServerCore {
  public:
   // Creates the server and runs the startup program. InvalidArgument names what the programs lack.
@@ -94,6 +121,9 @@ class ServerCore {
   // a verdict), "push.repeated" (parts that came again and were dropped), "staleness.most_steps" (the most steps that a
   // trainer was ahead of the slowest when it began a step; bounded staleness).
   virtual const Counters& counters() const = 0;
+  // Returns what the server knows of trainers, waits and tables at this moment. Takes the server's lock for a moment and
+  // those of the tables' stripes one after the other: for a call or two a second.
+  virtual ServerReport Report() { return {}; }
 };
 
 }  // namespace weir

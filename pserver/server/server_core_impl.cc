@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/profile/profiler.h"
 #include "framework/graph/norms_with_tables.h"
 #include "framework/graph/training_mode.h"
 #include "glog/logging.h"
@@ -158,9 +159,10 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
   wire_.Request(method, TotalSize(request));
   const HandledCallPtr handled = HandledCall::Begin(method, TotalSize(request));
   // Copied: an answer may be given when this is gone.
-  const ReplyCallback reply = [wire = wire_, method, handled,
+  const ReplyCallback reply = [wire = wire_, method, handled, begun = Profiler::NowNs(),
                                answer = std::move(answer)](absl::StatusOr<Slices> bytes) {
     if (bytes.ok()) wire.Answer(method, TotalSize(*bytes));
+    wire.Took(method, Profiler::NowNs() - begun);
     HandledCall::End(handled, bytes.ok() ? TotalSize(*bytes) : 0);
     answer(std::move(bytes));
   };

@@ -64,6 +64,7 @@ class ServerCoreImpl : public ServerCore {
   absl::Status JobStatus() override;
   int64_t Version() override;
   const Counters& counters() const override { return counters_; }
+  ServerReport Report() override;
 
  private:
   // Call for norms that waits for sums.

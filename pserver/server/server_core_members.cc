@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -9,6 +11,7 @@
 #include "glog/logging.h"
 #include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core_impl.h"
+#include "pserver/tables/sparse_table.h"
 
 namespace weir {
 
@@ -207,6 +210,42 @@ v1::HeartbeatReply ServerCoreImpl::News() const {
     if (place.slow) news.add_slow(absl::StrCat(roster_->Name(t), " at step ", place.step));
   }
   return news;
+}
+
+ServerReport ServerCoreImpl::Report() {
+  ServerReport report;
+  {
+    MutexLock lock(&mu_);
+    const absl::Time now = options_.clock->Now();
+    report.version = mode_->version().version;
+    constexpr const char* kStates[] = {"absent", "joined", "done", "dead"};
+    for (int t = 0; t < roster_->size(); ++t) {
+      const RosterPlace& place = roster_->place(t);
+      report.trainers.push_back({.name = roster_->Name(t),
+                                 .state = kStates[place.state],
+                                 .step = place.step,
+                                 .idle = now - place.progress,
+                                 .waits = place.waiting_for});
+    }
+    std::map<int, std::vector<int>> waiters;  // by the trainer that is waited for
+    pulls_.ForEach([&](const WaitingPull& pull) {
+      mu_.AssertHeld();
+      for (const Consistency::Blocker& blocker : BlockersOf(pull.request)) waiters[blocker.trainer].push_back(pull.trainer);
+    });
+    for (auto& [trainer, who] : waiters) {
+      std::sort(who.begin(), who.end());
+      who.erase(std::unique(who.begin(), who.end()), who.end());
+      report.waits.push_back({.trainer = trainer,
+                              .what = absl::StrCat("step ", report.version, ", for trainer ", absl::StrJoin(who, ", ")),
+                              .since = now - roster_->place(trainer).progress});
+    }
+  }
+  for (int i = 0; i < params_->tables(); ++i) {
+    const SparseTable& table = params_->table(i);
+    report.tables.push_back(
+        {.name = table.name(), .width = table.width(), .rows = table.size(), .bytes = table.bytes()});
+  }
+  return report;
 }
 
 void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& reply) {

@@ -18,7 +18,7 @@ weir::HttpAnswers* Answers() {
   static auto* const answers =
       new weir::HttpAnswers({{.path = "/page",
                               .content_type = "text/plain",
-                              .content = [] { return absl::StatusOr<std::string>(kContent); }}},
+                              .content = [](std::string_view) { return absl::StatusOr<std::string>(kContent); }}},
                             "127.0.0.1", /*local_only=*/true);
   return answers;
 }

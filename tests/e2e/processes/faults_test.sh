@@ -255,7 +255,7 @@ part_stopped() {
   unset WEIR_FAULT_POINT
   wait_log trainer.1 'this process has reached its fault point'
   kill -TERM "${pid[trainer.0]}"
-  sleep 0.3
+  sleep 1.2
   kill -TERM "${pid[trainer.0]}"
   wait_end 2 trainer.0
   [ "${rc[trainer.0]}" != 0 ] || fail "stopped at once, yet exit code 0"

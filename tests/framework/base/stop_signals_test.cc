@@ -74,6 +74,23 @@ TEST(StopSignalsDeathTest, ASecondSigtermEndsAtOnce) {
       testing::ExitedWithCode(128 + SIGTERM), "second SIGTERM: ends at once");
 }
 
+TEST(StopSignalsDeathTest, ASigtermThatComesTwiceAtOnceIsOneRequest) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        StopSignals signals;
+        std::promise<void> asked;
+        signals.OnStop([&asked] { asked.set_value(); });
+        ::kill(::getpid(), SIGTERM);
+        asked.get_future().wait();
+        ::kill(::getpid(), SIGTERM);
+        // A SIGINT is another request: it comes behind the SIGTERM, and says that this has been heard.
+        ::kill(::getpid(), SIGINT);
+        WaitForEver();
+      },
+      testing::ExitedWithCode(128 + SIGINT), "second SIGINT: ends at once");
+}
+
 TEST(StopSignalsDeathTest, ASighupThatIsIgnoredAsksForNothing) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

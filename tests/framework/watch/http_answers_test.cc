@@ -26,7 +26,7 @@ using ::testing::StartsWith;
 constexpr char kText[] = "text/plain; charset=utf-8";
 
 WatchPage Page(std::string path, absl::StatusOr<std::string> content) {
-  return {.path = std::move(path), .content_type = kText, .content = [content] { return content; }};
+  return {.path = std::move(path), .content_type = kText, .content = [content](std::string_view) { return content; }};
 }
 
 std::vector<WatchPage> Pages() {
@@ -35,7 +35,7 @@ std::vector<WatchPage> Pages() {
           Page("/none", absl::NotFoundError("no run")),
           Page("/later", absl::UnavailableError("not yet")),
           Page("/bug", absl::InternalError("a bug")),
-          {.path = "/throws", .content_type = kText, .content = []() -> absl::StatusOr<std::string> {
+          {.path = "/throws", .content_type = kText, .content = [](std::string_view) -> absl::StatusOr<std::string> {
              throw std::runtime_error("private\r\nSet-Cookie: a");
            }}};
 }

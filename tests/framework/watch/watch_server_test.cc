@@ -79,7 +79,7 @@ class Client {
 };
 
 std::vector<WatchPage> Pages(std::string content = "weir_steps_total 1\n") {
-  return {{.path = "/metrics", .content_type = "text/plain", .content = [content]() -> absl::StatusOr<std::string> {
+  return {{.path = "/metrics", .content_type = "text/plain", .content = [content](std::string_view) -> absl::StatusOr<std::string> {
              return content;
            }}};
 }
@@ -165,7 +165,7 @@ TEST(WatchServerTest, ConnectionsBeyondTheLimitWaitForTheirTurn) {
 
 TEST(WatchServerTest, ManyAskAtATime) {
   std::atomic<int> calls{0};
-  std::vector<WatchPage> pages = {{.path = "/calls", .content_type = "text/plain", .content = [&calls] {
+  std::vector<WatchPage> pages = {{.path = "/calls", .content_type = "text/plain", .content = [&calls](std::string_view) {
                                      return absl::StatusOr<std::string>(absl::StrCat(calls.fetch_add(1)));
                                    }}};
   const auto server = WatchServer::Start(std::move(pages), {.threads = 3, .max_connections = 8}).value();
@@ -215,7 +215,7 @@ TEST(WatchServerTest, StopWaitsForAPageThatIsBeingMade) {
     bool entered ABSL_GUARDED_BY(mu) = false;
     bool go ABSL_GUARDED_BY(mu) = false;
   } gate;
-  std::vector<WatchPage> pages = {{.path = "/metrics", .content_type = "text/plain", .content = [&gate] {
+  std::vector<WatchPage> pages = {{.path = "/metrics", .content_type = "text/plain", .content = [&gate](std::string_view) {
                                      MutexLock lock(&gate.mu);
                                      gate.entered = true;
                                      gate.changed.SignalAll();
