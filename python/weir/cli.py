@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import NoReturn, Optional, Sequence
 
-from weir import programs
+from weir import completion, programs
 from weir.errors import WeirError
 from weir.nearest import did_you_mean
 from weir.version import __version__
@@ -36,8 +36,11 @@ _PROGRAMS = {
 
 _USAGE = """weir train JOB [--servers=S] [--trainers=T] [--set path=value ...] [-- arguments of every trainer]
 weir PROGRAM [arguments of the program]
+weir completion bash|zsh|fish [NAME ...]
 
 `weir train JOB ...` is `weir launch --job=JOB ...`. Every program explains its flags: `weir launch --help`.
+`weir completion SHELL` prints a script that completes weir and weir-PROGRAM in that shell, and programs called NAME:
+source <(weir completion bash)
 
 Programs:
 """
@@ -60,6 +63,15 @@ def _train(arguments: Sequence[str]) -> list[str]:
     if any(each.lstrip("-").partition("=")[0] in ("job", "help", "h") for each in own if each.startswith("-")):
         return list(arguments)
     raise WeirError("train: the job file comes first: weir train JOB [--servers=S] [--trainers=T] ...")
+
+
+def _completion(arguments: Sequence[str]) -> str:
+    """Returns the script for a shell."""
+    if not arguments or arguments[0] not in completion.SHELLS:
+        got = f", got '{arguments[0]}'" if arguments else ""
+        raise WeirError(f"completion: expected a shell: bash, zsh or fish{got}")
+    names = ["weir", *(f"weir-{name}" for name in _PROGRAMS), *arguments[1:]]
+    return completion.script(arguments[0], names)
 
 
 def _become(name: str, arguments: Sequence[str]) -> NoReturn:
@@ -87,9 +99,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         if command == "train":
             _become("launch", _train(rest))
+        if command == "completion":
+            print(_completion(rest), end="")
+            return 0
+        if command == "__complete":
+            # Asked by those scripts. The words are behind "--".
+            print(completion.answer(rest[1:], _PROGRAMS), end="")
+            return 0
         if command in _PROGRAMS:
             _become(command, rest)
-        known = ["train", *_PROGRAMS, "--help", "--version"]
+        known = ["train", *_PROGRAMS, "completion", "--help", "--version"]
         raise WeirError(f"unknown command '{command}'{did_you_mean(command, known)}; --help lists the commands")
     except WeirError as error:
         print(f"weir: {error}", file=sys.stderr)
