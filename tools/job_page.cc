@@ -54,6 +54,7 @@ v1::JobState::Point PointOf(std::map<std::string, double> numbers) {
   take("loss", [&](double v) { point.set_loss(v); });
   take("auc", [&](double v) { point.set_auc(v); });
   take("examples_per_s", [&](double v) { point.set_examples_per_s(v); });
+  numbers.erase("auc_error");  // of the computation, not of the model
   point.mutable_more()->insert(numbers.begin(), numbers.end());
   return point;
 }

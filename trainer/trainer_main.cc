@@ -423,8 +423,8 @@ void ReportStatus(int trainer, v1::ProcessStatus* status) {
     if (name == "wait.border") (*status->mutable_time())["border"] = seconds;
     if (entry.kind == Counters::Kind::kGauge) (*status->mutable_figure())[name] = entry.gauge;
   }
-  (*status->mutable_time())["data"] = data;
-  (*status->mutable_time())["servers"] = servers;
+  (*status->mutable_time())["read"] = data;
+  (*status->mutable_time())["wait"] = servers;
   (*status->mutable_time())["compute"] = std::max(0.0, step_time - data - servers);
 }
 
