@@ -144,6 +144,11 @@ def test_names_of_documents_sections_and_fields_are_links(site):
         site / "docs/errors.html").read_text(encoding="utf-8")
 
 
+def test_lines_of_chinese_are_joined_without_a_blank(site):
+    text = (site / "README.zh.html").read_text(encoding="utf-8")
+    assert '<html lang="zh"' in text and "推荐模型。用户用 protobuf 文本" in text
+
+
 def test_every_exit_code_has_a_page(site):
     header = (ROOT / "framework/base/exit_code.h").read_text()
     codes = re.findall(r"kExit\w+ = (\d+)", header)
@@ -188,6 +193,7 @@ def search(site, query):
     ("data.ids.min_count", "reference/job.html#IdTransform.min_count"),
     ("exit code 3", "errors/exit_3.html#exit-code-3"),
     ("torchrun mpirun srun", "docs/cluster.html#under-torchrun-mpirun-srun"),
+    ("参数服务器", "README.zh.html#weir"),
     ("SASRec", "examples/movielens/index.html#sasrec"),
 ])
 def test_search_finds(site, query, first):
@@ -223,11 +229,9 @@ def tree(tmp_path):
     """A tree with the real files and documents of its own."""
     root = tmp_path / "tree"
     root.mkdir()
-    for each in ("examples", "framework", "proto", "tools", "LICENSE", "CONTRIBUTING.md", "THIRD_PARTY.md"):
-        (root / each).symlink_to(ROOT / each)
-    for each in ("README.md", "README.zh.md"):
-        if (ROOT / each).exists():
-            shutil.copy(ROOT / each, root)
+    for each in ROOT.iterdir():
+        if each.name != "docs" and not each.name.startswith((".", "bazel-")):
+            (root / each.name).symlink_to(each)
     shutil.copytree(ROOT / "docs", root / "docs")
     return root
 

@@ -49,6 +49,13 @@ def _with_lines(token: Token) -> Iterator[tuple[int, Token, int]]:
             continue
 
 
+def _is_between_signs(children: list[Token], index: int) -> bool:
+    """Returns whether a character beside a child is Chinese."""
+    before = "".join(each.content for each in children[:index])
+    after = "".join(each.content for each in children[index + 1:])
+    return bool(re.search(r"[\u3000-\u9fff\uff00-\uffef]$", before) or re.match(r"[\u3000-\u9fff\uff00-\uffef]", after))
+
+
 class Document:
     """A Markdown file: parsed at once, rendered when all pages are known."""
 
@@ -124,6 +131,9 @@ class Document:
         replaced: list[Token] = []
         inside = False
         for index, child, line in _with_lines(token):
+            if child.type == "softbreak" and self.page.language == "zh" and _is_between_signs(children, index):
+                # An end of line would show as a blank, which Chinese does not have between signs.
+                continue
             if child.type == "link_open":
                 inside = True
                 target = str(child.attrs["href"])
