@@ -1,5 +1,6 @@
 """Tests of tools/site: what it writes holds together, its search finds, and what is broken is named."""
 
+import html
 import html.parser
 import json
 import os
@@ -144,6 +145,11 @@ def test_names_of_documents_sections_and_fields_are_links(site):
         site / "docs/errors.html").read_text(encoding="utf-8")
 
 
+def test_commands_with_their_output_are_wrapped(site):
+    text = (site / "docs/errors.html").read_text(encoding="utf-8")
+    assert text.count('<pre class="code session">') > 20
+
+
 def test_lines_of_chinese_are_joined_without_a_blank(site):
     text = (site / "README.zh.html").read_text(encoding="utf-8")
     assert '<html lang="zh"' in text and "推荐模型。用户用 protobuf 文本" in text
@@ -181,32 +187,44 @@ def browse(url):
     return done.stdout
 
 
-def search(site, query):
-    """Returns the links that search.html has for a query, read from a file."""
-    text = browse(f"{(site / 'search.html').as_uri()}?q={urllib.parse.quote(query)}")
-    return re.findall(r'<li><a href="([^"]+)">', text[text.index('<ol id="found">'):text.index("</ol>")])
+# What must be among the first five sections for some words.
+FOUND = {
+    "min_count": "docs/data.html#ids",
+    "train.epochs": "reference/job.html#Train.epochs",
+    "data.ids.min_count": "reference/job.html#IdTransform.min_count",
+    "exit code 3": "errors/exit_3.html#exit-code-3",
+    "torchrun mpirun srun": "docs/cluster.html#under-torchrun-mpirun-srun",
+    "参数服务器": "README.zh.html#weir",
+    "SASRec": "examples/movielens/index.html#sasrec",
+    "no file matches": "docs/errors.html#no-file-matches",
+}
 
 
-@pytest.mark.parametrize("query, first", [
-    ("min_count", "docs/data.html#ids"),
-    ("train.epochs", "reference/job.html#Train.epochs"),
-    ("data.ids.min_count", "reference/job.html#IdTransform.min_count"),
-    ("exit code 3", "errors/exit_3.html#exit-code-3"),
-    ("torchrun mpirun srun", "docs/cluster.html#under-torchrun-mpirun-srun"),
-    ("参数服务器", "README.zh.html#weir"),
-    ("SASRec", "examples/movielens/index.html#sasrec"),
-])
-def test_search_finds(site, query, first):
-    assert first in search(site, query)[:5]
+def test_search_finds(site, tmp_path):
+    """Runs the search for all words in one page."""
+    (tmp_path / "probe.html").write_text(
+        f"<!doctype html><meta charset=utf-8><script src='{(site / 'index.js').as_uri()}'></script>"
+        f"<script src='{(site / 'search.js').as_uri()}'></script><pre id=found></pre><script>"
+        "document.getElementById('found').textContent = JSON.stringify("
+        f"{json.dumps([*FOUND, 'epochs zebrafish', ' '])}.map((query) => weirFind(weirIndex, query)"
+        ".map((each) => each.page + '#' + each.anchor)))</script>", encoding="utf-8")
+    text = browse((tmp_path / "probe.html").as_uri())
+    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', text)[1]))
+    for (query, first), links in zip(FOUND.items(), found):
+        assert first in links[:5], query
+    assert found[len(FOUND):] == [[], []]
 
 
-def test_search_finds_nothing_for_words_that_are_not_there(site):
-    assert search(site, "epochs zebrafish") == []
+def test_the_page_of_results_shows_what_is_found(site):
+    text = browse(f"{(site / 'search.html').as_uri()}?q=train.epochs")
+    links = re.findall(r'<li><a href="([^"]+)">', text[text.index('<ol id="found">'):text.index("</ol>")])
+    assert "reference/job.html#Train.epochs" in links[:5]
+    assert re.search(r'id="found-count"[^>]*>\d+ sections?', text) and "<mark>" in text
 
 
 def test_search_takes_markup_as_text(site):
     text = browse(f"{(site / 'search.html').as_uri()}?q={urllib.parse.quote('<img src=x onerror=alert(1)>')}")
-    assert "<img" not in text
+    assert "Nothing has all of these words" in text and "<img" not in text
 
 
 def test_every_section_is_in_the_index(site, pages):
@@ -247,6 +265,8 @@ def tree(tmp_path):
      "docs/made_up.md:5: broken anchor '#none': docs/made_up.md has #a, #d"),
     ("# A\n\n![a picture](picture.png)\n",
      "docs/made_up.md:3: broken link 'picture.png': there is no docs/picture.png"),
+    ("# A\n\nThe [tools](../tools)\n",
+     "docs/made_up.md:3: broken link '../tools': tools has no README.md, so there is no page of it"),
     ("# A\n\nText\n(`docs/data.md`, \"No such part\").\n",
      'docs/made_up.md:4: docs/data.md has no section "No such part"'),
 ])
@@ -281,6 +301,28 @@ def test_a_document_that_is_whole_is_built(tree, tmp_path):
     assert '<a href="data.html#ids">b</a> <a href="#a">c</a> <a href="../examples/flights/index.html">d</a>' in text
     assert "&lt;b&gt;&amp;" in text and "x &lt; y" in text
     assert 'href="docs/made_up.html"' in (tmp_path / "out/index.html").read_text()
+
+
+def test_pictures_are_copied_and_html_is_text(tree, tmp_path):
+    (tree / "docs/picture.png").write_bytes(b"\x89PNG")
+    (tree / "docs/made_up.md").write_text(
+        "# A\n\n<!-- not shown -->\n![a](picture.png) H<sub>2</sub>O <script src=https://example.org></script>\n\n"
+        "<details>\n<summary>more</summary>\n\nText\n\n</details>\n\n<img src=https://example.org>\n")
+    done = build(tmp_path / "out", tree)
+    assert done.returncode == 0, done.stderr
+    page = Elements(tmp_path / "out/docs/made_up.html")
+    assert [attributes["src"] for tag, attributes in page.elements if tag == "img"] == ["../pictures/docs/picture.png"]
+    assert (tmp_path / "out/pictures/docs/picture.png").read_bytes() == b"\x89PNG"
+    assert {"sub", "details", "summary"} <= {tag for tag, _ in page.elements}
+    assert not [tag for tag, attributes in page.elements if "example.org" in str(attributes)]
+    assert "not shown" not in "".join(page.text)
+
+
+def test_a_file_that_is_no_text_cannot_be_linked_to(tree, tmp_path):
+    (tree / "docs/data.npz").write_bytes(b"\xff\xfe\x00")
+    (tree / "docs/made_up.md").write_text("# A\n\n[b](data.npz)\n")
+    done = build(tmp_path / "out", tree)
+    assert done.returncode == 1 and "docs/data.npz, which a document links to, is neither text" in done.stderr
 
 
 def test_a_directory_with_files_of_others_stays_as_it_is(tmp_path):

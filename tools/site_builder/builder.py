@@ -17,6 +17,8 @@ from site_builder.reference import Reference
 
 # Marks a directory as an output of this program, which it may replace.
 _MARK = "weir_site.txt"
+# Files that are copied as they are; all others that a page links to are shown as text.
+_PICTURES = (".gif", ".jpeg", ".jpg", ".png", ".svg", ".webp")
 _EXTERNAL = re.compile(r"^(https?|mailto):")
 
 
@@ -57,6 +59,8 @@ class _Site:
         self.exit_codes = exit_codes.pages(root)
         # Pages of files that something links to, by the file.
         self.sources: dict[str, Page] = {}
+        # Pictures that a page shows or links to.
+        self.pictures: set[str] = set()
 
     def source_page(self, path: str) -> Page:
         """Returns the page that shows a file of the tree."""
@@ -83,9 +87,15 @@ class _Site:
         path, mark, anchor = target.partition("#")
         if path:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(page.source), path))
-        found = self.page_of(path) if path else page
-        if found is None or path.startswith(".."):
+        if path.startswith("..") or path and not (self.root / path).exists():
             self._error(page, line, f"broken link '{target}': there is no {path}")
+            return None
+        if path.endswith(_PICTURES):
+            self.pictures.add(path)
+            return relative(f"pictures/{path}", page.path)
+        found = self.page_of(path) if path else page
+        if found is None:
+            self._error(page, line, f"broken link '{target}': {path} has no README.md, so there is no page of it")
             return None
         if mark and not found.has_anchor(anchor):
             near = ", ".join(f"#{each.anchor}" for each in found.headings[:40])
@@ -144,7 +154,10 @@ class _Site:
         for path in sorted(self.root.glob("examples/*/*.textproto")):
             self.source_page(path.relative_to(self.root).as_posix())
         for path, page in self.sources.items():
-            text = (self.root / path).read_text(encoding="utf-8")
+            try:
+                text = (self.root / path).read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                raise SiteError(f"{path}, which a document links to, is neither text nor a picture") from None
             page.body = f"<h1>{html.escape(path)}</h1>\n{highlight.file(path, text)}"
             if path.endswith(".textproto"):
                 page.sections.append(Section(path, "", " ".join(text.split())))
@@ -229,6 +242,9 @@ def build(root: pathlib.Path, output: pathlib.Path) -> tuple[int, list[str]]:
         path = output / page.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(layout.html_of(page, pages), encoding="utf-8")
+    for picture in sorted(site.pictures):
+        (output / "pictures" / picture).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / picture, output / "pictures" / picture)
     assets = pathlib.Path(__file__).parent
     for name in ("site.js", "search.js"):
         shutil.copyfile(assets / name, output / name)

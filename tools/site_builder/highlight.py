@@ -15,7 +15,7 @@ _LIGHT, _DARK = "xcode", "github-dark"
 
 # The first line of shell in the documents, whose blocks have no language.
 _COMMAND = re.compile(
-    r"\s*(\$ |[A-Z_]+=\S+|bazel(-bin)?\b|tools/|examples/|tests/|env/|"
+    r"\s*([A-Z_]+=\S+|bazel(-bin)?\b|tools/|examples/|tests/|env/|"
     r"(python3?|weir|export|mkdir|cp|docker|kubectl|mpirun|sbatch|srun|torchrun|launch|trainer|pserver|transpile|for) "
     r")")
 
@@ -51,9 +51,11 @@ def _lexer(language: str, code: str):
 
 def code(text: str, language: str = "") -> str:
     """Returns a <pre> of the text."""
-    found = _lexer(language, text)
+    # Commands with what they print: messages are long lines, which are wrapped.
+    session = not language and text.startswith("$ ")
+    found = lexers.get_lexer_by_name("console") if session else _lexer(language, text)
     inner = html.escape(text, quote=False) if found is None else pygments.highlight(text, found, _FORMATTER)
-    return f'<pre class="code"><code>{inner}</code></pre>\n'
+    return f'<pre class="code{" session" * session}"><code>{inner}</code></pre>\n'
 
 
 def file(name: str, text: str) -> str:

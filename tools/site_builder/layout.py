@@ -13,6 +13,9 @@ SEARCH = """<h1>Search</h1>
 <noscript><p>The search needs JavaScript.</p></noscript>
 """
 
+# What the navigation calls a page in another language.
+_LANGUAGES = {"zh": "中文"}
+
 _PAGE = """<!doctype html>
 <html lang="{language}" data-root="{root}">
 <head>
@@ -54,7 +57,8 @@ def _pages(page: Page, pages: list[Page]) -> str:
         for each in members:
             mark = ' aria-current="page"' if each is page else ""
             target = html.escape(relative(each.path, page.path))
-            parts.append(f'<li><a href="{target}"{mark}>{html.escape(each.title)}</a></li>\n')
+            title = _LANGUAGES.get(each.language, each.title)
+            parts.append(f'<li><a href="{target}"{mark}>{html.escape(title)}</a></li>\n')
         parts.append("</ul>\n")
     return "".join(parts)
 

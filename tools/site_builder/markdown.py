@@ -21,8 +21,19 @@ ResolveCode = Callable[[str, str, int], Optional[str]]
 _SECTION = re.compile(r',?\s+\(?"([^"]+)"')
 
 
+# HTML that pages may have: these tags without attributes, and comments, which are left out.
+_TAGS = re.compile(r"(?:[^<>]|</?(?:br|details|kbd|sub|summary|sup)\s*/?>)*")
+_COMMENTS = re.compile(r"<!--.*?-->\s*", re.S)
+
+
 def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def _raw(text: str) -> str:
+    """Returns HTML of a document as it may be in a page: what else it has shows as text."""
+    text = _COMMENTS.sub("", text)
+    return text if _TAGS.fullmatch(text) else html.escape(text, quote=False)
 
 
 def text_of(token: Token) -> str:
@@ -120,6 +131,8 @@ class Document:
         self._parser.add_render_rule("fence", lambda _, tokens, at, *rest: highlight.code(
             tokens[at].content, tokens[at].info.strip().split(" ")[0]))
         self._parser.add_render_rule("code_block", lambda _, tokens, at, *rest: highlight.code(tokens[at].content))
+        for kind in ("html_block", "html_inline"):
+            self._parser.add_render_rule(kind, lambda _, tokens, at, *rest: _raw(tokens[at].content))
         self._parser.add_render_rule("table_open", lambda *_: '<div class="table"><table>\n')
         self._parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
         self._parser.add_render_rule("heading_close", lambda _, tokens, at, *rest: (
