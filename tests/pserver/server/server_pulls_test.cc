@@ -50,6 +50,31 @@ TEST_F(ServerPullsTest, APullThatWaitsInVainSaysForWhom) {
   EXPECT_THAT(pulled->header.waiting_for(), HasSubstr("trainer 2 (not joined)"));
 }
 
+TEST_F(ServerPullsTest, AReportSaysWhoKeepsWhomWaitingAndSinceWhen) {
+  Start({.trainers = 3});
+  JoinAll();
+  ServerReport report = core_->Report();
+  EXPECT_EQ(report.version, 0);
+  EXPECT_TRUE(report.waits.empty());
+  ASSERT_EQ(report.trainers.size(), 3u);
+  EXPECT_EQ(report.trainers[1].state, "joined");
+  const auto waiting = Call(Method::kPull, PullBytes(0, 1, 30, "b", 5));
+  ASSERT_TRUE(PushStep(0, 0, {}, 1).ok());
+  ASSERT_TRUE(PushStep(2, 0, {}, 1).ok());
+  Pass(3, {0, 1, 2});
+  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& r) { r.set_waiting_for("server 0: version 1"); }).ok());
+  report = core_->Report();
+  ASSERT_EQ(report.waits.size(), 1u);
+  EXPECT_EQ(report.waits[0].trainer, 1);
+  EXPECT_EQ(report.waits[0].what, "step 0, for trainer 0");
+  EXPECT_EQ(report.waits[0].since, absl::Seconds(3));
+  EXPECT_EQ(report.trainers[0].waits, "server 0: version 1");
+  ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
+  report = core_->Report();
+  EXPECT_EQ(report.version, 1);
+  EXPECT_TRUE(report.waits.empty());
+}
+
 TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
   unread_bytes_ = 1200;
   Start({.trainers = 2, .sync = false});
