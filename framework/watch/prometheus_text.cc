@@ -50,6 +50,7 @@ constexpr Known kKnown[] = {
      .name = "call_time_seconds",
      .help = "Time of a call by method: at a trainer until the answer is there, at a server until it is made."},
     {.key = "wait.*", .name = "wait_seconds", .help = "Time in which a step waited, by what for."},
+    {.key = "eval.*", .name = "eval_figure", .help = "Figure of the last evaluation, by its name."},
     {.key = "step", .help = "Steps done, those before a resume included."},
     {.key = "version", .help = "Version of the parameters of this server."},
     {.key = "examples", .help = "Examples trained on by this trainer."},
@@ -214,10 +215,10 @@ Place PlaceOf(std::string_view name) {
     // A table's name may have dots.
     place.label_value = name.substr(first + 1, last - first - 1);
     place.key = absl::StrCat("table.*.", std::string(end));
-  } else if (begin == "wait") {
-    place.label = "what";
+  } else if (begin == "wait" || begin == "eval") {
+    place.label = begin == "wait" ? "what" : "figure";
     place.label_value = name.substr(first + 1);
-    place.key = "wait.*";
+    place.key = absl::StrCat(std::string(begin), ".*");
   } else if (!place.role.empty() && first == last &&
              (end == "messages" || end == "bytes_in" || end == "bytes_out" || end == "call_time")) {
     place.label = "method";

@@ -6,7 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/counters.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -76,6 +80,15 @@ TEST(PrometheusTextTest, ATableIsALabelAndItsNameMayHaveDots) {
   EXPECT_THAT(Samples(counters),
               ElementsAre("weir_table_bytes{table=\"deep.0\"} 9", "weir_table_made_rows_total{table=\"users\"} 8",
                           "weir_table_rows{table=\"users\"} 7"));
+}
+
+TEST(PrometheusTextTest, AFigureOfAnEvaluationIsALabelWithAnyName) {
+  Counters counters;
+  counters.GetGauge("trainer.0.eval.auc[country=DE]", "")->Set(0.5);
+  counters.GetGauge("trainer.0.eval.calibration.error", "")->Set(0.25);
+  EXPECT_THAT(Samples(counters, {{"role", "trainer"}, {"id", "0"}}),
+              ElementsAre("weir_eval_figure{role=\"trainer\",id=\"0\",figure=\"auc[country=DE]\"} 0.5",
+                          "weir_eval_figure{role=\"trainer\",id=\"0\",figure=\"calibration.error\"} 0.25"));
 }
 
 TEST(PrometheusTextTest, CountersOfAPresentNumberAreGauges) {
@@ -159,6 +172,67 @@ TEST(PrometheusTextTest, NamesOfAnyTextAreValid) {
 
 TEST(PrometheusTextTest, WithoutEntriesThereIsNoText) {
   EXPECT_THAT(PrometheusText({}, {{"role", "server"}}), IsEmpty());
+}
+
+// Every entry that a trainer or a server has. docs/monitoring.md and examples/grafana name families of this file only
+// (tests/python/test_monitoring.py).
+TEST(PrometheusTextTest, FamiliesOfAllEntriesAreThoseOfTheList) {
+  using enum Counters::Kind;
+  const std::vector<Counters::Entry> entries = {
+      {.name = "cache.hits", .unit = "rows"},
+      {.name = "cache.misses", .unit = "rows"},
+      {.name = "delay_compensation.most_bytes", .unit = "bytes"},
+      {.name = "device.graph_captures", .unit = "graphs"},
+      {.name = "device.graph_replays", .unit = "graphs"},
+      {.name = "prefetch.ahead", .unit = "rows"},
+      {.name = "prefetch.corrected", .unit = "rows"},
+      {.name = "prefetch.late", .unit = "batches"},
+      {.name = "push.applied", .unit = "steps"},
+      {.name = "push.repeated", .unit = "messages"},
+      {.name = "push.skipped", .unit = "steps"},
+      {.name = "server.0.push.bytes_in", .unit = "bytes"},
+      {.name = "server.0.push.bytes_out", .unit = "bytes"},
+      {.name = "server.0.push.call_time", .unit = "microseconds", .kind = kHistogram},
+      {.name = "server.0.push.messages", .unit = "messages"},
+      {.name = "server.0.version", .unit = "steps", .kind = kGauge},
+      {.name = "staleness.most_steps", .unit = "steps"},
+      {.name = "table.users.bytes", .unit = "bytes"},
+      {.name = "table.users.candidates", .unit = "ids"},
+      {.name = "table.users.dropped", .unit = "gradients"},
+      {.name = "table.users.evicted", .unit = "rows"},
+      {.name = "table.users.expired", .unit = "rows"},
+      {.name = "table.users.faded", .unit = "rows"},
+      {.name = "table.users.in_memory", .unit = "rows"},
+      {.name = "table.users.made", .unit = "rows"},
+      {.name = "table.users.read_from_disk", .unit = "rows"},
+      {.name = "table.users.rows", .unit = "rows"},
+      {.name = "table.users.skipped_rows", .unit = "rows"},
+      {.name = "table.users.tombstones", .unit = "ids"},
+      {.name = "table.users.used", .unit = "ids"},
+      {.name = "table.users.written_to_disk", .unit = "rows"},
+      {.name = "trainer.0.auc", .kind = kGauge},
+      {.name = "trainer.0.calibration", .kind = kGauge},
+      {.name = "trainer.0.eval.auc", .kind = kGauge},
+      {.name = "trainer.0.examples", .unit = "examples"},
+      {.name = "trainer.0.learning_rate", .kind = kGauge},
+      {.name = "trainer.0.loss", .kind = kGauge},
+      {.name = "trainer.0.loss_scale", .kind = kGauge},
+      {.name = "trainer.0.normalized_entropy", .kind = kGauge},
+      {.name = "trainer.0.skipped_steps", .unit = "steps"},
+      {.name = "trainer.0.step", .unit = "steps", .kind = kGauge},
+      {.name = "trainer.0.step_time", .unit = "microseconds", .kind = kHistogram},
+      {.name = "trainer.0.variables.bytes", .unit = "bytes"},
+      {.name = "trainer.0.wait.pull", .unit = "microseconds"},
+  };
+  std::string list;
+  const std::string text = absl::StrCat(PrometheusText(entries, {}), PrometheusInfo("build", {}, {}),
+                                        PrometheusInfo("job", {}, {}), PrometheusProcess({}));
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::ConsumePrefix(&line, "# TYPE ")) absl::StrAppend(&list, line, "\n");
+    // The help of an entry that is not known.
+    EXPECT_FALSE(absl::StrContains(line, " In ")) << line;
+  }
+  EXPECT_EQ(list, ReadWholeFile("tests/framework/watch/testdata/families.txt").value());
 }
 
 TEST(PrometheusInfoTest, InfoIsInLabels) {
