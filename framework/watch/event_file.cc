@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& 
     v1::TbEvent version;
     version.set_file_version(kFileVersion);
     file->Add(std::move(version));
-    if (const absl::Status written = file->Flush(); !written.ok()) {
+    if (absl::Status written = file->Flush(); !written.ok()) {
       ::unlink(path.c_str());
       return written;
     }
@@ -271,7 +271,7 @@ absl::Status EventFile::Flush() {
     data.swap(buffer_);
     dropped = dropped_;
   }
-  const absl::Status written = Write(data);
+  absl::Status written = Write(data);
   MutexLock lock(&mu_);
   flushing_ = false;
   if (written.ok()) {

@@ -105,7 +105,7 @@ class HttpAnswers::Engine : public httplib::Server {
     set_error_handler(Handler([](const httplib::Request&, httplib::Response& response) {
       if (response.body.empty()) response.set_content("the request is damaged\n", kText);
     }));
-    set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+    set_exception_handler([](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
       Refuse(500, "the page cannot be made", response);
     });
   }

@@ -42,8 +42,7 @@ struct Known {
 constexpr Known kKnown[] = {
     {.key = "*.messages",
      .name = "messages",
-     .help = "Calls made by a trainer or received by a server, each try counted; for the method collective, messages "
-             "sent to other trainers."},
+     .help = "Calls of a trainer or to a server, each try counted, and messages among trainers."},
     {.key = "*.bytes_out", .name = "sent_bytes", .help = "Bytes of requests or answers that went out, by method."},
     {.key = "*.bytes_in", .name = "received_bytes", .help = "Bytes of requests or answers that came in, by method."},
     {.key = "*.call_time",

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
@@ -165,28 +166,12 @@ void WatchServer::Stop() {
 std::string WatchServer::url() const { return absl::StrCat("http://", HostAndPort(options_.address, port_)); }
 
 void WatchServer::Run() {
-  std::vector<Connection> connections;  // that are read; those in the pool are not among them
+  std::vector<Connection> connections;  // without those in the pool
   std::vector<pollfd> polled;
   while (true) {
-    size_t count = 0;
-    {
-      MutexLock lock(&mu_);
-      for (Connection& connection : answered_) connections.push_back(std::move(connection));
-      answered_.clear();
-      count = connections.size() + answering_;
-    }
-    // One that waits for its client to close makes room for another.
-    const auto idle =
-        std::find_if(connections.begin(), connections.end(), [](const Connection& c) { return c.answered; });
-    if (count >= options_.max_connections && idle != connections.end()) {
-      ::close(idle->fd);
-      connections.erase(idle);
-      --count;
-    }
-    const absl::Time now = Clock::Real()->Now();
-    absl::Time until = absl::InfiniteFuture();
-    const bool accepts = count < options_.max_connections && now >= accept_again_;
-    if (!accepts && count < options_.max_connections) until = accept_again_;
+    const bool room = TakeAnswered(&connections);
+    const bool accepts = room && Clock::Real()->Now() >= accept_again_;
+    absl::Time until = room && !accepts ? accept_again_ : absl::InfiniteFuture();
     polled.assign({{.fd = stopping_, .events = POLLIN},
                    {.fd = wake_, .events = POLLIN},
                    // poll skips a negative descriptor.
@@ -195,34 +180,68 @@ void WatchServer::Run() {
       polled.push_back({.fd = connection.fd, .events = POLLIN});
       until = std::min(until, connection.until);
     }
-    const int ready = ::poll(polled.data(), polled.size(), PollTimeout(until));
-    if (ready > 0 && polled[0].revents != 0) break;
-    if (ready > 0 && polled[1].revents != 0) {
+    // Clears what poll leaves untouched if it fails.
+    if (::poll(polled.data(), polled.size(), PollTimeout(until)) < 0) {
+      for (pollfd& each : polled) each.revents = 0;
+    }
+    if (polled[0].revents != 0) break;
+    if (polled[1].revents != 0) {
       uint64_t raised = 0;
       const ssize_t taken = ::read(wake_, &raised, sizeof raised);
       (void)taken;
     }
-    std::vector<Connection> kept;
-    const absl::Time after = Clock::Real()->Now();
-    for (size_t i = 0; i < connections.size(); ++i) {
-      Connection& connection = connections[i];
-      Next next = ready > 0 && polled[3 + i].revents != 0 ? Read(&connection) : Next::kKeep;
-      if (next == Next::kKeep && after >= connection.until) next = Next::kClose;
-      if (next == Next::kClose) ::close(connection.fd);
-      if (next == Next::kKeep) kept.push_back(std::move(connection));
-      if (next != Next::kAnswer) continue;
-      {
-        MutexLock lock(&mu_);
-        ++answering_;
-      }
-      // A std::function must be copyable: the descriptor is closed by Answer, not by the lambda's end.
-      pool_->Schedule([this, taken = std::move(connection)] { Answer(taken); });
-    }
-    connections = std::move(kept);
-    if (ready > 0 && polled[2].revents != 0) Accept(&connections);
+    ReadReady(absl::MakeConstSpan(polled).subspan(3), &connections);
+    if (polled[2].revents != 0) Accept(&connections);
   }
   for (const Connection& connection : connections) ::close(connection.fd);
   ::close(listener_);
+}
+
+bool WatchServer::TakeAnswered(std::vector<Connection>* connections) {
+  size_t count = 0;
+  {
+    MutexLock lock(&mu_);
+    for (Connection& connection : answered_) connections->push_back(std::move(connection));
+    answered_.clear();
+    count = connections->size() + answering_;
+  }
+  if (count < options_.max_connections) return true;
+  // One that only waits for its client to close makes room for another.
+  const auto idle =
+      std::find_if(connections->begin(), connections->end(), [](const Connection& c) { return c.answered; });
+  if (idle == connections->end()) return false;
+  ::close(idle->fd);
+  connections->erase(idle);
+  return count - 1 < options_.max_connections;
+}
+
+void WatchServer::ReadReady(absl::Span<const pollfd> polled, std::vector<Connection>* connections) {
+  std::vector<Connection> kept;
+  const absl::Time now = Clock::Real()->Now();
+  for (size_t i = 0; i < connections->size(); ++i) {
+    Connection& connection = (*connections)[i];
+    Next next = polled[i].revents != 0 ? Read(&connection) : Next::kKeep;
+    if (next == Next::kKeep && now >= connection.until) next = Next::kClose;
+    switch (next) {
+      case Next::kKeep:
+        kept.push_back(std::move(connection));
+        break;
+      case Next::kClose:
+        ::close(connection.fd);
+        break;
+      case Next::kAnswer:
+        CountAnswering();
+        // A std::function must be copyable: the descriptor is closed by Answer, not by the lambda's end.
+        pool_->Schedule([this, taken = std::move(connection)] { Answer(taken); });
+        break;
+    }
+  }
+  *connections = std::move(kept);
+}
+
+void WatchServer::CountAnswering() {
+  MutexLock lock(&mu_);
+  ++answering_;
 }
 
 void WatchServer::Accept(std::vector<Connection>* connections) {

@@ -5,6 +5,8 @@
 #ifndef WEIR_FRAMEWORK_WATCH_WATCH_SERVER_H_
 #define WEIR_FRAMEWORK_WATCH_WATCH_SERVER_H_
 
+#include <poll.h>
+
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -13,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
 #include "framework/watch/http_answers.h"
@@ -66,6 +69,11 @@ class WatchServer {
 
   // The thread that accepts and reads.
   void Run();
+  // Takes over the connections that have been answered. Returns whether there is room for one more.
+  bool TakeAnswered(std::vector<Connection>* connections);
+  // Reads from those that poll found ready, closes those whose time is over, and gives requests to the pool.
+  void ReadReady(absl::Span<const pollfd> polled, std::vector<Connection>* connections);
+  void CountAnswering();
   void Accept(std::vector<Connection>* connections);
   // Reads what has come. Never waits.
   Next Read(Connection* connection) const;

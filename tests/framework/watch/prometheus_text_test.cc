@@ -47,7 +47,7 @@ TEST(PrometheusTextTest, EachFamilyHasHelpTypeAndItsSamples) {
             R"(# HELP weir_loss Mean loss of the training since the last report.
 # TYPE weir_loss gauge
 weir_loss{role="trainer",id="0"} 0.25
-# HELP weir_messages_total Calls made by a trainer or received by a server, each try counted; for the method collective, messages sent to other trainers.
+# HELP weir_messages_total Calls of a trainer or to a server, each try counted, and messages among trainers.
 # TYPE weir_messages_total counter
 weir_messages_total{role="trainer",id="0",method="pull"} 5
 weir_messages_total{role="trainer",id="0",method="push"} 3
