@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from weir.checkpoint import Checkpoint, RowFile, checkpoints
     from weir.feature_id import feature_ids
     from weir.job import Job
+    from weir.onnx_export import export_onnx
+    from weir.onnx_inputs import onnx_inputs
     from weir.prediction import predict
     from weir.rows import NotFoundError
     from weir.run import Run, train
@@ -38,7 +40,9 @@ __all__ = [
     "WeirError",
     "__version__",
     "checkpoints",
+    "export_onnx",
     "feature_ids",
+    "onnx_inputs",
     "predict",
     "programs",
     "train",
@@ -53,7 +57,9 @@ _MODULES = {
     "RowFile": "weir.checkpoint",
     "Run": "weir.run",
     "checkpoints": "weir.checkpoint",
+    "export_onnx": "weir.onnx_export",
     "feature_ids": "weir.feature_id",
+    "onnx_inputs": "weir.onnx_inputs",
     "predict": "weir.prediction",
     "train": "weir.run",
 }

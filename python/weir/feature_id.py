@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from weir.stable_hash import hash_bytes, hash_texts, mix_ids
 
-__all__ = ["as_ids", "feature_ids", "missing_id", "padding_id", "rare_id"]
+__all__ = ["as_ids", "feature_ids", "missing_id", "padding_id", "rare_id", "slot_salt"]
 
 
 def feature_ids(raw: Union[npt.ArrayLike, Sequence[Union[str, bytes]]], variable: str, slot: Optional[str] = None,
@@ -44,17 +44,17 @@ def feature_ids(raw: Union[npt.ArrayLike, Sequence[Union[str, bytes]]], variable
         ids = as_ids(values)
     if shared:
         return np.array(ids)
-    return _salted(ids, _salt(variable, slot, shared))
+    return _salted(ids, slot_salt(variable, slot, shared))
 
 
 def missing_id(variable: str, slot: Optional[str] = None, shared: bool = False) -> int:
     """Returns the id that stands for an empty field of a slot, unless the job sets data.ids.empty to ZERO."""
-    return _signed(hash_bytes(b"missing", _salt(variable, slot, shared)))
+    return _signed(hash_bytes(b"missing", slot_salt(variable, slot, shared)))
 
 
 def rare_id(variable: str, slot: Optional[str] = None, shared: bool = False) -> int:
     """Returns the id that stands for the values of a slot that data.ids.min_count leaves out."""
-    return _signed(hash_bytes(b"rare", _salt(variable, slot, shared)))
+    return _signed(hash_bytes(b"rare", slot_salt(variable, slot, shared)))
 
 
 def padding_id(raw: int) -> int:
@@ -70,7 +70,8 @@ def as_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return array.astype(np.int64, copy=False)
 
 
-def _salt(variable: str, slot: Optional[str], shared: bool) -> int:
+def slot_salt(variable: str, slot: Optional[str], shared: bool) -> int:
+    """Returns the salt of a slot."""
     if shared:
         slot = ""
     elif slot is None:
