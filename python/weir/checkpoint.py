@@ -21,6 +21,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 import numpy as np
 from google.protobuf import text_format
 
+from weir import model_card, safetensors_file
 from weir.digest import Digest, elements_digest, rows_digest
 from weir.errors import DamagedFileError, WeirError
 from weir.nearest import did_you_mean
@@ -187,6 +188,31 @@ class Checkpoint:
                   (e.shard_begin, e.shard_end) if e.HasField("shard_end") else None) for e, data in entries]
         return Table(self.path, name, first.width, list(zip(first.state_names, first.state_widths)),
                      first.logical_shards, chunks)
+
+    def save_safetensors(self, path: Path, *, tables: Optional[Sequence[str]] = None, state: bool = False) -> List[str]:
+        """Writes all values as a .safetensors file, and returns the names of its arrays.
+
+        Dense variables have their names; a table is "<table>.ids" int64 [n] and "<table>.values" float32 [n, width],
+        both in the order of the files of the checkpoint, which are copied in pieces.
+
+        Args:
+            tables: those to write; default: all.
+            state: write optimizer state too, as "<variable>.<state>" and "<table>.<state>".
+
+        Raises:
+            WeirError: there is no such table.
+            OSError: the file cannot be written.
+        """
+        return safetensors_file.write_checkpoint(self, path, tables, state)
+
+    def card(self, licence_of_data: Optional[str] = None, notes: Optional[str] = None) -> str:
+        """Returns a model card as Markdown: job, data, figures, parameters, digests, and how to verify them.
+
+        Args:
+            licence_of_data: what the licence of the training data allows; a checkpoint does not know it.
+            notes: further paragraphs, such as the intended use.
+        """
+        return model_card.card_of(self, licence_of_data, notes)
 
     def verify(self) -> None:
         """Reads every byte of every file and compares it with the checksums of MANIFEST.

@@ -1,4 +1,4 @@
-"""The command `weir`: one name for Weir's programs.
+"""The command `weir`: one name for Weir's programs, and for commands of Python's own.
 
 It becomes the program (exec), so that signals and exit codes are the program's own.
 """
@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import NoReturn, Optional, Sequence
 
-from weir import completion, programs
+from weir import commands, completion, programs
 from weir.errors import WeirError
 from weir.nearest import did_you_mean
 from weir.version import __version__
@@ -35,20 +35,25 @@ _PROGRAMS = {
 }
 
 _USAGE = """weir train JOB [--servers=S] [--trainers=T] [--set path=value ...] [-- arguments of every trainer]
+weir export JOB CHECKPOINT MODEL.onnx [flags]
+weir export CHECKPOINT VALUES.safetensors [flags]
+weir card CHECKPOINT [flags]
 weir PROGRAM [arguments of the program]
 weir completion bash|zsh|fish [NAME ...]
 
-`weir train JOB ...` is `weir launch --job=JOB ...`. Every program explains its flags: `weir launch --help`.
-`weir completion SHELL` prints a script that completes weir and weir-PROGRAM in that shell, and programs called NAME:
-source <(weir completion bash)
+`weir train JOB ...` is `weir launch --job=JOB ...`. Every command and program explains its flags:
+`weir launch --help`. `weir completion SHELL` prints a script that completes weir and weir-PROGRAM in that shell, and
+programs called NAME: source <(weir completion bash)
 
-Programs:
 """
 
 
 def _usage() -> str:
-    width = max(map(len, _PROGRAMS))
-    return _USAGE + "".join(f"  {name:{width}}  {does}\n" for name, does in _PROGRAMS.items())
+    width = max(map(len, [*_PROGRAMS, *commands.COMMANDS]))
+    lists = []
+    for head, known in (("Commands", commands.COMMANDS), ("Programs", _PROGRAMS)):
+        lists.append(f"{head}:\n" + "".join(f"  {name:{width}}  {does}\n" for name, does in known.items()))
+    return _USAGE + "\n".join(lists)
 
 
 def _train(arguments: Sequence[str]) -> list[str]:
@@ -84,7 +89,7 @@ def _become(name: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Runs the command with these arguments (default: those of the process). Returns only if no program runs."""
+    """Runs the command with these arguments (default: those of the process). Returns unless a program runs."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments:
         print(_usage(), end="", file=sys.stderr)
@@ -106,9 +111,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             # Asked by those scripts. The words are behind "--".
             print(completion.answer(rest[1:], _PROGRAMS), end="")
             return 0
+        if command in commands.COMMANDS:
+            return commands.run(command, rest)
         if command in _PROGRAMS:
             _become(command, rest)
-        known = ["train", *_PROGRAMS, "completion", "--help", "--version"]
+        known = ["train", *commands.COMMANDS, *_PROGRAMS, "completion", "--help", "--version"]
         raise WeirError(f"unknown command '{command}'{did_you_mean(command, known)}; --help lists the commands")
     except WeirError as error:
         print(f"weir: {error}", file=sys.stderr)
