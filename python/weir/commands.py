@@ -23,7 +23,8 @@ COMMANDS = {
 _EXPORT = """weir export JOB CHECKPOINT MODEL.onnx [flags]
        weir export CHECKPOINT VALUES.safetensors [flags]
 
-CHECKPOINT is a directory of checkpoints, of which the newest complete one is taken, or --step, or a step's directory."""
+CHECKPOINT is a directory of checkpoints, of which the newest complete one is taken or --step, or a step's
+directory."""
 
 
 def run(command: str, arguments: Sequence[str]) -> int:

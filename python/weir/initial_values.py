@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.protos import program_pb2
-from weir.stable_hash import hash_bytes
+from weir.stable_hash import UInts, hash_bytes
 
 __all__ = ["PHILOX_FACTORS", "PHILOX_ROUNDS", "PHILOX_STEPS", "QUANTILE", "ColumnValues", "columns_of", "initial_rows",
            "is_constant", "key_of"]
@@ -122,16 +122,20 @@ def _values(begin: int, end: int, init: Any) -> ColumnValues:
 def _philox(key: int, ids: npt.NDArray[np.int64], blocks: int) -> npt.NDArray[np.uint32]:
     """Returns the words of the first blocks of each id, [n, 4 blocks]."""
     bits = ids.astype(np.uint64)[:, None]
-    zero = np.zeros((len(ids), blocks), np.uint64)
-    c0, c1 = zero + np.arange(blocks, dtype=np.uint64), zero
-    c2, c3 = zero + (bits & _MASK), zero + (bits >> _HALF)
+    zero: UInts = np.zeros((len(ids), blocks), np.uint64)
+    c0: UInts = zero + np.arange(blocks).astype(np.uint64)
+    c1: UInts = zero
+    c2: UInts = zero + (bits & _MASK)
+    c3: UInts = zero + (bits >> _HALF)
     k0, k1 = key & 0xFFFFFFFF, key >> 32
     for _ in range(PHILOX_ROUNDS):
-        p0, p1 = c0 * np.uint64(PHILOX_FACTORS[0]), c2 * np.uint64(PHILOX_FACTORS[1])
+        p0: UInts = c0 * np.uint64(PHILOX_FACTORS[0])
+        p1: UInts = c2 * np.uint64(PHILOX_FACTORS[1])
         c0, c2 = (p1 >> _HALF) ^ c1 ^ np.uint64(k0), (p0 >> _HALF) ^ c3 ^ np.uint64(k1)
         c1, c3 = p1 & _MASK, p0 & _MASK
         k0, k1 = (k0 + PHILOX_STEPS[0]) & 0xFFFFFFFF, (k1 + PHILOX_STEPS[1]) & 0xFFFFFFFF
-    return np.stack([c0, c1, c2, c3], axis=-1).reshape(len(ids), 4 * blocks).astype(np.uint32)
+    words: npt.NDArray[np.uint32] = np.stack([c0, c1, c2, c3], axis=-1).reshape(len(ids), 4 * blocks).astype(np.uint32)
+    return words
 
 
 def _uniform(bits: npt.NDArray[np.uint32], a: np.float32, b: np.float32) -> npt.NDArray[np.float32]:
@@ -152,8 +156,13 @@ def _gaussian(bits: npt.NDArray[np.uint32], mean: np.float32, deviation: np.floa
 
 
 def _ratio(of: Any, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    above, below = (np.polynomial.polynomial.polyval(x, coefficients) for coefficients in of)
-    ratio: npt.NDArray[np.float64] = above / below
+    parts = []
+    for coefficients in of:
+        total = np.full_like(x, coefficients[-1])
+        for each in reversed(coefficients[:-1]):
+            total = total * x + each
+        parts.append(total)
+    ratio: npt.NDArray[np.float64] = parts[0] / parts[1]
     return ratio
 
 

@@ -25,7 +25,7 @@ def card_of(checkpoint: Checkpoint, licence_of_data: Optional[str], notes: Optio
     if notes:
         parts += ["## Notes\n", notes.strip() + "\n"]
     parts += ["## Data\n", *_data(checkpoint, job, licence_of_data)]
-    parts += ["## Figures\n", *_figures(checkpoint, job)]
+    parts += ["## Figures\n", *_figures(checkpoint)]
     parts += ["## Parameters\n", *_parameters(checkpoint)]
     parts += ["## Verifying\n", *_verifying(checkpoint)]
     return "\n".join(parts)
@@ -72,12 +72,13 @@ def _data(checkpoint: Checkpoint, job: Optional[Any], licence: Optional[str]) ->
         yield from _table(["file", "bytes", "xxh3-64 of a sample"], [_file_row(each) for each in files])
     else:
         yield "The checkpoint does not name the files of the training.\n"
-    if job is not None:
-        batch = job.data.batch_size * max(1, job.train.accumulate_steps)
-        yield (f"A step has up to {batch:,} examples, so that {checkpoint.step:,} steps have up to "
-               f"{batch * checkpoint.step:,}; the job asks for {job.train.epochs} "
-               f"{'pass' if job.train.epochs == 1 else 'passes'} over the files. Reader: "
-               f"`{job.data.WhichOneof('reader')}`.\n")
+    if job is not None and job.HasField("data"):
+        passes = f"{job.train.epochs} {'pass' if job.train.epochs == 1 else 'passes'}"
+        yield f"The job asks for {passes} over them; its reader is `{job.data.WhichOneof('reader')}`.\n"
+        if job.distribute.sync:
+            batch = job.data.batch_size * job.train.accumulate_steps
+            yield (f"A step has up to {batch:,} examples, so that {checkpoint.step:,} steps have up to "
+                   f"{batch * checkpoint.step:,}.\n")
         if job.data.HasField("eval"):
             yield f"Evaluation reads {_code(job.data.eval.files)}.\n"
     if licence:
@@ -93,7 +94,7 @@ def _file_row(line: str) -> Sequence[str]:
     return [f"`{line.strip()}`", "", ""] if found is None else [f"`{found[1]}`", f"{int(found[2]):,}", f"`{found[3]}`"]
 
 
-def _figures(checkpoint: Checkpoint, job: Optional[Any]) -> Iterator[str]:
+def _figures(checkpoint: Checkpoint) -> Iterator[str]:
     if not checkpoint.figures:
         yield f"There was no evaluation at step {checkpoint.step:,}.\n"
         return
@@ -115,7 +116,7 @@ def _parameters(checkpoint: Checkpoint) -> Iterator[str]:
 def _verifying(checkpoint: Checkpoint) -> Iterator[str]:
     manifest = checkpoint.manifest
     directory = os.path.basename(os.path.normpath(checkpoint.path))
-    yield (f"`values_digest` covers every value and `state_digest` the state of the optimizers; neither depends on how "
+    yield ("`values_digest` covers every value and `state_digest` the state of the optimizers; neither depends on how "
            "many servers wrote the checkpoint. These commands read every byte, compare it with the checksums of "
            "MANIFEST, and compute the digests anew:\n")
     yield f"    checkpoint verify {directory}\n    checkpoint digest {directory}\n"

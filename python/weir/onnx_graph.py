@@ -92,7 +92,7 @@ class Graph:
             return self.rows(name, array.shape, array.dtype.name, lambda: [array])
         tensor = self._initializer(name, array.shape, array.dtype.name)
         tensor.raw_data = array.tobytes()
-        return tensor.name
+        return str(tensor.name)
 
     def rows(self, name: str, dims: Sequence[int], dtype: str,
              pieces: Callable[[], Iterable[npt.NDArray[Any]]]) -> str:
@@ -251,8 +251,7 @@ def _write_arrays(large: Sequence[_Large], file: IO[bytes]) -> None:
         file.write(b"\0" * (-file.tell() % _PAGE))
         begin = file.tell()
         for piece in each.pieces():
-            # The view of an array needs no copy.
-            file.write(memoryview(np.ascontiguousarray(piece).reshape(-1)).cast("B"))
+            file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
         if file.tell() - begin != each.bytes:
             raise WeirError(f"{each.tensor.name} has {file.tell() - begin} bytes, and {each.bytes} were expected")
     file.flush()

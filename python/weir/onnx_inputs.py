@@ -71,8 +71,8 @@ def onnx_inputs(
         WeirError: the model is not of this job; ids have weights, and the model does not take them.
         weir.RunError, ValueError: as weir.predict.
     """
-    wanted = _inputs_of(model)
     opened = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    wanted = _inputs_of(model, opened.job_name)
     job = as_job(job, overrides)
     program = program_of(job)
     variables = {var.name: var for var in program.blocks[0].vars}
@@ -98,19 +98,22 @@ def onnx_inputs(
     return {name: arrays[name] for name in wanted}
 
 
-def _inputs_of(path: Path) -> Dict[str, int]:
-    """Returns the names and ranks of the inputs of a model."""
+def _inputs_of(path: Path, job_name: str) -> List[str]:
+    """Returns the names of the inputs of a model, which must be of the job."""
     model = onnx_subset_pb2.ModelProto()
     try:
         with open(path, "rb") as file:
             model.ParseFromString(file.read())
     except message.DecodeError:
         raise DamagedFileError(f"{os.fspath(path)} is no ONNX model, or is cut") from None
-    initial = {each.name for each in model.graph.initializer}
-    return {each.name: len(each.type.tensor_type.shape.dim) for each in model.graph.input if each.name not in initial}
+    of = next((each.value for each in model.metadata_props if each.key == "weir.job"), None)
+    if of != job_name:
+        what = "not exported by Weir" if of is None else f"of job '{of}'"
+        raise WeirError(f"{os.fspath(path)} is {what}, and the checkpoint is of job '{job_name}'")
+    return [each.name for each in model.graph.input]
 
 
-def _variables_of(wanted: Dict[str, int], variables: Dict[str, Any], model: str) -> List[str]:
+def _variables_of(wanted: Sequence[str], variables: Dict[str, Any], model: str) -> List[str]:
     """Returns the variables of the data that the inputs are made of, floats and ids."""
     found: List[str] = []
     for each in wanted:
@@ -120,8 +123,8 @@ def _variables_of(wanted: Dict[str, int], variables: Dict[str, Any], model: str)
                 name = name[:-len(ending)] if name.endswith(ending) else name
             name = name.rpartition("@")[0] or name
         if name not in variables:
-            raise WeirError(f"{model} has an input '{each}', which is no variable of the job: the model is of another "
-                            "job")
+            raise WeirError(f"{model} has an input '{each}', which is no variable of the job: it was exported of "
+                            "another version of the job")
         if name not in found:
             found.append(name)
     return found
@@ -153,7 +156,7 @@ def _slots_of(examples: Examples, begin: int, width: int) -> _Slots:
     return _Slots(examples.counts[:, begin:begin + width], examples.ids[taken], weights)
 
 
-def _as_inputs(name: str, of: _Slots, wanted: Dict[str, int]) -> Dict[str, npt.NDArray[Any]]:
+def _as_inputs(name: str, of: _Slots, wanted: Sequence[str]) -> Dict[str, npt.NDArray[Any]]:
     """Returns the ids of a variable as the model takes them."""
     n, slots = of.counts.shape
     most = int(of.counts.max(initial=1))
@@ -329,4 +332,3 @@ def _data_behind(program: Any, name: str) -> Set[str]:
         if not written:
             found.add(current)
     return found
-

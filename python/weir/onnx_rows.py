@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -25,10 +26,10 @@ MAP_BYTES = 1_900_000_000
 # An id in a map: its bytes and those of its place, as varints.
 _MAP_BYTES_EACH = 15
 
-# Ids that a bucket holds, and the mean number with which the search for a number of buckets begins.
+# Ids that a bucket holds.
 _BUCKET = 16
-_MEAN_IN_BUCKET = 6
-_LARGEST_BUCKETS = 8  # times as many as ids
+# Most buckets, for each id. Ids that are spread evenly need 0.4 of 100 million.
+_MOST_BUCKETS = 8
 
 
 class Bags(NamedTuple):
@@ -180,8 +181,8 @@ class Tables:
         places = graph.op("Gather", graph.array(f"{table}.bucket_places", numbers), bucket)
         last = graph.constant([-1], np.int64)
         hit = graph.op("Equal", candidates, graph.op("Unsqueeze", flat, last))
-        places = graph.op("Where", hit, places, graph.constant(len(ids), np.int64))
-        return graph.op("ReduceMin", places, last, keepdims=0)
+        places = graph.op("Where", hit, places, graph.constant(len(ids), numbers.dtype))
+        return graph.op("Cast", graph.op("ReduceMin", places, last, keepdims=0), to=type_number("int64"))
 
     def _gather(self, table: str, source: RowSource, found: Places) -> str:
         """Returns the rows at the places, [n, width]."""
@@ -355,24 +356,38 @@ def _in_buckets(table: str, ids: npt.NDArray[np.int64]) -> Tuple[npt.NDArray[Any
     Raises:
         WeirError: the ids are so uneven that no number of buckets keeps them apart.
     """
-    count = max(2, len(ids) // _MEAN_IN_BUCKET)
+    count = _likely_buckets(len(ids))
     while True:
         bucket = np.mod(ids, count)
         sizes = np.bincount(bucket, minlength=count)
         if sizes.max(initial=0) <= _BUCKET:
             break
-        if count > max(64, _LARGEST_BUCKETS * len(ids)):
+        if count > max(64, _MOST_BUCKETS * len(ids)):
             raise WeirError(f"table '{table}': {sizes.max()} of its {len(ids)} ids have one rest of a division by "
                             f"{count}, and a bucket holds {_BUCKET}: look ids up in a map (lookup='map'), or export "
                             "the dense part alone (dense_only=True)")
-        # Odd numbers: ids are often multiples of powers of two.
         count = (count + count // 5 + 1) | 1
     # A place that holds no id has one of another bucket.
     keys = np.repeat(np.mod(np.arange(count) + 1, count)[:, None], _BUCKET, axis=1)
-    places = np.full((count, _BUCKET), len(ids), np.int64)
+    places = np.full((count, _BUCKET), len(ids), np.int32 if len(ids) < 2**31 else np.int64)
     order = np.argsort(bucket, kind="stable")
     first = np.cumsum(sizes) - sizes
     inside = np.arange(len(ids)) - np.repeat(first, sizes)
     keys[bucket[order], inside] = ids[order]
     places[bucket[order], inside] = order
     return keys, places
+
+
+def _likely_buckets(ids: int) -> int:
+    """Returns a number of buckets that is likely to be enough for ids that are spread evenly (their sizes are
+    Poisson's)."""
+    mean = 8.0
+    while mean > 0.5:
+        # The probability of a size beyond a bucket's is little more than that of the first such size.
+        size = _BUCKET + 1
+        beyond = math.exp(size * math.log(mean) - mean - math.lgamma(size + 1)) / (1 - mean / (size + 1))
+        if beyond * ids / mean < 0.2:
+            break
+        mean *= 0.95
+    # Odd numbers: ids are often multiples of powers of two.
+    return max(2, int(ids / mean)) | 1

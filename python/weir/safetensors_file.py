@@ -65,7 +65,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, tables: Optional[Sequen
         for each in arrays:
             begin = file.tell()
             for piece in each.pieces():
-                file.write(memoryview(np.ascontiguousarray(piece).reshape(-1)).cast("B"))
+                file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
             if file.tell() - begin != each.bytes:
                 raise WeirError(f"'{each.name}' has {file.tell() - begin} bytes, and {each.bytes} were expected")
     return [each.name for each in arrays]
@@ -92,7 +92,7 @@ def _arrays(checkpoint: Checkpoint, tables: Sequence[str], state: bool) -> Itera
         rows = checkpoint.table(name)
         len(rows.ids)  # refuses an id that is there twice
         chunks, width = rows._chunks, rows.width
-        yield _Array(f"{name}.ids", "int64", (len(rows),), lambda chunks=chunks: [chunk.ids for chunk in chunks])
+        yield _Array(f"{name}.ids", "int64", (len(rows),), _ids(chunks))
         yield _Array(f"{name}.values", "float32", (len(rows), width), _columns(chunks, 0, width))
         begin = width
         for of, columns in rows.state_widths.items() if state else ():
@@ -103,6 +103,11 @@ def _arrays(checkpoint: Checkpoint, tables: Sequence[str], state: bool) -> Itera
 
 def _whole(name: str, value: npt.NDArray[np.float32]) -> _Array:
     return _Array(name, "float32", value.shape, lambda: [value])
+
+
+def _ids(chunks: Any) -> Callable[[], Iterator[npt.NDArray[np.int64]]]:
+    """Returns what yields the ids of all rows."""
+    return lambda: (chunk.ids for chunk in chunks)
 
 
 def _columns(chunks: Any, begin: int, end: int) -> Callable[[], Iterator[npt.NDArray[Any]]]:
