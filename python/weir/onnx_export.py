@@ -16,7 +16,7 @@ from weir.errors import WeirError
 from weir.job import Job
 from weir.nearest import did_you_mean
 from weir.onnx_graph import Dim, Graph, write_model
-from weir.onnx_ops import CONVERTERS, OpToConvert, needed_inputs, variables_of
+from weir.onnx_ops import CONVERTERS, OpToConvert, dtype_of, needed_inputs, variables_of
 from weir.onnx_rows import LOOKUPS, MAP_BYTES, UNKNOWN, Bags, RowSource, Tables
 from weir.protos import program_pb2
 from weir.rows import NotFoundError, Path
@@ -189,9 +189,10 @@ class _Export:
         made: Dict[str, Tuple[Dim, ...]] = {}
         for name, variable in chosen:
             dims = self._shown(self._dims[variable])
-            self.graph.scope = "outputs"
-            self.graph.output(self.graph._unique(name) if name != values.get(variable) else name,
-                              self._value(variable, values), "float32", dims, self._doc_of_output(variable))
+            if name != values[variable]:
+                name = self.graph.unique(name)
+            self.graph.output(name, values[variable], dtype_of(self._vars[variable].dtype), dims,
+                              self._doc_of_output(variable))
             made[name] = dims
         tables = {name: {"rows": len(self._rows_of(name)), "width": self._dims[name][1],
                          "lookup": "input" if self._dense_only else self._tables.chosen[name]} for name in reads}
@@ -202,11 +203,12 @@ class _Export:
         if isinstance(outputs, str):
             raise TypeError(f"outputs is a list of names of variables, got the text {outputs!r}")
         if outputs is not None:
+            made = {name for op in self._block.ops if op.role in (program_pb2.FORWARD, program_pb2.LOSS)
+                    for slot in op.outputs for name in slot.vars}
             for each in outputs:
-                if each not in self._vars or self._vars[each].kind != program_pb2.DENSE:
-                    known = [name for name, var in self._vars.items()
-                             if var.kind == program_pb2.DENSE and "@" not in name and not var.persistable]
-                    raise WeirError(f"the program has no variable '{each}'{did_you_mean(each, known)}")
+                if each not in made:
+                    raise WeirError(f"outputs: the program computes no variable '{each}'"
+                                    f"{did_you_mean(each, sorted(made))}")
             return [(each, each) for each in outputs]
         losses = [loss for loss in self._program.losses if loss.prediction]
         if not losses:
@@ -233,12 +235,10 @@ class _Export:
         if converter is None:
             raise WeirError(f"the operator '{op.type}'{self._layer_of(made[0])} has no form in ONNX: it makes "
                             f"'{made[0]}', which the outputs depend on; outputs= can name what comes before it")
-        for name in needed_inputs(op):
-            if self._vars[name].kind == program_pb2.DENSE:
-                values[name] = self._value(name, values)
         self.graph.scope = made[0]
         values.update(converter(OpToConvert(
-            self.graph, op, values, self._dims, self._parameter, self._rows, self._bags_of)))
+            self.graph, op, lambda name: self._value(name, values), self._dims, self._parameter, self._rows,
+            self._bags_of)))
 
     def _layer_of(self, variable: str) -> str:
         names = [layer.name for layer in self._job.model.layer

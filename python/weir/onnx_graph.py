@@ -82,7 +82,7 @@ class Graph:
             return self._outer.constant(array)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
-            self._constants[key] = self.array(self._fresh("constant"), array)
+            self._constants[key] = self.array(self.unique("constant"), array)
         return self._constants[key]
 
     def array(self, name: str, value: npt.NDArray[Any]) -> str:
@@ -112,7 +112,7 @@ class Graph:
     def ops(self, type_: str, *inputs: str, names: Sequence[Optional[str]], domain: str = "",
             **attributes: Any) -> List[str]:
         """Adds a node with an output for each of `names`."""
-        outputs = [self._fresh(f"{self.scope}/{type_}") if name is None else self._unique(name) for name in names]
+        outputs = [self.unique(f"{self.scope}/{type_}") if name is None else self.unique(name) for name in names]
         self._node(type_, inputs, outputs, domain, attributes)
         return outputs
 
@@ -134,7 +134,7 @@ class Graph:
             _set_attribute(node.attribute.add(name=name), value)
 
     def _initializer(self, name: str, dims: Sequence[int], dtype: str) -> Any:
-        return self.proto.initializer.add(name=self._unique(name), dims=dims, data_type=_TYPES[dtype])
+        return self.proto.initializer.add(name=self.unique(name), dims=dims, data_type=_TYPES[dtype])
 
     def _describe(self, value: Any, name: str, dtype: str, dims: Sequence[Dim], doc: str) -> None:
         value.name = name
@@ -149,7 +149,8 @@ class Graph:
             else:
                 added.dim_value = dim
 
-    def _unique(self, name: str) -> str:
+    def unique(self, name: str) -> str:
+        """Returns the name, or with a number behind it if it is taken, and takes it."""
         found = name
         number = 1
         while found in self._names:
@@ -157,9 +158,6 @@ class Graph:
             found = f"{name}_{number}"
         self._names.add(found)
         return found
-
-    def _fresh(self, name: str) -> str:
-        return self._unique(name)
 
 
 def type_number(dtype: str) -> int:

@@ -266,8 +266,8 @@ class _Maker:
         """Returns the rows of ids, [.., width]; initial values of those that have none."""
         rows = self._checkpoint.table(table.name)
         distinct, inverse = np.unique(ids.reshape(-1), return_inverse=True)
-        values = rows.rows(distinct, missing="nan")
-        without = np.isnan(values).all(axis=1)
+        values = np.empty((len(distinct), rows.width), np.float32)
+        without = ~rows._copy_rows(distinct, values)
         key = initial_values.key_of(self._program.seed, table.name)
         columns = initial_values.columns_of(self._program, table)
         values[without] = initial_values.initial_rows(columns, key, distinct[without], table.dtype)

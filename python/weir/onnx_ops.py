@@ -12,7 +12,7 @@ from weir.onnx_graph import Graph, type_number
 from weir.onnx_rows import Bags
 from weir.protos import program_pb2
 
-__all__ = ["CONVERTERS", "OpToConvert", "needed_inputs"]
+__all__ = ["CONVERTERS", "OpToConvert", "dtype_of", "needed_inputs", "variables_of"]
 
 
 class OpToConvert(NamedTuple):
@@ -21,7 +21,7 @@ class OpToConvert(NamedTuple):
     Attributes:
         graph: to add to; its scope is the operator's first output.
         op: of the program.
-        values: names in the graph of the variables that have been made.
+        value: returns the value of a dense variable, and adds it if it is a parameter or an input of the model.
         dims: of the program's variables; -1 is the batch.
         parameter: returns the values of a dense parameter.
         rows: returns the rows for a look-up, and the ids that it looks up.
@@ -29,7 +29,7 @@ class OpToConvert(NamedTuple):
 
     graph: Graph
     op: Any
-    values: Dict[str, str]
+    value: Callable[[str], str]
     dims: Dict[str, Tuple[int, ...]]
     parameter: Callable[[str], npt.NDArray[np.float32]]
     rows: Callable[[Any, bool], Tuple[str, Bags]]
@@ -47,7 +47,7 @@ class OpToConvert(NamedTuple):
 
     def input(self, slot: str) -> str:
         """Returns the value of an input."""
-        return self.values[self.variable(slot)]
+        return self.value(self.variable(slot))
 
     def shape(self, slot: str) -> Tuple[int, ...]:
         return self.dims[self.variable(slot)]
@@ -101,6 +101,17 @@ def needed_inputs(op: Any) -> List[str]:
 def variables_of(slots: Any, name: str) -> List[str]:
     """Returns the variables of the slot of this name."""
     return [each for slot in slots if slot.name == name for each in slot.vars]
+
+
+_TYPES: Dict[int, str] = {
+    program_pb2.FLOAT32: "float32", program_pb2.FLOAT64: "float64", program_pb2.INT32: "int32",
+    program_pb2.INT64: "int64", program_pb2.BOOL: "bool", program_pb2.UINT8: "uint8",
+}
+
+
+def dtype_of(dtype: int) -> str:
+    """Returns the name of the type of a variable."""
+    return _TYPES[dtype]
 
 
 def _converts(*types: str) -> Callable[[Converter], Converter]:
@@ -188,7 +199,7 @@ def _softmax(c: OpToConvert) -> Dict[str, str]:
 
 @_converts("concat")
 def _concat(c: OpToConvert) -> Dict[str, str]:
-    values = [c.values[each] for each in c.variables("X")]
+    values = [c.value(each) for each in c.variables("X")]
     return {c.out(): c.graph.op("Concat", *values, name=c.out(), axis=c.attr("axis", 1))}
 
 
@@ -207,7 +218,7 @@ def _reshape(c: OpToConvert) -> Dict[str, str]:
 
 @_converts("sum")
 def _sum(c: OpToConvert) -> Dict[str, str]:
-    values = [c.values[each] for each in c.variables("X")]
+    values = [c.value(each) for each in c.variables("X")]
     total = values[0]
     for each in values[1:-1]:
         total = c.graph.op("Add", total, each)
@@ -236,14 +247,10 @@ def _reduce_sum(c: OpToConvert) -> Dict[str, str]:
                                 keepdims=int(c.attr("keep_dim", False)))}
 
 
-_TYPES = {program_pb2.FLOAT32: "float32", program_pb2.FLOAT64: "float64", program_pb2.INT32: "int32",
-          program_pb2.INT64: "int64", program_pb2.BOOL: "bool", program_pb2.UINT8: "uint8"}
-
-
 @_converts("cast")
 def _cast(c: OpToConvert) -> Dict[str, str]:
     # Of a number that the new type cannot hold, ONNX leaves the result open.
-    to = type_number(_TYPES[c.attr("dtype", program_pb2.FLOAT32)])
+    to = type_number(dtype_of(c.attr("dtype", program_pb2.FLOAT32)))
     return {c.out(): c.graph.op("Cast", c.input("X"), name=c.out(), to=to)}
 
 
@@ -284,7 +291,7 @@ def _dot_interaction(c: OpToConvert) -> Dict[str, str]:
     for each in c.variables("X"):
         dims = c.dims[each]
         count += dims[1] if len(dims) == 3 else 1
-        parts.append(c.values[each] if len(dims) == 3 else g.op("Unsqueeze", c.values[each], c.ints([1])))
+        parts.append(c.value(each) if len(dims) == 3 else g.op("Unsqueeze", c.value(each), c.ints([1])))
     x = parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=1)
     products = g.op("MatMul", x, g.op("Transpose", x, perm=[0, 2, 1]))
     end = 1 if c.attr("self_interaction", False) else 0

@@ -119,7 +119,7 @@ class Tables:
         graph.scope = outer
 
     def _places(self, table: str, rows: Rows, variables: Tuple[str, ...], bags: Dict[str, Bags]) -> Places:
-        ids = _ids_of(rows)
+        ids = rows.ids_in_order_of_file()
         for of, known, other, places in self._maps:
             # Tables that one variable reads have the same ids as a rule, and rows in the same order.
             if of == variables and np.array_equal(known, ids):
@@ -169,6 +169,9 @@ class Tables:
         return takes
 
     def _add_map(self, table: str, ids: npt.NDArray[np.int64], flat: str) -> str:
+        if len(ids) == 0:
+            # A map without an id is none for onnxruntime.
+            return self._graph.op("Mul", flat, self._graph.constant(0, np.int64))
         return self._graph.op("LabelEncoder", flat, domain="ai.onnx.ml", keys_int64s=ids,
                               values_int64s=np.arange(len(ids)), default_int64=len(ids))
 
@@ -209,10 +212,10 @@ class Tables:
         some = graph.branch("initial_values")
         ids = some.op("GatherND", found.ids, places)
         rows = _InitialRows(some, source).rows(ids)
-        some.output(some._fresh(f"{graph.scope}/with_initial"),
+        some.output(some.unique(f"{graph.scope}/with_initial"),
                     some.op("ScatterND", gathered, places, rows), "float32", ["ids", source.rows.width])
         none = graph.branch("no_initial_values")
-        none.output(none._fresh(f"{graph.scope}/as_they_are"), gathered, "float32", ["ids", source.rows.width])
+        none.output(none.unique(f"{graph.scope}/as_they_are"), gathered, "float32", ["ids", source.rows.width])
         has_some = graph.op("Greater", count, graph.constant(0, np.int64))
         return graph.op("If", has_some, then_branch=some, else_branch=none)
 
@@ -333,13 +336,6 @@ class _InitialRows:
 def _ids(bags: Bags) -> str:
     assert bags.ids is not None
     return bags.ids
-
-
-def _ids_of(rows: Rows) -> npt.NDArray[np.int64]:
-    """Returns the ids in the order of the file, which is that of _pieces_of."""
-    len(rows.ids)  # sorts them; refuses an id that is there twice
-    parts = [np.empty(0, np.int64), *(np.asarray(chunk.ids, np.int64) for chunk in rows._chunks)]
-    return np.concatenate(parts)
 
 
 def _pieces_of(rows: Rows) -> Iterator[npt.NDArray[np.float32]]:

@@ -223,6 +223,19 @@ class Rows:
                                {name: _typed(name, chunk.rows[:, begin:end].astype(np.float32))
                                 for name, begin, end in self._state_columns()})
 
+    def ids_in_order_of_file(self) -> Ids:
+        """Returns all ids in the order of chunks(), int64 [n]. Nothing is kept.
+
+        Raises:
+            DamagedFileError: an id is there twice.
+        """
+        ids = self._ids_of_chunks()
+        in_order = np.sort(ids)
+        twice = np.flatnonzero(in_order[1:] == in_order[:-1])
+        if len(twice) > 0:
+            raise self._is_there_twice(in_order[twice[0]])
+        return ids
+
     def _copy_rows(self, wanted: Ids, values: Floats) -> npt.NDArray[np.bool_]:
         """Copies the rows of distinct ids [k] to values [k, width]. Returns which ids have a row."""
         found = np.zeros(len(wanted), bool)
@@ -248,17 +261,23 @@ class Rows:
     @functools.cached_property
     def _order(self) -> Tuple[Ids, npt.NDArray[np.intp]]:
         """Ids in ascending order, and for each row in the order of the file its place in that."""
-        parts = [np.empty(0, np.int64), *(chunk.ids for chunk in self._chunks)]
-        ids = np.concatenate(parts).astype(np.int64, copy=False)
+        ids = self._ids_of_chunks()
         order = np.argsort(ids, kind="stable")
         ids = ids[order]
         twice = np.flatnonzero(ids[1:] == ids[:-1])
         if len(twice) > 0:
-            raise DamagedFileError(f"{self._where}: table '{self.name}': row {ids[twice[0]]} is there twice")
+            raise self._is_there_twice(ids[twice[0]])
         places = np.empty(len(ids), np.intp)
         places[order] = np.arange(len(ids))
         ids.setflags(write=False)
         return ids, places
+
+    def _ids_of_chunks(self) -> Ids:
+        parts = [np.empty(0, np.int64), *(chunk.ids for chunk in self._chunks)]
+        return np.concatenate(parts).astype(np.int64, copy=False)
+
+    def _is_there_twice(self, row: np.int64) -> DamagedFileError:
+        return DamagedFileError(f"{self._where}: table '{self.name}': row {row} is there twice")
 
     def _columns(self, begin: int, end: int) -> Floats:
         places = self._order[1]

@@ -90,9 +90,8 @@ def _arrays(checkpoint: Checkpoint, tables: Sequence[str], state: bool) -> Itera
                 yield _whole(f"{name}.{of}", np.asarray(value, np.float32))
     for name in tables:
         rows = checkpoint.table(name)
-        len(rows.ids)  # refuses an id that is there twice
         chunks, width = rows._chunks, rows.width
-        yield _Array(f"{name}.ids", "int64", (len(rows),), _ids(chunks))
+        yield _Array(f"{name}.ids", "int64", (len(rows),), _ids(rows))
         yield _Array(f"{name}.values", "float32", (len(rows), width), _columns(chunks, 0, width))
         begin = width
         for of, columns in rows.state_widths.items() if state else ():
@@ -105,9 +104,9 @@ def _whole(name: str, value: npt.NDArray[np.float32]) -> _Array:
     return _Array(name, "float32", value.shape, lambda: [value])
 
 
-def _ids(chunks: Any) -> Callable[[], Iterator[npt.NDArray[np.int64]]]:
-    """Returns what yields the ids of all rows."""
-    return lambda: (chunk.ids for chunk in chunks)
+def _ids(rows: Any) -> Callable[[], List[npt.NDArray[np.int64]]]:
+    """Returns what returns the ids of all rows."""
+    return lambda: [rows.ids_in_order_of_file()]
 
 
 def _columns(chunks: Any, begin: int, end: int) -> Callable[[], Iterator[npt.NDArray[Any]]]:
