@@ -65,8 +65,8 @@ def export_onnx(
             "prediction", and those of other losses under their names.
         dense_only: leave the tables out. Rows are inputs then, "<variable>@<table>" float32 [batch, slots, width], or
             [batch, slots, n, width] for lists.
-        lookup: how ids are looked up: "map" (ai.onnx.ml LabelEncoder), "buckets" (operators of ONNX itself; some ten
-            times slower, for tables beyond protobuf's 2 GiB) or "auto": a map where it fits.
+        lookup: how ids are looked up: "map" (ai.onnx.ml LabelEncoder), "buckets" (operators of ONNX itself, slower, for
+            ids beyond protobuf's 2 GiB) or "auto": a map where it fits.
         unknown: what an id without a row gets: "initial" values as --role=predict, or "zero".
         weighted: variables of data.multi_slot whose ids have weights.
         overrides: fields of the job that have another value.
