@@ -321,12 +321,16 @@ class _Export:
         if bags is None:
             bags = Bags(None) if variable in self._one_each else self._add_lists(variable)
         if bags.ids is None and (with_ids or not self._dense_only):
-            slots = self._dims[variable][1]
-            dims: List[Dim] = ["batch", slots] + ([] if bags.valid is None else [f"{variable}.n"])
-            doc = f"ids of the tables: {'one for each slot' if bags.valid is None else 'lists, filled up with any ids'}"
-            bags = bags._replace(ids=self._add_input(variable, "int64", dims, doc))
+            bags = bags._replace(ids=self._id_input(variable))
         self._bags[variable] = bags
         return bags
+
+    def _id_input(self, variable: str) -> str:
+        dims: List[Dim] = ["batch", self._dims[variable][1]]
+        if variable in self._one_each:
+            return self._add_input(variable, "int64", dims, "ids of the tables: one for each slot")
+        dims.append(f"{variable}.n")
+        return self._add_input(variable, "int64", dims, "ids of the tables: lists, filled up with any ids")
 
     def _add_lists(self, variable: str) -> Bags:
         graph, slots = self.graph, self._dims[variable][1]
@@ -336,22 +340,19 @@ class _Export:
         if variable in self._weighted:
             weights = self._add_input(f"{variable}.weights", "float32", ["batch", slots, f"{variable}.n"],
                                       f"weights of the ids of {variable}")
-        if self._dense_only:
-            # The number of places is that of the rows of any table.
-            table = next(table for table, of in self._reads.items() if variable in of) \
-                if any(variable in of for of in self._reads.values()) else None
-            like = None if table is None else self._row_input(variable, table, is_list=True)
-            shape = graph.op("Shape", like or self._add_input(variable, "int64", ["batch", slots, f"{variable}.n"], ""))
-        else:
-            shape = graph.op("Shape", self._add_input(variable, "int64", ["batch", slots, f"{variable}.n"],
-                                                      "ids of the tables: lists, filled up with any ids"))
-        most = graph.op("Gather", shape, graph.constant(2, np.int64))
+        # Without ids the number of places is that of the rows of any table.
+        tables = [table for table, variables in self._reads.items() if variable in variables]
+        by_rows = self._dense_only and bool(tables)
+        like = self._row_input(variable, tables[0]) if by_rows else self._id_input(variable)
+        most = graph.op("Gather", graph.op("Shape", like), graph.constant(2, np.int64))
         place = graph.op("Range", graph.constant(0, np.int64), most, graph.constant(1, np.int64))
         valid = graph.op("Less", place, graph.op("Unsqueeze", lengths, graph.constant([2], np.int64)))
-        return Bags(variable if variable in self._inputs else None, lengths, valid, weights)
+        return Bags(None if by_rows else like, lengths, valid, weights)
 
-    def _row_input(self, variable: str, table: str, is_list: bool) -> str:
-        dims: List[Dim] = ["batch", self._dims[variable][1]] + ([f"{variable}.n"] if is_list else [])
+    def _row_input(self, variable: str, table: str) -> str:
+        dims: List[Dim] = ["batch", self._dims[variable][1]]
+        if variable not in self._one_each:
+            dims.append(f"{variable}.n")
         return self._add_input(f"{variable}@{table}", "float32", [*dims, self._dims[table][1]],
                                f"rows of table {table} for the ids of {variable}")
 
@@ -366,7 +367,7 @@ class _Export:
             return self._rows_of_parameter(w, bags, op, padded), bags
         if self._dense_only:
             self._rows_of(w)
-            return self._row_input(variable, w, not single), bags
+            return self._row_input(variable, w), bags
         var = self._vars[w]
         source = RowSource(self._rows_of(w), initial_values.columns_of(self._program, var),
                            initial_values.key_of(self._program.seed, w), var.dtype)

@@ -24,7 +24,8 @@ class OpToConvert(NamedTuple):
         value: returns the value of a dense variable, and adds it if it is a parameter or an input of the model.
         dims: of the program's variables; -1 is the batch.
         parameter: returns the values of a dense parameter.
-        rows: returns the rows for a look-up, and the ids that it looks up.
+        rows: returns the rows for a look-up, and the ids that it looks up; the flag asks for the ids, too.
+        bags: returns the ids of a variable; likewise.
     """
 
     graph: Graph
@@ -515,7 +516,11 @@ def _sequence(c: OpToConvert, rows: str, bags: Bags) -> str:
 @_converts("sequence_length")
 def _sequence_length(c: OpToConvert) -> Dict[str, str]:
     g = c.graph
-    count, _ = _counts(c, c.bags(c.variable("Ids"), c.attr("has_padding", False)))
+    bags = c.bags(c.variable("Ids"), c.attr("has_padding", False))
+    if bags.ids is None and bags.lengths is None:
+        # One id each: the ids say how many examples there are.
+        bags = c.bags(c.variable("Ids"), True)
+    count, _ = _counts(c, bags)
     count = g.op("Min", count, g.constant(c.attr("sequence", 0), np.int64))
     return {c.out(): g.op("Cast", count, name=c.out(), to=type_number("float32"))}
 

@@ -338,7 +338,8 @@ model {
   layer { name: "u" embedding { ids: "user" ids: "city" ids: "user_city" table: "rows" pooling: MEAN per_slot: true } }
   layer { name: "i" embedding { ids: "items" table: "rows" pooling: SUM } }
   layer { name: "f" embedding { ids: "few" table: "places" } }
-  layer { name: "l" embedding { ids: "user" table: "rows" sequence: 2 } }
+  layer { name: "l0" embedding { ids: "user" table: "rows" sequence: 2 } }
+  layer { name: "l" sequence_pool { input: "l0" type: LAST } }
   layer { name: "in" concat { input: "u" input: "i" input: "f" input: "l" input: "age" } }
   layer { name: "deep" mlp { input: "in" sizes: [8] } }
   layer { name: "one" fc { input: "deep" size: 1 } }
