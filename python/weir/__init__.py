@@ -13,12 +13,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from weir.errors import DamagedFileError, JobError, ProgramsMissingError, RunError, WeirError
+from weir.errors import ClientError, DamagedFileError, JobError, ProgramsMissingError, RunError, WeirError
 from weir.version import __version__
 
 if TYPE_CHECKING:
     from weir import programs, v1
     from weir.checkpoint import Checkpoint, RowFile, checkpoints
+    from weir.client import Client, ServerStatus
     from weir.feature_id import feature_ids
     from weir.job import Job
     from weir.onnx_export import export_onnx
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpoint",
+    "Client",
+    "ClientError",
     "DamagedFileError",
     "Job",
     "JobError",
@@ -37,6 +40,7 @@ __all__ = [
     "RowFile",
     "Run",
     "RunError",
+    "ServerStatus",
     "WeirError",
     "__version__",
     "checkpoints",
@@ -52,10 +56,12 @@ __all__ = [
 # Module of each name that is loaded on first use.
 _MODULES = {
     "Checkpoint": "weir.checkpoint",
+    "Client": "weir.client",
     "Job": "weir.job",
     "NotFoundError": "weir.rows",
     "RowFile": "weir.checkpoint",
     "Run": "weir.run",
+    "ServerStatus": "weir.client",
     "checkpoints": "weir.checkpoint",
     "export_onnx": "weir.onnx_export",
     "feature_ids": "weir.feature_id",

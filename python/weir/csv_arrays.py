@@ -160,7 +160,7 @@ def _id(value: Any) -> str:
         # pandas makes floats of whole numbers where some are missing.
         if not float(value).is_integer():
             raise ValueError(f"{value!r} is not a whole number, and the column is of type ID")
-        if abs(value) >= _EXACT:
+        if abs(float(value)) >= _EXACT:
             raise ValueError(f"{value!r} is a float, which has too few digits for ids beyond 2^53; give whole numbers "
                              "(of dtype 'Int64', where some are missing)")
     return str(int(value))

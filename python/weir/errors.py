@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DamagedFileError", "JobError", "ProgramsMissingError", "RunError", "WeirError"]
+__all__ = ["ClientError", "DamagedFileError", "JobError", "ProgramsMissingError", "RunError", "WeirError"]
 
 
 class WeirError(Exception):
@@ -19,6 +19,20 @@ class JobError(WeirError):
 
 class DamagedFileError(WeirError):
     """A file of a checkpoint, or a row file, is cut, damaged, or of a newer format."""
+
+
+class ClientError(WeirError):
+    """A server does not answer a weir.Client, or refuses it.
+
+    Attributes:
+        address: of the server, "" if none is to blame.
+        code: name of the status code of gRPC, "" if there is none.
+    """
+
+    def __init__(self, message: str, address: str = "", code: str = ""):
+        super().__init__(message)
+        self.address = address
+        self.code = code
 
 
 class RunError(WeirError):

@@ -36,7 +36,8 @@ UInts = npt.NDArray[np.uint64]
 def hash_bytes(data: Union[bytes, bytearray, memoryview, npt.NDArray[np.uint8]], seed: int = 0) -> int:
     """Returns XXH3-64 of contiguous bytes."""
     if _xxhash is not None:
-        return int(_xxhash.xxh3_64_intdigest(data, seed))
+        buffer: Any = data  # Types of an array say that it is a buffer only where Python is new enough.
+        return int(_xxhash.xxh3_64_intdigest(buffer, seed))
     return int(_hash_run(np.frombuffer(data, np.uint8).reshape(1, -1), seed)[0])
 
 
@@ -113,7 +114,8 @@ def _fold(a: UInts, b: UInts) -> UInts:
     low_low, high_low, low_high = a_low * b_low, a_high * b_low, a_low * b_high
     cross = (low_low >> shift) + (high_low & low) + low_high
     upper = (high_low >> shift) + (cross >> shift) + a_high * b_high
-    result: UInts = upper ^ ((cross << shift) | (low_low & low))
+    lower: UInts = np.bitwise_or(cross << shift, low_low & low)
+    result: UInts = np.bitwise_xor(upper, lower)
     return result
 
 

@@ -1,6 +1,7 @@
 """Tests of the package as a whole: what `import weir` needs, and the wheels of tools/package."""
 
 import hashlib
+import importlib
 import os
 import pathlib
 import subprocess
@@ -29,6 +30,11 @@ def python(code, path=ROOT / "python", **environment):
 def test_every_name_of_the_package_loads(name):
     assert getattr(weir, name) is not None
     assert name in dir(weir)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "proto").glob("*.proto")), ids=lambda path: path.stem)
+def test_every_module_of_messages_loads(path):
+    assert importlib.import_module(f"weir.protos.{path.stem}_pb2").DESCRIPTOR.name == f"proto/{path.name}"
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
