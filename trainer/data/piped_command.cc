@@ -242,7 +242,7 @@ absl::Status PipedCommand::AwaitEnd() {
     const absl::Duration left = until - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
       CloseFd(&fd);
-      return absl::DeadlineExceededError(absl::StrCat(About("has closed its output and not ended within "),
+      return absl::UnavailableError(absl::StrCat(About("has closed its output and not ended within "),
                                                       absl::FormatDuration(o_.deadline), " (data.pipe_deadline_s)"));
     }
     pollfd of[2] = {{.fd = fd, .events = POLLIN}, {.fd = err_, .events = POLLIN}};
@@ -280,7 +280,7 @@ absl::StatusOr<size_t> PipedCommand::ReadOrEnd(char* out, size_t size) {
     if (errno != EAGAIN) return absl::UnavailableError(absl::StrCat(About("cannot be read: "), strerror(errno)));
     const absl::Duration left = until - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError(absl::StrCat(About("has written nothing for "),
+      return absl::UnavailableError(absl::StrCat(About("has written nothing for "),
                                                       absl::FormatDuration(o_.deadline), " (data.pipe_deadline_s)"));
     }
     pollfd of[2] = {{.fd = out_, .events = POLLIN}, {.fd = err_, .events = POLLIN}};

@@ -72,7 +72,7 @@ TEST(PipedCommandTest, TheExitCodeSaysWhatHelps) {
 
 TEST(PipedCommandTest, ACommandThatHangsEndsAtTheDeadline) {
   const absl::Status status = Output("echo half; echo waiting >&2; sleep 100", absl::Milliseconds(300)).status();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(status));
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("has written nothing for 300ms (data.pipe_deadline_s)"));
   const absl::Status closed = Output("echo all; exec >&-; exec sleep 100", absl::Milliseconds(300)).status();
   EXPECT_THAT(closed.message(), HasSubstr("has closed its output and not ended within 300ms"));
