@@ -367,7 +367,7 @@ def test_floats_come_back_to_the_bit(tmp_path):
     ("type: TEXT", ["a", b"\xff", 12, None], ["a", "\udcff", "12", ""]),
     ('classes { text: "0" } classes { text: "1" }', [0.0, 1, "1", None], ["0", "1", "1", ""]),
     ("type: TIME", [datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
-                    np.datetime64("2024-01-02T03:04:05"), "x", np.datetime64("NaT")],
+                    np.datetime64("2024-01-02T03:04:05"), "x", np.datetime64("NaT", "us")],
      ["2024-01-02 02:04:05", "2024-01-02 03:04:05", "x", ""]),
     ('type: TEXT list: "|" weight: ":"', [["a:b", ("c", 0.5)], [], ["", None, "d"], "e|f:2"],
      ["a:b:1|c:0.5", "", "||d", "e|f:2"]),
