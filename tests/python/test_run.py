@@ -20,8 +20,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from weir import child, programs, progress
+from weir import child, programs, progress, v1
+from weir.checkpoint import Checkpoint
 from weir.errors import ProgramsMissingError, RunError
+from weir.job import Job
 from weir.run import Run, train
 
 try:
@@ -113,6 +115,37 @@ def test_all_layouts_of_a_sync_job_come_to_the_same_figures(job):
             train(job, servers=1, trainers=1, progress=False)]
     assert len({(run.done["loss"], run.done["auc"]) for run in runs}) == 1
     assert "[" not in runs[1].log[-1]
+
+
+def test_a_job_of_python_values_comes_to_the_digest_of_the_text_written_by_hand(job):
+    of_values = Job(
+        "tiny",
+        data={
+            "train": {"files": "train.csv"},
+            "eval": v1.DataSource(files=["eval.csv"]),
+            "csv": {"column": [{"name": "label"}, {"name": "age"}, {"name": "user", "type": "ID"}]},
+            "batch_size": 64,
+        },
+        model={
+            "layer": [
+                {"name": "v", "embedding": {"ids": "user", "table": "t"}},
+                {"name": "in", "concat": {"input": ["v", "age"]}},
+                v1.Layer(name="logit", fc=v1.Fc(input=["in"], size=1)),
+            ],
+            "loss": {"sigmoid_cross_entropy": {"logits": "logit", "label": "label"}},
+        },
+        table={"name": "t", "width": 4, "is_sparse": True, "is_distributed": True},
+        optimizer={"sgd": {"learning_rate": 0.1}},
+        train={"epochs": 2, "seed": 1, "lanes": 2, "eval_every_steps": 20, "log_every_seconds": 0.001},
+        checkpoint={"dir": "of_values"},
+        directory=job.parent,
+    )
+    by_hand = train(job, servers=2, trainers=2, progress=False)
+    for layout in ({"servers": 2, "trainers": 2}, {"local": True}):
+        run = train(of_values, progress=False, **layout)
+        assert (run.done["loss"], run.done["auc"]) == (by_hand.done["loss"], by_hand.done["auc"])
+        digests = [Checkpoint(job.parent / each).digest() for each in ("checkpoints", "of_values")]
+        assert digests[0] == digests[1] and digests[0].values != 0
 
 
 def test_the_numbers_of_processes_may_be_those_of_the_job(job):
