@@ -32,6 +32,7 @@ _PROGRAMS = {
     "generate_ctr": "makes a click log from a known model",
     "merge_traces": "merges traces of processes",
     "simulate": "tries settings of tables on a sample of ids",
+    "slurm_job": "runs a job on the nodes that Slurm gives",
 }
 
 _USAGE = """weir train JOB [--servers=S] [--trainers=T] [--set path=value ...] [-- arguments of every trainer]

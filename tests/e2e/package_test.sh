@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The programs of the package start where there is nothing but the package and glibc.
+# The programs of the package start where there is nothing but the package and glibc (scripts need bash and more).
 #
 #   package_test.sh TOOLS_PACKAGE PROGRAM...
 #
@@ -25,8 +25,12 @@ for file in LICENSE THIRD_PARTY.md README licenses; do
 done
 
 # The loader's own account: every library is glibc's or lies in the package.
-glibc=()
+glibc=() programs=()
 for program in "$root"/weir/bin/*; do
+  [ "$(head -c 2 "$program")" = '#!' ] || programs+=("$program")
+done
+[ -x "$root/weir/bin/slurm_job" ] || fail "the package has no slurm_job"
+for program in "${programs[@]}"; do
   while read -r name arrow path _; do
     [ "$arrow" = "=>" ] || { [[ $name == */ld-linux* ]] && glibc+=("$name"); continue; }
     case "$path" in
@@ -57,7 +61,7 @@ else
   echo "this machine allows no chroot; the loader's account above must do"
   exit 0
 fi
-for program in "$root"/weir/bin/*; do
+for program in "${programs[@]}"; do
   name=$(basename "$program")
   "${inside[@]}" "/weir/bin/$name" --help > "$TEST_TMPDIR/out" 2>&1 ||
     { status=$?; cat "$TEST_TMPDIR/out"; fail "$name --help exits $status"; }
