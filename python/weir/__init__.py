@@ -17,7 +17,7 @@ from weir.errors import ClientError, DamagedFileError, JobError, ProgramsMissing
 from weir.version import __version__
 
 if TYPE_CHECKING:
-    from weir import programs, v1
+    from weir import columns, programs, v1
     from weir.checkpoint import Checkpoint, RowFile, checkpoints
     from weir.client import Client, ServerStatus
     from weir.feature_id import feature_ids
@@ -44,6 +44,7 @@ __all__ = [
     "WeirError",
     "__version__",
     "checkpoints",
+    "columns",
     "export_onnx",
     "feature_ids",
     "onnx_inputs",
@@ -72,7 +73,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("programs", "v1"):
+    if name in ("columns", "programs", "v1"):
         return importlib.import_module(f"weir.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'weir' has no attribute '{name}'")

@@ -5,6 +5,7 @@ It becomes the program (exec), so that signals and exit codes are the program's 
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -35,6 +36,13 @@ _PROGRAMS = {
     "slurm_job": "runs a job on the nodes that Slurm gives",
 }
 
+# Commands that this package does itself: the module with the function, and what it does.
+_DATA_COMMANDS = {
+    "parquet": ("weir.parquet", "main", "writes Parquet files to standard output, for data.pipe of a job"),
+    "cat": ("weir.objects", "cat", "writes the bytes of files and objects (s3://, hdfs://, ...), for data.pipe"),
+    "list": ("weir.objects", "print_list", "lists files and objects that a pattern matches, for data.pipe_list"),
+}
+
 _USAGE = """weir train JOB [--servers=S] [--trainers=T] [--set path=value ...] [-- arguments of every trainer]
 weir export JOB CHECKPOINT MODEL.onnx [flags]
 weir export CHECKPOINT VALUES.safetensors [flags]
@@ -50,9 +58,11 @@ programs called NAME: source <(weir completion bash)
 
 
 def _usage() -> str:
-    width = max(map(len, [*_PROGRAMS, *commands.COMMANDS]))
+    data = {name: does for name, (_, _, does) in _DATA_COMMANDS.items()}
+    groups = (("Commands", commands.COMMANDS), ("Programs", _PROGRAMS), ("Data from elsewhere", data))
+    width = max(len(name) for _, known in groups for name in known)
     lists = []
-    for head, known in (("Commands", commands.COMMANDS), ("Programs", _PROGRAMS)):
+    for head, known in groups:
         lists.append(f"{head}:\n" + "".join(f"  {name:{width}}  {does}\n" for name, does in known.items()))
     return _USAGE + "\n".join(lists)
 
@@ -89,6 +99,16 @@ def _become(name: str, arguments: Sequence[str]) -> NoReturn:
     os.execv(path, [path, *arguments])
 
 
+def _do(command: str, arguments: Sequence[str]) -> int:
+    from weir import standard_output
+
+    module, function, does = _DATA_COMMANDS[command]
+    if command != "parquet" and (not arguments or arguments[0] in ("--help", "-h", "-help")):
+        print(f"weir {command} NAME...: {does}", file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else _BAD_INPUT
+    return standard_output.run(command, getattr(importlib.import_module(module), function), arguments)
+
+
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Runs the command with these arguments (default: those of the process). Returns unless a program runs."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -116,7 +136,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             return commands.run(command, rest)
         if command in _PROGRAMS:
             _become(command, rest)
-        known = ["train", *commands.COMMANDS, *_PROGRAMS, "completion", "--help", "--version"]
+        if command in _DATA_COMMANDS:
+            return _do(command, rest)
+        known = ["train", *commands.COMMANDS, *_PROGRAMS, *_DATA_COMMANDS, "completion", "--help", "--version"]
         raise WeirError(f"unknown command '{command}'{did_you_mean(command, known)}; --help lists the commands")
     except WeirError as error:
         print(f"weir: {error}", file=sys.stderr)

@@ -56,7 +56,7 @@ def test_the_import_loads_nothing_but_the_package():
 def test_the_names_load_without_optional_packages():
     code = (
         "import sys\n"
-        "for name in ('IPython', 'grpc', 'pandas', 'tqdm', 'tqdm.auto', 'weir_bin', 'xxhash'):\n"
+        "for name in ('IPython', 'fsspec', 'grpc', 'pandas', 'pyarrow', 'tqdm', 'tqdm.auto', 'weir_bin', 'xxhash'):\n"
         "    sys.modules[name] = None\n"
         "import weir\n"
         "print(all(getattr(weir, name) for name in weir.__all__))")
