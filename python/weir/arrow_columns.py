@@ -1,6 +1,6 @@
-"""Writes Arrow arrays in the columns format (docs/parquet.md), by their buffers where Arrow's layout is that of the format.
+"""Writes Arrow arrays in the columns format (docs/parquet.md): their buffers, where the layouts are the same.
 
-Needs pyarrow; weir.columns writes arrays of NumPy.
+Needs pyarrow. weir.columns writes arrays of NumPy.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def batch_parts(columns: list[pa.Array], rows: int) -> Parts:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Returns the array as numbers, text (string, large_string, binary, ...), a dictionary of texts, or a list of these.
+    """Returns the array as numbers, texts (string, large_string, binary, ...), a dictionary of texts, or a list.
 
-    NaN becomes null. Times become texts "2024-05-01 12:00:00", in UTC and cut to seconds, as a column of type TIME reads
-    them; times of a day "12:00:00".
+    NaN becomes null. Times become texts "2024-05-01 12:00:00", in UTC and cut to seconds, as a column of type TIME
+    reads them; times of a day "12:00:00". Elements of a list are as they were.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -126,7 +126,7 @@ def _seconds(array: pa.Array, kind: pa.DataType) -> pa.Array:
     values = np.frombuffer(array.buffers()[1], wide.to_pandas_dtype(), len(array) + array.offset)[array.offset:]
     seconds = values if per_second == 1 else values // per_second
     whole = pa.array(seconds.astype(np.int32 if pa.types.is_time(kind) else np.int64))
-    return pc.if_else(array.is_valid(), whole.view(kind), pa.scalar(None, kind)) if array.null_count else whole.view(kind)
+    return _with_nulls_of(array, whole.view(kind))
 
 
 def _decimals(array: pa.Array) -> pa.Array:
@@ -138,10 +138,14 @@ def _decimals(array: pa.Array) -> pa.Array:
         return array.cast(pa.float64())
     if not pa.types.is_decimal128(kind):
         array = array.cast(pa.decimal128(kind.precision, kind.scale))
-    # One division of exact numbers gives the float that a reader makes of the digits; Arrow's cast may give the next one.
+    # One division of exact numbers gives the float that a reader makes of the digits; Arrow's cast may give another.
     low = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset:2 * (array.offset + len(array)):2]
     floats = pa.array(low / 10.0**kind.scale)
-    return pc.if_else(array.is_valid(), floats, pa.scalar(None, pa.float64())) if array.null_count else floats
+    return _with_nulls_of(array, floats)
+
+
+def _with_nulls_of(array: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(array.is_valid(), values, pa.scalar(None, values.type)) if array.null_count else values
 
 
 def _column(array: pa.Array) -> Parts:

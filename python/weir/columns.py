@@ -1,4 +1,4 @@
-"""Writes columns of values as the stream of bytes that a job reads from a command (docs/parquet.md, "The columns format").
+"""Writes columns of values as the bytes that a job reads from a command (docs/parquet.md, "The columns format").
 
 A job with `data.pipe` reads each data file from the standard output of a command. A command in Python can write arrays
 there, without making text of them:
@@ -232,7 +232,8 @@ def _array(values: np.ndarray) -> Parts:
     if plain.dtype.kind == "M":
         there = ~np.isnat(plain)
         texts = np.where(there, np.datetime_as_string(plain, unit="s"), "").tolist()
-        return _texts([text.replace("T", " ").encode() for text in texts], there if present is None else there & present)
+        present = there if present is None else there & present
+        return _texts([text.replace("T", " ").encode() for text in texts], present)
     if plain.dtype.kind == "b":
         plain = plain.astype(np.uint8)
     elif plain.dtype.kind == "f":
@@ -311,7 +312,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _bytes(text: Union[str, bytes]) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
 
 
 def _time(value: Any) -> bytes:
@@ -322,7 +323,7 @@ def _time(value: Any) -> bytes:
     if value.tzinfo is not None:
         value = value.astimezone(datetime.timezone.utc)
     # strftime does not fill years below 1000 with zeros everywhere.
-    return value.replace(microsecond=0, tzinfo=None).isoformat(" ").encode()
+    return str(value.replace(microsecond=0, tzinfo=None).isoformat(" ")).encode()
 
 
 def _texts(texts: Sequence[bytes], present: Optional[np.ndarray]) -> Parts:

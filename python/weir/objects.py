@@ -1,4 +1,4 @@
-"""Files and objects by name: local paths, and URLs of stores that fsspec reaches (s3://, gs://, hdfs://, http://, ...)."""
+"""Files and objects by name: local paths, and URLs of stores that fsspec reaches (s3://, gs://, hdfs://, ...)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, Iterable, NamedTuple, Optional, Sequence
 from weir.errors import WeirError
 from weir.standard_output import Output
 
-__all__ = ["Listed", "NotInstalledError", "cat", "list_files", "local_path", "open_local", "open_object", "print_list"]
+__all__ = ["Listed", "NotInstalledError", "cat", "list_files", "local_path", "open_local", "open_object",
+           "print_list"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE = "file://"
@@ -58,8 +59,8 @@ def _fsspec_of(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise NotInstalledError(f"{url} needs the package fsspec, and one for its kind of store: pip install fsspec s3fs for "
-                        "s3://, fsspec gcsfs for gs://, fsspec pyarrow for hdfs://") from None
+        raise NotInstalledError(f"{url} needs the package fsspec, and one for its kind of store: pip install fsspec "
+                                "s3fs for s3://, fsspec gcsfs for gs://, fsspec pyarrow for hdfs://") from None
     try:
         file_system, path = fsspec.core.url_to_fs(url)
         return file_system, path
@@ -151,7 +152,11 @@ def _remote(pattern: str) -> Iterable[Listed]:
     file_system, path = _fsspec_of(pattern)
     # fsspec gives names without host and scheme, in which a part of the URL is lost.
     front = pattern[:-len(path)] if path and pattern.endswith(path) else None
-    for name, info in file_system.glob(path, detail=True).items():
+    try:
+        found = file_system.glob(path, detail=True)
+    except ValueError as error:
+        raise WeirError(f"{pattern}: {error}") from None
+    for name, info in found.items():
         if info["type"] == "file":
             url = file_system.unstrip_protocol(name) if front is None else front + name
             yield Listed(url, int(info["size"] or 0), _version(info))

@@ -1,7 +1,7 @@
 """The command `weir parquet`: Parquet files as the columns format, or as text, on standard output (docs/parquet.md).
 
-Needs pyarrow. It reads with one thread unless --threads says more: a trainer starts a command for each file that it reads,
-beside threads of its own.
+Needs pyarrow. It reads with one thread unless --threads says more: a trainer starts a command for each file that it
+reads, beside threads of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _OLDEST = 15
 # Longer batches are not quicker, and the trainer holds one for each file that it reads at a time.
 _BATCH_ROWS = 32768
-# A column of texts with at most this many bytes for each value has dictionaries of its whole row groups, which are short.
+# A column of texts with at most this many bytes for each value has short dictionaries.
 _BYTES_OF_CODE = 2.0
 # The shortest Parquet file: both marks, and the length of what it tells about itself.
 _SHORTEST = 12
@@ -60,10 +60,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--columns", help="names of the columns, in this order: a,b,c; default: all, as the first file "
                                           "has them")
     parser.add_argument("--format", choices=("columns", "csv", "tsv"), default="columns",
-                        help="columns: the columns format, the quickest; csv: lines below a header; tsv: lines with tabs "
-                             "and no header; default: columns")
-    parser.add_argument("--list", default="|", metavar="CHARACTER", help="csv and tsv: stands between the elements of a "
-                                                                         "list; default: |")
+                        help="columns: the columns format, the quickest; csv: lines below a header; tsv: lines with "
+                             "tabs and no header; default: columns")
+    parser.add_argument("--list", default="|", metavar="CHARACTER",
+                        help="csv and tsv: stands between the elements of a list; default: |")
     parser.add_argument("--batch_rows", type=_number(1 << 24), default=_BATCH_ROWS, metavar="N",
                         help=f"rows that are read and written at a time; default: {_BATCH_ROWS}")
     parser.add_argument("--threads", type=_number(1024), default=1, metavar="N",
@@ -85,7 +85,8 @@ def _import_pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise WeirError(f"Parquet needs the package pyarrow, which does not load ({error}): pip install pyarrow") from None
+        raise WeirError(f"Parquet needs the package pyarrow, which does not load ({error}): "
+                        "pip install pyarrow") from None
     if int(pyarrow.__version__.partition(".")[0]) < _OLDEST:
         raise WeirError(f"Parquet needs pyarrow {_OLDEST} or newer, and {pyarrow.__version__} is installed: "
                         "pip install --upgrade pyarrow")
@@ -285,8 +286,8 @@ def _check(name: str, schema: Any, names: Sequence[str]) -> None:
         wrong = problem(schema.field(column).type)
         if wrong:
             written = ",".join(field.name for field in schema if not problem(field.type))
-            raise WeirError(f"{name}: column '{column}' is {wrong}, which a row of a table of numbers, texts, times and "
-                            f"lists of these cannot hold; --columns={written} leaves such columns out")
+            raise WeirError(f"{name}: column '{column}' is {wrong}; a column has numbers, texts, times or lists of "
+                            f"these. --columns={written} leaves such columns out")
 
 
 def _dictionaries(metadata: Any, names: set[str]) -> list[str]:

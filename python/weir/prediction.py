@@ -35,7 +35,7 @@ _NO_INPUT = f"--input.files: {_INPUTS} is empty"
 
 def predict(
     job: Any, checkpoint: Union[str, os.PathLike[str]], inputs: Any = None, carry: Optional[Sequence[str]] = None,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] = (), *, allow_pipes: bool = False,
 ) -> Union[np.ndarray, pandas.DataFrame]:
     """Scores examples with a checkpoint, in one process on all cores of this machine.
 
@@ -54,6 +54,7 @@ def predict(
             so, else the texts of the file. From arrays they are the columns that were given; variables of the job may
             be named, too.
         overrides: fields of the job that have another value: ["train.threads=1"].
+        allow_pipes: runs the commands that the job names (data.pipe, data.pipe_list) to read files.
 
     Returns:
         float32 [n], or [n, classes], one for each example in order. NaN for a line that was skipped (data.bad_line:
@@ -81,6 +82,7 @@ def predict(
                      f"--output={output}", "--set", "cluster={}"]
         arguments += child.arguments_of([*file.overrides, *overrides])
         arguments += [f"--carry={','.join(by_program)}"] if by_program else []
+        arguments += ["--allow_pipes"] if allow_pipes else []
         config, unreadable = _config(job, file)
         temporary = None
         if not from_files:
@@ -156,7 +158,11 @@ def _write(config: Optional[job_pb2.JobConfig], columns: dict[str, Sequence[Any]
                          f"{', '.join(columns) or 'none'}")
     write_csv(columns, config.data.csv, path)
     # The names of the columns are in the file also where the job's own files have none: labels may then be left out.
-    return ["--set", "data.csv.header=true"]
+    arguments = ["--set", "data.csv.header=true"]
+    # Commands of the job read other files than this one.
+    for field in ("pipe_list", "pipe"):
+        arguments += ["--set", f"data.{field}="] if getattr(config.data, field, "") else []
+    return arguments
 
 
 def _score(arguments: Sequence[str], file: JobOnDisk, temporary: Optional[Path]) -> None:

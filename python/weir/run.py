@@ -39,7 +39,7 @@ _running: weakref.WeakSet[Run] = weakref.WeakSet()
 def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, overrides: Sequence[str] = (),
           log_dir: Union[str, os.PathLike[str], None] = None, progress: bool = True, wait: bool = True,
           env: Optional[Mapping[str, str]] = None, *, resume: bool = False, local: bool = False,
-          on_line: Optional[Callable[[str], None]] = None,
+          allow_pipes: bool = False, on_line: Optional[Callable[[str], None]] = None,
           on_evaluation: Optional[Callable[[Figures], None]] = None) -> Run:
     """Trains a job on this machine, with as many processes as asked for, and returns the run.
 
@@ -68,6 +68,8 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
         env: variables of the processes, besides those of this one.
         resume: goes on from the newest checkpoint in checkpoint.dir.
         local: runs the job in one process.
+        allow_pipes: runs the commands that the job names (data.pipe, data.pipe_list), with which a job can do whatever
+            its author likes.
         on_line: is called with each line that the processes write.
         on_evaluation: is called with the figures of each evaluation. Both are called on a thread of the run, one call
             at a time; an exception stops the run, and Run.wait raises it.
@@ -76,7 +78,8 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
         weir.RunError: the training failed (with wait).
         weir.ProgramsMissingError: the C++ programs are not installed.
     """
-    run = Run(job, servers, trainers, overrides, log_dir, progress, env, resume, local, on_line, on_evaluation)
+    run = Run(job, servers, trainers, overrides, log_dir, progress, env, resume, local, on_line, on_evaluation,
+              allow_pipes)
     return run.wait() if wait else run
 
 
@@ -101,7 +104,7 @@ class Run:
     def __init__(self, job: Any, servers: Optional[int], trainers: Optional[int], overrides: Sequence[str],
                  log_dir: Union[str, os.PathLike[str], None], progress: bool, env: Optional[Mapping[str, str]],
                  resume: bool, local: bool, on_line: Optional[Callable[[str], None]],
-                 on_evaluation: Optional[Callable[[Figures], None]]):
+                 on_evaluation: Optional[Callable[[Figures], None]], allow_pipes: bool = False):
         """Starts the processes; train() explains the arguments."""
         self.progress: list[Figures] = []
         self.evaluations: list[Figures] = []
@@ -136,6 +139,7 @@ class Run:
         self._job = JobOnDisk(job)
         arguments = [f"--job={self._job.path}"]
         set_fields = child.arguments_of([*self._job.overrides, *overrides])
+        arguments += ["--allow_pipes"] if allow_pipes else []
         if local:
             arguments += ["--role=local", *set_fields, *(["--resume"] if resume else [])]
         else:

@@ -147,7 +147,8 @@ def test_batches_that_do_not_fit_are_refused():
 
 def test_random_batches_come_back():
     draw = random.Random(5)
-    makers = [lambda: draw.randint(-2**62, 2**62), draw.random, lambda: "".join(draw.choices("aé,\"\n", k=draw.randint(0, 9))),
+    makers = [lambda: draw.randint(-2**62, 2**62), draw.random,
+              lambda: "".join(draw.choices("aé,\"\n", k=draw.randint(0, 9))),
               lambda: [draw.choice([None, draw.randint(0, 9)]) for _ in range(draw.randint(0, 3))]]
     for _ in range(100):
         rows = draw.randint(1, 40)

@@ -513,3 +513,19 @@ def test_exit_codes_have_a_meaning():
     assert "running again changes nothing" in child.meaning_of(2)
     assert "resume=True" in child.meaning_of(3)
     assert child.meaning_of(139) == "ended by SIGSEGV"
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_commands_of_a_job_are_allowed_where_the_caller_says_so(job, monkeypatch, local):
+    directory = job.parent / "programs"
+    directory.mkdir()
+    for name in ("launch", "trainer"):
+        (directory / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {job.parent}/arguments\n')
+        (directory / name).chmod(0o755)
+    monkeypatch.setattr(programs, "_directory", directory)
+    for allowed in (True, False):
+        train(job, local=local, progress=False, allow_pipes=allowed, resume=True)
+        arguments = (job.parent / "arguments").read_text().split("\n")
+        assert ("--allow_pipes" in arguments) == allowed
+        if allowed and not local:
+            assert arguments.index("--allow_pipes") < arguments.index("--")
