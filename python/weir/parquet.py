@@ -23,15 +23,15 @@ __all__ = ["main"]
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 # Oldest pyarrow that the tests passed with.
-_OLDEST = 15
+_OLDEST = 17
 # Longer batches are not quicker, and the trainer holds one for each file that it reads at a time.
 _BATCH_ROWS = 32768
 # A column of texts with at most this many bytes for each value has short dictionaries.
 _BYTES_OF_CODE = 2.0
+# Row groups by which that is judged; all of a file of thousands would take seconds.
+_GROUPS_LOOKED_AT = 8
 # The shortest Parquet file: both marks, and the length of what it tells about itself.
 _SHORTEST = 12
-# Of each column of a local file, so that memory does not grow with row groups.
-_BUFFER = 256 << 10
 # Bytes, uncompressed, that are requested of a store at once: enough to hide the time of an answer.
 _BYTES_AT_ONCE = 64 << 20
 
@@ -232,10 +232,14 @@ def _damage(name: str) -> Iterator[None]:
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{name} is damaged: {error}") from None
     except OSError as error:
-        # pyarrow has no other class for bytes that make no sense; the system's errors have a number.
-        if error.errno is not None or type(error) is not OSError:
+        if _is_of_system(error):
             raise
         raise DamagedFileError(f"{name} is damaged: {error}") from None
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Whether an error is one of the system or of a store: pyarrow raises OSError for bytes that make no sense, too."""
+    return isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError)
 
 
 def _reader(name: str, file: _File, names: Sequence[str], with_dictionaries: bool) -> Any:
@@ -246,14 +250,16 @@ def _reader(name: str, file: _File, names: Sequence[str], with_dictionaries: boo
     try:
         opened = parquet.ParquetFile(file.source)
     except (pyarrow.ArrowException, OSError) as error:
+        if _is_of_system(error):
+            raise
         raise _not_parquet(name, file.source, error) from None
     metadata = opened.metadata
     # pyarrow reads lists of dictionaries from one row group at a time only.
     texts = {field.name for field in opened.schema_arrow if not field.type.num_fields}
+    # Without buffer_size, with which pyarrow 17 damages its memory; a row group, compressed, is in memory instead.
     dictionaries = _dictionaries(metadata, texts.intersection(names or texts)) if with_dictionaries else []
     return parquet.ParquetFile(file.source, metadata=metadata, read_dictionary=dictionaries, pre_buffer=file.is_remote,
-                               page_checksum_verification=True,
-                               buffer_size=0 if file.is_remote else _BUFFER)
+                               page_checksum_verification=True)
 
 
 def _not_parquet(name: str, source: Any, error: Exception) -> Exception:
@@ -292,16 +298,16 @@ def _check(name: str, schema: Any, names: Sequence[str]) -> None:
 
 def _dictionaries(metadata: Any, names: set[str]) -> list[str]:
     """Returns those of some columns that are quicker as dictionaries: of texts, with few of them in each row group."""
-    bytes_of: dict[str, int] = {}
-    values_of: dict[str, int] = {}
-    for group in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(at)
-            column = chunk.path_in_schema
-            if chunk.physical_type == "BYTE_ARRAY" and column in names:
-                bytes_of[column] = bytes_of.get(column, 0) + chunk.total_uncompressed_size
-                values_of[column] = values_of.get(column, 0) + chunk.num_values
-    return [column for column, size in bytes_of.items() if size <= _BYTES_OF_CODE * values_of[column]]
+    groups = [metadata.row_group(group) for group in range(min(metadata.num_row_groups, _GROUPS_LOOKED_AT))]
+    found = []
+    for at in range(metadata.num_columns):
+        column = metadata.schema.column(at)
+        if column.path in names and column.physical_type == "BYTE_ARRAY":
+            chunks = [group.column(at) for group in groups]
+            size = sum(chunk.total_uncompressed_size for chunk in chunks)
+            if size <= _BYTES_OF_CODE * sum(chunk.num_values for chunk in chunks):
+                found.append(column.path)
+    return found
 
 
 def _row_groups(metadata: Any, is_remote: bool) -> Iterator[list[int]]:

@@ -85,6 +85,14 @@ def test_a_url_without_fsspec_names_the_packages(monkeypatch):
         objects.open_object("s3://b/k")
 
 
+def test_parquet_without_pyarrow_names_the_package():
+    code = "import sys; sys.modules['pyarrow'] = None; from weir.cli import main; sys.exit(main(['parquet', 'x']))"
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(b"weir parquet: Parquet needs the package pyarrow")
+
+
 def test_a_url_of_an_unknown_kind_is_named():
     pytest.importorskip("fsspec", reason="needs the package fsspec")
     with pytest.raises(WeirError, match="foo://a/b: Protocol not known: foo"):

@@ -86,7 +86,8 @@ def drawn(draw, kind):
     if pa.types.is_boolean(kind):
         return draw.random() < 0.5
     if pa.types.is_floating(kind):
-        return draw.choice([0.5, -1024.25, float("nan"), float("inf"), 3.0])
+        value = draw.choice([0.5, -1024.25, float("nan"), float("inf"), 3.0])
+        return np.float16(value) if pa.types.is_float16(kind) else value  # as pyarrow wanted it before version 21
     if pa.types.is_decimal(kind):
         return decimal.Decimal(draw.randint(-10**8, 10**8)).scaleb(-2)
     if pa.types.is_date(kind):
@@ -108,9 +109,15 @@ def drawn(draw, kind):
     return [drawn(draw, kind.value_type) for _ in range(draw.randint(0, 4))]
 
 
+def drawn_for_file(draw, kind):
+    """A value that pyarrow writes to files before version 22, too: not null for a list of fixed size."""
+    value = drawn(draw, kind)
+    return [None] * 3 if value is None and pa.types.is_fixed_size_list(kind) else value
+
+
 def meant(value):
     """What a value of Arrow is in the format."""
-    if isinstance(value, float) and value != value:
+    if isinstance(value, (float, np.floating)) and value != value:
         return None
     if isinstance(value, bool):
         return int(value)
@@ -169,7 +176,7 @@ def test_the_kinds_are_those_of_the_types():
     for number, kind in enumerate([*WHOLE, pa.float32(), pa.float64()], 1):
         assert one(pa.array([1, 2], kind))[0] == number
     assert one(pa.array([True]))[0] == columns.Kind.UINT8
-    assert one(pa.array([1.5], pa.float16()))[0] == columns.Kind.FLOAT32
+    assert one(pa.array([np.float16(1.5)], pa.float16()))[0] == columns.Kind.FLOAT32
     assert one(pa.array([decimal.Decimal("0.1")]))[0] == columns.Kind.FLOAT64
     assert one(pa.array([decimal.Decimal(12)], pa.decimal128(18, 0))) == (columns.Kind.INT64, [12])
     assert one(pa.array(["a"]))[0] == TEXT
@@ -205,9 +212,10 @@ def test_what_lies_under_a_null_does_not_matter():
 
 
 def test_views_of_texts_come_back():
-    if not hasattr(pa, "string_view"):
-        pytest.skip(f"pyarrow {pa.__version__} has no string_view")
-    views = pa.array(["a", None, "a text of more than twelve bytes"]).cast(pa.string_view())
+    try:
+        views = pa.array(["a", None, "a text of more than twelve bytes"]).cast(pa.string_view())
+    except pa.ArrowNotImplementedError:
+        pytest.skip(f"pyarrow {pa.__version__} makes no string_view")
     assert one(views)[1] == [b"a", None, b"a text of more than twelve bytes"]
 
 
@@ -242,7 +250,7 @@ def test_every_type_that_is_written_has_no_problem(kind):
 
 def random_table(draw, rows):
     kinds = draw.sample([kind for kind in TYPES if kind != pa.float16()], 12)
-    arrays = [pa.array([drawn(draw, kind) for _ in range(rows)], kind) for kind in kinds]
+    arrays = [pa.array([drawn_for_file(draw, kind) for _ in range(rows)], kind) for kind in kinds]
     arrays.append(pa.array([draw.choice(["red", "blue", None]) for _ in range(rows)], pa.string()))
     return pa.table(arrays, names=[f"c{at}" for at in range(len(arrays))])
 
@@ -308,7 +316,8 @@ def test_csv_has_what_was_in_the_file(run, tmp_path, seed):
     rows = draw.randint(1, 200)
     kinds = {"i": pa.int64(), "s": pa.string(), "f": pa.float64(), "l": pa.list_(pa.int32()), "d": pa.string(),
              "g": pa.large_list(pa.string()), "x": pa.list_(pa.int8(), 3), "t": pa.timestamp("ms"), "n": pa.null()}
-    table = pa.table({name: pa.array([drawn(draw, kind) for _ in range(rows)], kind) for name, kind in kinds.items()})
+    table = pa.table({name: pa.array([drawn_for_file(draw, kind) for _ in range(rows)], kind)
+                      for name, kind in kinds.items()})
     table = table.set_column(4, 'd,"', pa.array([draw.choice(["a", 'b"', None]) for _ in range(rows)]))
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=64)
 
