@@ -10,6 +10,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
+#include "pserver/protocol/handshake.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
@@ -32,20 +33,22 @@ Counters::Entry GaugeEntry(std::string name, std::string unit, double value) {
 
 absl::StatusOr<std::unique_ptr<ServerWatch>> ServerWatch::Start(ServerCore* core, int server, const std::string& job,
                                                                 const std::string& plan_text) {
-  std::unique_ptr<ServerWatch> watch(new ServerWatch(core));
+  std::unique_ptr<ServerWatch> watch(new ServerWatch(core, server));
   ServerWatch* const self = watch.get();
   ASSIGN_OR_RETURN(const EventFlags flags, ReadEventFlags());
   if (!flags.directory.empty()) {
     ASSIGN_OR_RETURN(watch->events_, EventLog::Create(absl::StrCat(flags.directory, "/pserver.", server)));
     watch->thread_ = StartThread("weir-rows", [self] { self->WriteEvents(); });
   }
-  ASSIGN_OR_RETURN(watch->watch_,
-                   ProcessWatch::Start({.role = "pserver",
-                                        .id = server,
-                                        .job = job,
-                                        .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(plan_text), absl::kZeroPad16)),
-                                        .entries = [self] { return self->Entries(); },
-                                        .status = [self](v1::ProcessStatus* status) { self->Report(status); }}));
+  ASSIGN_OR_RETURN(
+      watch->watch_,
+      ProcessWatch::Start({.role = "pserver",
+                           .id = server,
+                           .job = job,
+                           .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(plan_text), absl::kZeroPad16)),
+                           .build = std::string(kBuild),
+                           .entries = [self] { return self->Entries(); },
+                           .status = [self](v1::ProcessStatus* status) { self->Report(status); }}));
   return watch;
 }
 
@@ -72,11 +75,13 @@ std::vector<Counters::Entry> ServerWatch::Entries() const {
     entries.push_back(
         GaugeEntry(absl::StrCat("table.", table.name, ".bytes"), "bytes", static_cast<double>(table.bytes)));
   }
-  entries.push_back(GaugeEntry("version", "", static_cast<double>(report.version)));
-  entries.push_back(GaugeEntry("longest_wait", "microseconds", absl::ToDoubleMicroseconds(LongestWait(report))));
+  const std::string prefix = absl::StrCat("server.", server_, ".");
+  entries.push_back(GaugeEntry(prefix + "version", "", static_cast<double>(report.version)));
+  entries.push_back(
+      GaugeEntry(prefix + "longest_wait", "microseconds", absl::ToDoubleMicroseconds(LongestWait(report))));
   const auto joined = std::count_if(report.trainers.begin(), report.trainers.end(),
                                     [](const ServerReport::Trainer& trainer) { return trainer.state == "joined"; });
-  entries.push_back(GaugeEntry("trainers", "", static_cast<double>(joined)));
+  entries.push_back(GaugeEntry(prefix + "trainers", "", static_cast<double>(joined)));
   return entries;
 }
 

@@ -25,7 +25,7 @@ class ServerWatch {
   ServerWatch& operator=(const ServerWatch&) = delete;
 
  private:
-  explicit ServerWatch(ServerCore* core) : core_(*core) {}
+  ServerWatch(ServerCore* core, int server) : core_(*core), server_(server) {}
   // Returns the counters of the server, and gauges of the report.
   std::vector<Counters::Entry> Entries() const;
   void Report(v1::ProcessStatus* status) const;
@@ -34,6 +34,7 @@ class ServerWatch {
   void AddEvents();
 
   ServerCore& core_;
+  const int server_;
   std::unique_ptr<EventLog> events_;  // null: no event file
   std::unique_ptr<ProcessWatch> watch_;
   Mutex mu_;

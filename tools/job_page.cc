@@ -72,8 +72,11 @@ std::string Utf8(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
-    const size_t size = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3
-                        : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+    const size_t size = first < 0x80                    ? 1
+                        : first >= 0xc2 && first < 0xe0 ? 2
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xf0 && first < 0xf5 ? 4
+                                                        : 0;
     bool good = size > 0 && i + size <= text.size();
     for (size_t k = 1; good && k < size; ++k) good = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
     // Overlong forms and surrogates.
@@ -218,8 +221,8 @@ void JobPageState::TakeStatus(size_t process, const v1::ProcessStatus& status) {
   *shown.mutable_waits() = status.waits();
   *shown.mutable_time() = status.time();
   place.tables.assign(status.table().begin(), status.table().end());
-  if (const auto fraction = status.figure().find("fraction"); fraction != status.figure().end() &&
-                                                             shown.role() == "trainer" && shown.id() == progress_by_) {
+  if (const auto fraction = status.figure().find("fraction");
+      fraction != status.figure().end() && shown.role() == "trainer" && shown.id() == progress_by_) {
     job_.set_fraction(fraction->second);
   }
   // A server knows what the trainers wait for, by their heart-beats.

@@ -83,7 +83,8 @@ ABSL_FLAG(int, metrics_port, -1,
           "port with /metrics for Prometheus of the first server; each further server, then trainer, has the next; 0: "
           "any that are free");
 ABSL_FLAG(std::string, metrics_address, "", "address that --metrics_port listens at; default: 127.0.0.1");
-ABSL_FLAG(std::string, tensorboard, "", "directory for TensorBoard's event files, one directory in it for each process");
+ABSL_FLAG(std::string, tensorboard, "",
+          "directory for TensorBoard's event files, one directory in it for each process");
 ABSL_FLAG(int64_t, tensorboard_histograms, 0, "steps between histograms in the event files; 0: none");
 ABSL_FLAG(bool, allow_pipes, false, "trainers run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");

@@ -547,9 +547,10 @@ int Launcher::Finish() {
   }
   if (stopped_at_once_) code = 128 + stop_signal_;
   if (page_state_ != nullptr) {
-    const std::string why = culprit_.has_value() ? absl::StrCat(members_[*culprit_].process->name(), " failed: ",
-                                                                members_[*culprit_].process->ending()->ToString())
-                                                 : std::string(failure_.message());
+    const std::string why = culprit_.has_value()
+                                ? absl::StrCat(members_[*culprit_].process->name(),
+                                               " failed: ", members_[*culprit_].process->ending()->ToString())
+                                : std::string(failure_.message());
     page_state_->SetJob(code == kExitOk ? "done" : "failed", code, why);
   }
   const bool chief_done = !done_line_.empty() && failure_.ok() && (code == kExitOk || options_.keep_going);

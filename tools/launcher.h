@@ -65,8 +65,8 @@ struct LaunchOptions {
   absl::Duration connect_deadline = absl::Seconds(300);
 };
 
-// Returns launch's exit status: 0 if every process ended with 0 (stop_code if a signal has stopped the job), else that of the process that failed first (128 +
-// signal if a signal killed it).
+// Returns launch's exit status: 0 if every process ended with 0 (stop_code if a signal has stopped the job), else that
+// of the process that failed first (128 + signal if a signal killed it).
 //
 //   * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.
 //     What another host says by itself is "[host] ..." on stderr.

@@ -90,7 +90,7 @@ class TrainLoop {
     JobMetrics of_job;
   };
   std::optional<TrainMetrics> train_metrics_;
-  int64_t step_ = 0;  // steps done
+  int64_t step_ = 0;           // steps done
   int64_t step_examples_ = 0;  // of this trainer, in the last step
   // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
   int64_t version_ = 0;

@@ -48,6 +48,7 @@
 #include "pserver/network/grpc_transport.h"
 #include "pserver/network/interfaces.h"
 #include "pserver/network/local_address.h"
+#include "pserver/protocol/handshake.h"
 #include "pserver/trainer_group.h"
 #include "trainer/data/piped_command.h"
 #include "trainer/predict.h"
@@ -441,11 +442,14 @@ absl::Status StartWatching(Runtime* r) {
                                                         .tensorboard = events.directory,
                                                         .histogram_steps = events.histogram_steps}));
   }
-  ASSIGN_OR_RETURN(r->watch, ProcessWatch::Start({.role = "trainer",
-                                                  .id = id,
-                                                  .job = r->job.config.name(),
-                                                  .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(r->plan_text), absl::kZeroPad16)),
-                                                  .status = [id](v1::ProcessStatus* status) { ReportStatus(id, status); }}));
+  ASSIGN_OR_RETURN(
+      r->watch,
+      ProcessWatch::Start({.role = "trainer",
+                           .id = id,
+                           .job = r->job.config.name(),
+                           .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(r->plan_text), absl::kZeroPad16)),
+                           .build = std::string(kBuild),
+                           .status = [id](v1::ProcessStatus* status) { ReportStatus(id, status); }}));
   return absl::OkStatus();
 }
 

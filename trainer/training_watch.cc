@@ -88,12 +88,14 @@ std::vector<EventFile::Node> GraphOf(const v1::ProgramDesc& program) {
     }
   }
   for (const v1::VarDesc& var : program.blocks(0).vars()) {
-    if (!made[var.name()]) nodes.push_back({.name = makers[var.name()], .op = var.is_parameter() ? "parameter" : "data"});
+    if (!made[var.name()])
+      nodes.push_back({.name = makers[var.name()], .op = var.is_parameter() ? "parameter" : "data"});
   }
   int number = 0;
   for (const v1::OpDesc& op : program.blocks(0).ops()) {
-    EventFile::Node node{.name = absl::StrCat(absl::AsciiStrToLower(v1::OpRole_Name(op.role())), "/", number++, "_", op.type()),
-                         .op = op.type()};
+    EventFile::Node node{
+        .name = absl::StrCat(absl::AsciiStrToLower(v1::OpRole_Name(op.role())), "/", number++, "_", op.type()),
+        .op = op.type()};
     for (const v1::OpSlot& slot : op.inputs()) {
       for (const std::string& var : slot.vars()) {
         if (const auto maker = makers.find(var); maker != makers.end()) node.inputs.push_back(maker->second);
@@ -124,7 +126,8 @@ TrainingWatch::TrainingWatch(const Options& options)
 absl::StatusOr<std::unique_ptr<TrainingWatch>> TrainingWatch::Create(const Options& options) {
   std::unique_ptr<TrainingWatch> watch(new TrainingWatch(options));
   if (!options.tensorboard.empty()) {
-    ASSIGN_OR_RETURN(watch->events_, EventLog::Create(absl::StrCat(options.tensorboard, "/trainer.", options.trainer_id)));
+    ASSIGN_OR_RETURN(watch->events_,
+                     EventLog::Create(absl::StrCat(options.tensorboard, "/trainer.", options.trainer_id)));
   }
   return watch;
 }
@@ -174,12 +177,14 @@ void TrainingWatch::Histograms(int64_t step, const Session& session) {
 }
 
 void TrainingWatch::Point(const TrainingPoint& point) {
-  std::vector<Figure> figures = {{.name = "loss", .value = point.loss}, {.name = "examples_per_s", .value = point.examples_per_s}};
+  std::vector<Figure> figures = {{.name = "loss", .value = point.loss},
+                                 {.name = "examples_per_s", .value = point.examples_per_s}};
   figures.insert(figures.end(), point.figures.begin(), point.figures.end());
   for (const Figure& figure : figures) {
     if (!std::isnan(figure.value)) GaugeOf(figure.name)->Set(figure.value);
   }
   GaugeOf("fraction")->Set(point.fraction);
+  GaugeOf("step")->Set(static_cast<double>(point.step));
   const absl::Time now = o_.clock->Now();
   const double elapsed = absl::ToDoubleMicroseconds(now - last_point_);
   const auto share = [&](const Counter& counter, int64_t* last) {

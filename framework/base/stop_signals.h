@@ -1,7 +1,7 @@
 // Handles SIGTERM, SIGINT and SIGHUP: the first requests an orderly end, a second SIGTERM or SIGINT ends the process at
-// once. A SIGHUP that the process was told to ignore (nohup) stays ignored; a second one has no effect. Nor has a second
-// SIGTERM within a second: schedulers send it to every process of a job, and programs that have started others, such as
-// launch, send it to them, too.
+// once. A SIGHUP that the process was told to ignore (nohup) stays ignored; a second one has no effect. Nor has a
+// second SIGTERM within a second: schedulers send it to every process of a job, and programs that have started others,
+// such as launch, send it to them, too.
 //
 // A program that uses this file blocks the signals before its libraries' constructors run, and `launch` starts it that
 // way: a signal that arrives early stays pending until the process waits for signals.

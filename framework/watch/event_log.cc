@@ -17,9 +17,8 @@ constexpr absl::Duration kLeave = absl::Seconds(2);
 absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Create(const std::string& directory, absl::Duration interval) {
   ASSIGN_OR_RETURN(std::unique_ptr<EventFile> file, EventFile::Create(directory));
   std::unique_ptr<EventLog> log(new EventLog(std::move(file)));
-  log->thread_ = StartThread("weir-events", [file = log->file_, state = log->state_, interval] {
-    Write(file.get(), state.get(), interval);
-  });
+  log->thread_ = StartThread(
+      "weir-events", [file = log->file_, state = log->state_, interval] { Write(file.get(), state.get(), interval); });
   return log;
 }
 

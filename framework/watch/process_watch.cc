@@ -16,7 +16,8 @@
 ABSL_FLAG(int, metrics_port, -1, "port with /metrics for Prometheus; 0: any that is free; default: none");
 ABSL_FLAG(std::string, metrics_address, "127.0.0.1",
           "address that --metrics_port listens at; there is no password: others can read it at any but a local one");
-ABSL_FLAG(std::string, tensorboard, "", "directory for TensorBoard's event files, one directory in it for each process");
+ABSL_FLAG(std::string, tensorboard, "",
+          "directory for TensorBoard's event files, one directory in it for each process");
 ABSL_FLAG(int64_t, tensorboard_histograms, 0,
           "steps between histograms of dense parameters and gradients in the event file of a trainer; 0: none");
 
@@ -87,8 +88,10 @@ std::vector<Counters::Entry> ProcessWatch::Entries() const {
 }
 
 std::string ProcessWatch::Metrics() const {
-  const PrometheusLabels labels = {{"job", o_.job}, {"role", o_.role}, {"id", absl::StrCat(o_.id)}};
+  // "job" is a label that Prometheus itself sets.
+  const PrometheusLabels labels = {{"job_name", o_.job}, {"role", o_.role}, {"id", absl::StrCat(o_.id)}};
   return absl::StrCat(PrometheusText(Entries(), labels), PrometheusProcess(labels),
+                      PrometheusInfo("build", {{"version", o_.build}}, labels),
                       PrometheusInfo("job", {{"fingerprint", o_.fingerprint}}, labels));
 }
 

@@ -33,6 +33,7 @@ class ProcessWatch {
     int id = 0;
     std::string job;
     std::string fingerprint;  // of the job's plan
+    std::string build;        // "weir 0.1.0"
     // Entries besides those of Counters::Process(), from any thread; may be empty.
     std::function<std::vector<Counters::Entry>()> entries;
     // Adds what the process knows to a status that has the role, the number, memory and processor time. From any

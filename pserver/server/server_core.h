@@ -68,11 +68,11 @@ struct ServerOptions {
 // State of a server, for those who watch the job.
 struct ServerReport {
   struct Trainer {
-    std::string name;    // "trainer 1 (host:pid)"
-    std::string state;   // "absent", "joined", "done", "dead"
-    int64_t step = -1;   // last step begun; -1: none
-    absl::Duration idle; // since its last new action
-    std::string waits;   // what it said last that it waits for; "": nothing
+    std::string name;     // "trainer 1 (host:pid)"
+    std::string state;    // "absent", "joined", "done", "dead"
+    int64_t step = -1;    // last step begun; -1: none
+    absl::Duration idle;  // since its last new action
+    std::string waits;    // what it said last that it waits for; "": nothing
   };
   struct Wait {
     int trainer = 0;       // waited for
@@ -121,8 +121,8 @@ class ServerCore {
   // a verdict), "push.repeated" (parts that came again and were dropped), "staleness.most_steps" (the most steps that a
   // trainer was ahead of the slowest when it began a step; bounded staleness).
   virtual const Counters& counters() const = 0;
-  // Returns what the server knows of trainers, waits and tables at this moment. Takes the server's lock for a moment and
-  // those of the tables' stripes one after the other: for a call or two a second.
+  // Returns what the server knows of trainers, waits and tables at this moment. Takes the server's lock for a moment
+  // and those of the tables' stripes one after the other: for a call or two a second.
   virtual ServerReport Report() { return {}; }
 };
 

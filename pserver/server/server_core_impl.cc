@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/profile/profiler.h"
 #include "framework/graph/norms_with_tables.h"
 #include "framework/graph/training_mode.h"
+#include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "pserver/protocol/handshake.h"
 #include "pserver/protocol/norm_cuts.h"

@@ -230,7 +230,8 @@ ServerReport ServerCoreImpl::Report() {
     std::map<int, std::vector<int>> waiters;  // by the trainer that is waited for
     pulls_.ForEach([&](const WaitingPull& pull) {
       mu_.AssertHeld();
-      for (const Consistency::Blocker& blocker : BlockersOf(pull.request)) waiters[blocker.trainer].push_back(pull.trainer);
+      for (const Consistency::Blocker& blocker : BlockersOf(pull.request))
+        waiters[blocker.trainer].push_back(pull.trainer);
     });
     for (auto& [trainer, who] : waiters) {
       std::sort(who.begin(), who.end());

@@ -40,7 +40,8 @@ class JobPageStateTest : public ::testing::Test {
 
 TEST_F(JobPageStateTest, LinesOfProgressAreTheCurves) {
   state_.TakeLine(trainer_, true, "step=100 examples=51200 examples_per_s=90000 loss=0.510000 auc=0.700000 left_s=30");
-  state_.TakeLine(trainer_, true, "eval step=100 examples=400 loss=0.52 auc=0.69 calibration=1.01 (auc_x is undefined: a=1)");
+  state_.TakeLine(trainer_, true,
+                  "eval step=100 examples=400 loss=0.52 auc=0.69 calibration=1.01 (auc_x is undefined: a=1)");
   const v1::JobState state = state_.State(-1);
   ASSERT_EQ(state.points_size(), 1);
   EXPECT_EQ(state.points(0).step(), 100);
@@ -138,7 +139,8 @@ TEST_F(JobPageStateTest, TheLogAndTheCurvesAreBounded) {
 
 TEST(JobPageTest, ServesThePageAndItsStateAndNothingElse) {
   JobPageState state({});
-  absl::StatusOr<std::unique_ptr<JobPage>> page = JobPage::Start(&state, [] { return "the plan"; }, "127.0.0.1", 0);
+  absl::StatusOr<std::unique_ptr<JobPage>> page = JobPage::Start(
+      &state, [] { return "the plan"; }, "127.0.0.1", 0);
   ASSERT_TRUE(page.ok()) << page.status();
   const std::string url = (*page)->url();
   const absl::Duration limit = absl::Seconds(20);
@@ -160,12 +162,13 @@ TEST(JobPageTest, ASecondJobOnThePortIsToldSo) {
   const int port = std::stoi(url.substr(url.rfind(':') + 1));
   const absl::Status second = JobPage::Start(&state, plan, "127.0.0.1", port).status();
   EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(second.message(), HasSubstr(absl::StrCat("--page: 127.0.0.1:", port)));
+  EXPECT_THAT(second.message(), HasSubstr(absl::StrCat("--page: cannot serve http://127.0.0.1:", port)));
 }
 
 TEST(JobPageTest, TheEndIsSeenBySomebodyWhoLooks) {
   JobPageState state({});
-  absl::StatusOr<std::unique_ptr<JobPage>> page = JobPage::Start(&state, [] { return ""; }, "127.0.0.1", 0);
+  absl::StatusOr<std::unique_ptr<JobPage>> page = JobPage::Start(
+      &state, [] { return ""; }, "127.0.0.1", 0);
   ASSERT_TRUE(page.ok()) << page.status();
   const absl::Time begin = absl::Now();
   (*page)->AwaitLastLook(absl::Seconds(20));  // nobody has looked

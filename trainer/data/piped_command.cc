@@ -243,7 +243,7 @@ absl::Status PipedCommand::AwaitEnd() {
     if (left <= absl::ZeroDuration()) {
       CloseFd(&fd);
       return absl::UnavailableError(absl::StrCat(About("has closed its output and not ended within "),
-                                                      absl::FormatDuration(o_.deadline), " (data.pipe_deadline_s)"));
+                                                 absl::FormatDuration(o_.deadline), " (data.pipe_deadline_s)"));
     }
     pollfd of[2] = {{.fd = fd, .events = POLLIN}, {.fd = err_, .events = POLLIN}};
     // Without a descriptor of the process it is looked at ten times a second.
@@ -280,8 +280,8 @@ absl::StatusOr<size_t> PipedCommand::ReadOrEnd(char* out, size_t size) {
     if (errno != EAGAIN) return absl::UnavailableError(absl::StrCat(About("cannot be read: "), strerror(errno)));
     const absl::Duration left = until - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::UnavailableError(absl::StrCat(About("has written nothing for "),
-                                                      absl::FormatDuration(o_.deadline), " (data.pipe_deadline_s)"));
+      return absl::UnavailableError(absl::StrCat(About("has written nothing for "), absl::FormatDuration(o_.deadline),
+                                                 " (data.pipe_deadline_s)"));
     }
     pollfd of[2] = {{.fd = out_, .events = POLLIN}, {.fd = err_, .events = POLLIN}};
     poll(of, 2, Milliseconds(left));

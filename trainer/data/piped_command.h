@@ -45,9 +45,9 @@ class PipedCommand {
   PipedCommand& operator=(const PipedCommand&) = delete;
 
   // Reads up to `size` bytes and returns their number; 0 when the command has ended with exit code 0. InvalidArgument
-  // for the exit codes 2 (bad input), 126 and 127 (it cannot be run), DataLoss for 4, Unavailable for any other one, for
-  // a signal, and if it neither wrote nor ended in time (DeadlineExceeded means to a reader's callers that they may ask
-  // again). Messages have name, command and last words. After an error, every call returns it again.
+  // for the exit codes 2 (bad input), 126 and 127 (it cannot be run), DataLoss for 4, Unavailable for any other one,
+  // for a signal, and if it neither wrote nor ended in time (DeadlineExceeded means to a reader's callers that they may
+  // ask again). Messages have name, command and last words. After an error, every call returns it again.
   absl::StatusOr<size_t> Read(char* out, size_t size);
 
  private:

@@ -79,9 +79,9 @@ class Client {
 };
 
 std::vector<WatchPage> Pages(std::string content = "weir_steps_total 1\n") {
-  return {{.path = "/metrics", .content_type = "text/plain", .content = [content](std::string_view) -> absl::StatusOr<std::string> {
-             return content;
-           }}};
+  return {{.path = "/metrics",
+           .content_type = "text/plain",
+           .content = [content](std::string_view) -> absl::StatusOr<std::string> { return content; }}};
 }
 
 std::unique_ptr<WatchServer> Start(WatchServer::Options options = {}) {
@@ -165,9 +165,10 @@ TEST(WatchServerTest, ConnectionsBeyondTheLimitWaitForTheirTurn) {
 
 TEST(WatchServerTest, ManyAskAtATime) {
   std::atomic<int> calls{0};
-  std::vector<WatchPage> pages = {{.path = "/calls", .content_type = "text/plain", .content = [&calls](std::string_view) {
-                                     return absl::StatusOr<std::string>(absl::StrCat(calls.fetch_add(1)));
-                                   }}};
+  std::vector<WatchPage> pages = {
+      {.path = "/calls", .content_type = "text/plain", .content = [&calls](std::string_view) {
+         return absl::StatusOr<std::string>(absl::StrCat(calls.fetch_add(1)));
+       }}};
   const auto server = WatchServer::Start(std::move(pages), {.threads = 3, .max_connections = 8}).value();
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -215,13 +216,14 @@ TEST(WatchServerTest, StopWaitsForAPageThatIsBeingMade) {
     bool entered ABSL_GUARDED_BY(mu) = false;
     bool go ABSL_GUARDED_BY(mu) = false;
   } gate;
-  std::vector<WatchPage> pages = {{.path = "/metrics", .content_type = "text/plain", .content = [&gate](std::string_view) {
-                                     MutexLock lock(&gate.mu);
-                                     gate.entered = true;
-                                     gate.changed.SignalAll();
-                                     while (!gate.go) gate.changed.WaitWithTimeout(&gate.mu, absl::Seconds(10));
-                                     return absl::StatusOr<std::string>("made");
-                                   }}};
+  std::vector<WatchPage> pages = {
+      {.path = "/metrics", .content_type = "text/plain", .content = [&gate](std::string_view) {
+         MutexLock lock(&gate.mu);
+         gate.entered = true;
+         gate.changed.SignalAll();
+         while (!gate.go) gate.changed.WaitWithTimeout(&gate.mu, absl::Seconds(10));
+         return absl::StatusOr<std::string>("made");
+       }}};
   const auto server = WatchServer::Start(std::move(pages), {}).value();
   Client client(server->port());
   client.Send(kRequest);
