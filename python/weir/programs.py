@@ -12,7 +12,12 @@ from weir.errors import ProgramsMissingError
 __all__ = ["find", "set_directory"]
 
 # Where a program stands in a built source tree.
-_IN_TREE = {"trainer": "trainer", "pserver": "pserver", "transpile": "transpiler"}
+_IN_TREE = {
+    "trainer": "bazel-bin/trainer",
+    "pserver": "bazel-bin/pserver",
+    "transpile": "bazel-bin/transpiler",
+    "slurm_job": "tools",
+}
 
 _directory: Optional[pathlib.Path] = None
 
@@ -44,7 +49,7 @@ def find(name: str) -> pathlib.Path:
     except ImportError:
         pass
     tree = pathlib.Path(__file__).resolve().parent.parent.parent
-    places.append(tree / "bazel-bin" / _IN_TREE.get(name, "tools") / name)
+    places.append(tree / _IN_TREE.get(name, "bazel-bin/tools") / name)
     for place in places:
         if os.access(place, os.X_OK) and place.is_file():
             return place
