@@ -67,6 +67,21 @@ std::string SeverityOf(std::string_view line) {
   return digits ? std::string(1, line[0]) : "";
 }
 
+// Returns the servers of what a trainer waits for: of "server 0 at 10.0.0.1:6170, server 1 (ps-1:4711): version 31" the
+// names "pserver 0" and "pserver 1".
+std::vector<std::string> ServersIn(const std::string& waits) {
+  std::vector<std::string> servers;
+  const size_t end = waits.rfind(": ");
+  if (end == std::string::npos) return servers;
+  constexpr std::string_view kName = "server ";
+  for (size_t at = waits.find(kName); at < end; at = waits.find(kName, at)) {
+    at += kName.size();
+    const size_t digits = std::min(waits.find_first_not_of("0123456789", at), waits.size());
+    if (digits > at) servers.push_back(absl::StrCat("pserver ", waits.substr(at, digits - at)));
+  }
+  return servers;
+}
+
 // Returns text in UTF-8, as JSON needs it: other bytes become '?'.
 std::string Utf8(std::string_view text) {
   std::string result;
@@ -218,7 +233,8 @@ void JobPageState::TakeStatus(size_t process, const v1::ProcessStatus& status) {
   if (status.has_rss_bytes()) shown.set_rss_bytes(status.rss_bytes());
   if (status.has_cpu_seconds()) shown.set_cpu_seconds(status.cpu_seconds());
   if (status.has_step()) shown.set_step(status.step());
-  *shown.mutable_waits() = status.waits();
+  // Those of trainers come from a server.
+  if (shown.role() == "pserver") *shown.mutable_waits() = status.waits();
   *shown.mutable_time() = status.time();
   place.tables.assign(status.table().begin(), status.table().end());
   if (const auto fraction = status.figure().find("fraction");
@@ -234,14 +250,12 @@ void JobPageState::TakeStatus(size_t process, const v1::ProcessStatus& status) {
     });
     if (other == processes_.end() || other->shown.state() != "running") continue;
     other->shown.clear_waits();
-    if (told.waits().empty()) continue;
-    v1::WatchedWait& wait = *other->shown.add_waits();
-    // "server 0 (host:pid): rows of step 3"
-    const size_t colon = told.waits().find(": ");
-    const std::string name = told.waits().substr(0, told.waits().find(" ("));
-    wait.set_for_(absl::StrReplaceAll(name, {{"server ", "pserver "}}));
-    wait.set_what(colon == std::string::npos ? told.waits() : told.waits().substr(colon + 2));
-    wait.set_seconds(told.idle_seconds());
+    for (const std::string& server : ServersIn(told.waits())) {
+      v1::WatchedWait& wait = *other->shown.add_waits();
+      wait.set_for_(server);
+      wait.set_what(told.waits().substr(told.waits().rfind(": ") + 2));
+      wait.set_seconds(told.idle_seconds());
+    }
   }
 }
 

@@ -541,10 +541,6 @@ int Launcher::Finish() {
     // Repeated behind the last lines of the processes. Before any of them was started it is the last line already.
     if (!members_.empty()) Say(std::string(failure_.message()));
   }
-  // Trainers that were stopped have ended with this code: that is no failure.
-  if (code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
-    code = options_.stop_code;
-  }
   if (stopped_at_once_) code = 128 + stop_signal_;
   if (page_state_ != nullptr) {
     const std::string why = culprit_.has_value()
@@ -554,6 +550,9 @@ int Launcher::Finish() {
     page_state_->SetJob(code == kExitOk ? "done" : "failed", code, why);
   }
   const bool chief_done = !done_line_.empty() && failure_.ok() && (code == kExitOk || options_.keep_going);
+  if (code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
+    code = options_.stop_code;
+  }
   MergeProfile();
   if (chief_done) out_.Line(done_line_);
   if (page_ != nullptr) page_->AwaitLastLook(absl::Seconds(3));

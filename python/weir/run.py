@@ -28,6 +28,8 @@ __all__ = ["Run", "train"]
 
 _CHIEF = "[trainer.0] "
 _PROCESS = re.compile(r"\[\w+\.\d+\] ")
+# Line by which launch tells where the page is.
+_PAGE = "launch: the job's page is "
 _LINES_KEPT = 200
 # Time that a job gets to end in good order when Python ends.
 _SECONDS_AT_EXIT = 60
@@ -39,7 +41,9 @@ _running: weakref.WeakSet[Run] = weakref.WeakSet()
 def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, overrides: Sequence[str] = (),
           log_dir: Union[str, os.PathLike[str], None] = None, progress: bool = True, wait: bool = True,
           env: Optional[Mapping[str, str]] = None, *, resume: bool = False, local: bool = False,
-          allow_pipes: bool = False, on_line: Optional[Callable[[str], None]] = None,
+          allow_pipes: bool = False, page: Optional[int] = None, metrics_port: Optional[int] = None,
+          tensorboard: Union[str, os.PathLike[str], None] = None,
+          on_line: Optional[Callable[[str], None]] = None,
           on_evaluation: Optional[Callable[[Figures], None]] = None) -> Run:
     """Trains a job on this machine, with as many processes as asked for, and returns the run.
 
@@ -70,6 +74,10 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
         local: runs the job in one process.
         allow_pipes: runs the commands that the job names (data.pipe, data.pipe_list), with which a job can do whatever
             its author likes.
+        page: port of a page for the browser that shows the running job, 0 for any that is free; `Run.page` is its
+            address. Not with local.
+        metrics_port: port of /metrics, for Prometheus; each further process has the next one. 0: any that are free.
+        tensorboard: directory for event files of TensorBoard.
         on_line: is called with each line that the processes write.
         on_evaluation: is called with the figures of each evaluation. Both are called on a thread of the run, one call
             at a time; an exception stops the run, and Run.wait raises it.
@@ -78,8 +86,13 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
         weir.RunError: the training failed (with wait).
         weir.ProgramsMissingError: the C++ programs are not installed.
     """
-    run = Run(job, servers, trainers, overrides, log_dir, progress, env, resume, local, on_line, on_evaluation,
-              allow_pipes)
+    if local and page is not None:
+        raise ValueError("page: a job in one process (local=True) has no page; leave out local")
+    flags = ["--allow_pipes"] if allow_pipes else []
+    flags += [] if page is None else [f"--page={page}"]
+    flags += [] if metrics_port is None else [f"--metrics_port={metrics_port}"]
+    flags += [] if tensorboard is None else [f"--tensorboard={os.path.abspath(tensorboard)}"]
+    run = Run(job, servers, trainers, overrides, log_dir, progress, env, resume, local, on_line, on_evaluation, flags)
     return run.wait() if wait else run
 
 
@@ -99,16 +112,18 @@ class Run:
             reasons.
         done: figures of the last line: steps, examples, seconds, examples_per_s, loss, auc, ...; {} until then, and
             after a failure.
+        page: address of the job's page, "" if it has none, or not yet.
     """
 
     def __init__(self, job: Any, servers: Optional[int], trainers: Optional[int], overrides: Sequence[str],
                  log_dir: Union[str, os.PathLike[str], None], progress: bool, env: Optional[Mapping[str, str]],
                  resume: bool, local: bool, on_line: Optional[Callable[[str], None]],
-                 on_evaluation: Optional[Callable[[Figures], None]], allow_pipes: bool = False):
+                 on_evaluation: Optional[Callable[[Figures], None]], flags: Sequence[str] = ()):
         """Starts the processes; train() explains the arguments."""
         self.progress: list[Figures] = []
         self.evaluations: list[Figures] = []
         self.done: Figures = {}
+        self.page = ""
         self._name = "trainer" if local else "launch"
         program = programs.find(self._name)
         child.arguments_of(overrides)  # refuses wrong ones before there is anything to clean up
@@ -139,7 +154,7 @@ class Run:
         self._job = JobOnDisk(job)
         arguments = [f"--job={self._job.path}"]
         set_fields = child.arguments_of([*self._job.overrides, *overrides])
-        arguments += ["--allow_pipes"] if allow_pipes else []
+        arguments += flags
         if local:
             arguments += ["--role=local", *set_fields, *(["--resume"] if resume else [])]
         else:
@@ -326,6 +341,8 @@ class Run:
 
     def _take(self, line: str, is_stdout: bool) -> None:
         """Calls back with a line, and takes the figures out of one of the chief."""
+        if not self.page and line.startswith(_PAGE):
+            self.page = line[len(_PAGE):]
         if self._raised is not None:
             return
         if self._on_line is not None:

@@ -82,7 +82,7 @@ TEST_F(JobPageStateTest, ServersTellWhoWaitsForWhom) {
   wait.set_what("step 7, for trainer 0");
   wait.set_seconds(3);
   v1::ProcessStatus::Trainer& told = *status.add_trainer();
-  told.set_waits("server 0 (h:1): version 8");
+  told.set_waits("server 0 at 127.0.0.1:6170, server 12 (h:1): version 8");
   told.set_idle_seconds(3.5);
   status.add_trainer();
   v1::ProcessStatus::Table& table = *status.add_table();
@@ -90,9 +90,12 @@ TEST_F(JobPageStateTest, ServersTellWhoWaitsForWhom) {
   table.set_width(8);
   table.set_rows(5);
   state_.TakeStatus(server_, status);
+  state_.TakeStatus(trainer_, v1::ProcessStatus());
   const v1::JobState state = state_.State(-1);
   EXPECT_EQ(state.processes(0).waits(0).for_(), "trainer 1");
+  ASSERT_EQ(state.processes(1).waits_size(), 2);
   EXPECT_EQ(state.processes(1).waits(0).for_(), "pserver 0");
+  EXPECT_EQ(state.processes(1).waits(1).for_(), "pserver 12");
   EXPECT_EQ(state.processes(1).waits(0).what(), "version 8");
   EXPECT_EQ(state.processes(1).waits(0).seconds(), 3.5);
   EXPECT_EQ(state.processes(2).waits_size(), 0);
