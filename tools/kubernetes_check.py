@@ -329,6 +329,9 @@ class Check:
         self.expect(value_of(args, "trainer_id") == "$(JOB_COMPLETION_INDEX)",
                     "--trainer_id of trainers is not $(JOB_COMPLETION_INDEX)")
         self.expect("--resume" in args, "trainers are started again without --resume")
+        self.expect(f"--stop_code={STOPPED}" in args,
+                    f"a trainer of a job that is stopped ends with 0, as if the job were done: it lacks "
+                    f"--stop_code={STOPPED}")
 
     def listed(self, thing):
         value = value_of(containers(thing)[0]["args"], "pservers")
