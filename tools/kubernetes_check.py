@@ -24,7 +24,7 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Kubernetes versions of the schemas. podFailurePolicy is stable since the first.
 VERSIONS = ("1.31", "1.37")
-# `start` ends with this when the job was stopped before its end.
+# Trainers end with this when the job was stopped before its end.
 STOPPED = 75
 LOCAL = "config.kubernetes.io/local-config"
 
