@@ -1,10 +1,11 @@
 """Counts the test cases of Bazel and pytest runs and prints "N passed, N failed, N skipped" as its last line.
 
-  test_counts.py --status=S EVENTS.json|RESULTS.xml...
+  test_counts.py --status=S [--no_skips] EVENTS.json|RESULTS.xml...
 
 EVENTS.json is what bazel writes with --build_event_json_file, RESULTS.xml what pytest writes with
 --junitxml; S is 0 when every command succeeded. Exit status 1 when anything failed. With
-WEIR_DATA_DIR set, a test case that was skipped for want of it counts as failed.
+WEIR_DATA_DIR set, a test case that was skipped for want of it counts as failed, with --no_skips each one that was
+skipped, unless for something that "this machine has no".
 """
 
 import json
@@ -69,14 +70,19 @@ def cases(xml):
 def main():
     status = int(sys.argv[1].removeprefix("--status="))
     need_data = bool(os.environ.get("WEIR_DATA_DIR"))
+    paths = sys.argv[2:]
+    no_skips = paths[:1] == ["--no_skips"]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for path in sys.argv[2:]:
+    for path in paths[1:] if no_skips else paths:
         for label, result, xml in results(path):
             failed_before = counts["failed"]
             for name, outcome, message in cases(xml):
                 if outcome == "skipped" and need_data and "WEIR_DATA_DIR" in message:
                     outcome = "failed"
                     message = "skipped although WEIR_DATA_DIR is set"
+                elif outcome == "skipped" and no_skips and "this machine has no" not in message:
+                    outcome = "failed"
+                    message = "skipped: " + message
                 counts[outcome] += 1
                 if outcome != "passed":
                     print("%s: %s %s: %s" % (outcome, label, name, " ".join(message.split())))

@@ -81,8 +81,34 @@ said=$(cd "$work/tree" && WEIR_BIN_DIR=/none PATH="$work/bin:$PATH" tools/test -
   failures=$((failures + 1))
 }
 
+# With --peers nothing may skip, and the versions are told. The environment is there already.
+cat >> "$cases" <<'PY'
+@pytest.mark.skip("this machine has no GPU")
+def test_needs_a_gpu(): pass
+PY
+mkdir -p "$work/tree/tests/e2e/processes" "$work/peers/python/bin"
+echo pytest > "$work/tree/tests/python/peers.txt"
+cp "$work/tree/tests/python/peers.txt" "$work/peers/python/installed.txt"
+script peers/python/bin/python 'exec /usr/bin/python3 "$@"'
+script peers/python/bin/tool 'exit 0'
+script tree/tools/setup '[ "$*" = --peers ]'
+script bin/bazel '[ "$1" != test ] || echo "bazel $* torchrun=$WEIR_TORCHRUN tool=$(command -v tool)"'
+echo 'print("peers: pytest 7")' > "$work/tree/tests/python/peers.py"
+(cd "$work/tree" && WEIR_PEERS_DIR=$work/peers WEIR_TORCHRUN=/a/torchrun PATH="$work/bin:$PATH" tools/test --peers) \
+  > "$work/out" 2>&1
+[ $? = 1 ] && [ "$(tail -n 1 "$work/out")" = "1 passed, 1 failed, 1 skipped" ] &&
+  grep -q '^peers: pytest 7$' "$work/out" &&
+  grep -q '^failed: tests/python .*test_is_skipped: skipped: no WEIR_DATA$' "$work/out" &&
+  grep -q 'WEIR_TORCHRUN .*slurm_test .*foreign_launchers_test torchrun=/a/torchrun tool=.*/peers/python/bin/tool' \
+    "$work/out" || {
+  echo "FAILED: --peers does not run or does not count:"
+  cat "$work/out"
+  failures=$((failures + 1))
+}
+script tree/tools/setup 'exit 0'
+
 # Arguments that it does not know are told, with what there is.
-for wrong in --fuzz= --fuzz=0 --fuzz=7s --sanitize=memory --room= --room=nowhere --room=../pserver; do
+for wrong in --fuzz= --fuzz=0 --fuzz=7s --sanitize=memory --room= --room=nowhere --room=../pserver --peers=1; do
   (cd "$work/tree" && PATH="$work/bin:$PATH" tools/test "$wrong" > "$work/out" 2>&1)
   [ $? = 2 ] && grep -q 'usage: tools/test .*--fuzz\[=SECONDS\]' "$work/out" && continue
   echo "FAILED: $wrong is not refused:"
