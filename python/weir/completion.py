@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence
 
 from weir import programs
 from weir.errors import WeirError
@@ -121,14 +121,18 @@ def _type_name(field: "FieldDescriptor") -> str:
     return f"list of {name}" if is_repeated(field) else str(name)
 
 
-def _message_at(message: "Descriptor", path: str) -> Optional["Descriptor"]:
-    """Returns the message whose field a path ("data.ids.min") ends with; None if there is none."""
+def _message_at(message: Any, path: str) -> Optional["Descriptor"]:
+    """Returns the message whose field a path ("data.ids.min") ends with; None if there is none.
+
+    `message` is a Descriptor; types-protobuf has another type for that of a message.
+    """
     for part in path.split(".")[:-1]:
         field = message.fields_by_name.get(re.sub(r"\[\d+\]$", "", part))
         if field is None or field.message_type is None:
             return None
         message = field.message_type
-    return message
+    found: Descriptor = message
+    return found
 
 
 def _settings(text: str, before: str) -> list[Word]:
