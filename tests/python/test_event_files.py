@@ -1,4 +1,4 @@
-"""Event files of a training (--tensorboard), read by TensorBoard itself."""
+"""Event files of a training with two servers and two trainers (--tensorboard), read by TensorBoard itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_g
 from watched_job import programs_with, write_job  # noqa: E402
 
 SECONDS = 120
-SCALARS = {"loss", "auc", "calibration", "normalized_entropy", "examples_per_s"}
+SCALARS = {"train/loss", "train/auc", "train/examples_per_s", "eval/loss", "eval/auc", "eval/calibration",
+           "eval/normalized_entropy", "wait/data_share", "wait/servers_share", "wait/border_share"}
 
 
 @pytest.fixture(name="runs", scope="module")
@@ -50,19 +51,16 @@ def records_in(path: Path) -> int:
     return count
 
 
-def chief(runs: Path) -> EventAccumulator:
-    """What the trainer says that judges the training."""
-    for path in event_files(runs):
-        events = EventAccumulator(str(path.parent), size_guidance={"scalars": 0, "histograms": 0, "tensors": 0})
-        events.Reload()
-        if "loss" in events.Tags()["scalars"]:
-            return events
-    raise AssertionError(f"no event file in {runs} has the scalar loss")
+def of(runs: Path, process: str) -> EventAccumulator:
+    """What a process says."""
+    events = EventAccumulator(str(runs / process), size_guidance={"scalars": 0, "histograms": 0, "tensors": 0})
+    events.Reload()
+    return events
 
 
 def test_each_process_has_a_directory_with_one_file(runs):
-    directories = [path.parent for path in event_files(runs)]
-    assert directories and len(directories) == len(set(directories))
+    directories = [path.parent.relative_to(runs).as_posix() for path in event_files(runs)]
+    assert directories == ["pserver.0", "pserver.1", "trainer.0", "trainer.1"]
 
 
 def test_tensorboard_reads_every_record(runs):
@@ -71,38 +69,51 @@ def test_tensorboard_reads_every_record(runs):
         assert sum(1 for _ in LegacyEventFileLoader(str(path)).Load()) == records_in(path) > 1
 
 
-def test_the_chief_writes_the_figures_of_the_training(runs):
-    events = chief(runs)
-    assert SCALARS <= set(events.Tags()["scalars"])
-    loss = events.Scalars("loss")
-    steps = [each.step for each in loss]
-    assert steps == sorted(set(steps)) and steps[-1] <= 63
-    assert all(0 < each.value < 10 for each in loss)
-    assert all(0 <= each.value <= 1 for each in events.Scalars("auc"))
+def test_trainers_write_the_figures_of_the_training(runs):
+    events = of(runs, "trainer.0")
+    assert set(events.Tags()["scalars"]) >= SCALARS
+    for tag, most in ("train/loss", 63), ("eval/loss", 63):
+        steps = [each.step for each in events.Scalars(tag)]
+        assert steps == sorted(set(steps)) and 0 < steps[-1] <= most
+        assert all(0 < each.value < 10 for each in events.Scalars(tag))
+    assert all(0 <= each.value <= 1 for tag in ("train/auc", "eval/auc") for each in events.Scalars(tag))
+    # Evaluations are those of one trainer.
+    others = set(of(runs, "trainer.1").Tags()["scalars"])
+    assert "train/loss" in others and not any(tag.startswith("eval/") for tag in others)
 
 
-def test_waits_are_shares_and_tables_have_rows(runs):
-    tags: dict[str, float] = {}
-    for path in event_files(runs):
-        events = EventAccumulator(str(path.parent))
-        events.Reload()
-        tags.update({tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]})
-    waits = {tag: value for tag, value in tags.items() if tag.startswith("wait/") and tag.endswith("_share")}
-    assert waits and all(0 <= value <= 1 for value in waits.values())
-    assert 0 < tags["rows/users"] <= 50
+def test_waits_are_shares(runs):
+    for trainer in "trainer.0", "trainer.1":
+        events = of(runs, trainer)
+        for what in "data", "servers", "border":
+            assert all(0 <= each.value <= 1.01 for each in events.Scalars(f"wait/{what}_share"))
 
 
-def test_histograms_count_the_parameters(runs):
-    events = chief(runs)
-    assert events.Tags()["histograms"]
-    for tag in events.Tags()["histograms"]:
-        value = events.Histograms(tag)[-1].histogram_value
+def test_servers_write_rows_and_memory(runs):
+    rows = 0.0
+    for server in "pserver.0", "pserver.1":
+        events = of(runs, server)
+        last = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
+        assert set(last) == {"rows/users", "table_bytes/users", "wait/longest_s", "process/rss_bytes"}
+        assert last["table_bytes/users"] > 4 * 4 * last["rows/users"] and last["process/rss_bytes"] > 1 << 20
+        rows += last["rows/users"]
+    assert rows == 50
+
+
+def test_histograms_count_parameters_and_gradients(runs):
+    events = of(runs, "trainer.0")
+    tags = events.Tags()["histograms"]
+    assert {tag.partition("/")[0] for tag in tags} == {"parameters", "gradients"}
+    for tag in tags:
+        each = events.Histograms(tag)
+        assert [one.step for one in each] == [20, 40, 60]
+        value = each[-1].histogram_value
         assert sum(value.bucket) == value.num > 0
         assert value.min <= value.max and list(value.bucket_limit) == sorted(value.bucket_limit)
 
 
 def test_the_graph_is_the_program(runs):
-    nodes = chief(runs).Graph().node
+    nodes = of(runs, "trainer.0").Graph().node
     assert len({node.name for node in nodes}) == len(nodes) > 5
     assert any(node.op for node in nodes)
 
@@ -117,5 +128,6 @@ def test_hparams_show_the_run_with_its_metrics(runs):
     request = api_pb2.ListSessionGroupsRequest(
         start_index=0, slice_size=10, allowed_statuses=[api_pb2.STATUS_SUCCESS], col_params=[])
     groups = list_session_groups.Handler(context.RequestContext(), backend, "", request).run().session_groups
-    assert len(groups) == 1 and groups[0].hparams
-    assert "loss" in {each.name.tag for each in groups[0].metric_values}
+    group = {each.name: each for each in groups}["trainer.0"]
+    assert group.hparams["train.seed"].number_value == 1
+    assert {each.name.tag for each in group.metric_values} >= {"eval/loss", "eval/auc"}

@@ -46,7 +46,7 @@ def programs_with(name: str, flag: str) -> Path:
         program = programs.find(name)
     except ProgramsMissingError as error:
         pytest.skip(str(error))
-    done = subprocess.run([program, "--helpfull"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run([program, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if f"{flag} " not in done.stdout:
         pytest.skip(f"the program {name} has no flag {flag}")
     return program
