@@ -102,8 +102,9 @@ class Job:
         flags = [each.format(port=self.port, directory=directory) for each in flags]
         with open(self._log, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [options.launch, f"--job={options.job}", "--servers=2", "--trainers=2", f"--log_dir={directory / 'logs'}",
-                 "--set", "train.epochs=1000000", "--set", f"checkpoint.dir={directory / 'checkpoints'}", *flags],
+                [options.launch, f"--job={options.job}", "--servers=2", "--trainers=2",
+                 f"--log_dir={directory / 'logs'}", "--set", "train.epochs=1000000",
+                 "--set", f"checkpoint.dir={directory / 'checkpoints'}", *flags],
                 stdout=log, stderr=subprocess.STDOUT)
         self.wait_for(r" step=\d+ .* examples_per_s=")
         self.pids = descendants(self._process.pid)

@@ -124,8 +124,8 @@ def test_a_trainer_that_dies_is_shown_and_the_page_shows_the_end(job):
 def test_paths_outside_and_other_methods_are_refused(job):
     with running(job) as run:
         host, port = re.fullmatch(r"http://(.*):(\d+)/", run.page).groups()
-        for head, code in (("GET /../../etc/passwd", 404), ("GET /%2e%2e/job.textproto", 404), ("GET /job.textproto", 404),
-                           ("POST /state.json", 405), ("DELETE /", 405)):
+        for head, code in (("GET /../../etc/passwd", 404), ("GET /%2e%2e/job.textproto", 404),
+                           ("GET /job.textproto", 404), ("POST /state.json", 405), ("DELETE /", 405)):
             with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
                 connection.sendall(f"{head} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                 assert connection.recv(100).split()[1] == str(code).encode(), head
@@ -138,8 +138,9 @@ def test_paths_outside_and_other_methods_are_refused(job):
 def test_a_second_job_on_one_port_is_told_so(job, tmp_path):
     with running(job) as run:
         port = re.search(r":(\d+)/", run.page)[1]
-        second = subprocess.run([LAUNCH, f"--job={job}", "--servers=1", "--trainers=1", f"--page={port}",
-                                 f"--log_dir={tmp_path / 'second'}"], stderr=subprocess.PIPE, text=True, timeout=SECONDS)
+        command = [LAUNCH, f"--job={job}", "--servers=1", "--trainers=1", f"--page={port}",
+                   f"--log_dir={tmp_path / 'second'}"]
+        second = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=SECONDS)
         assert second.returncode == 2
         assert f"--page: cannot serve http://127.0.0.1:{port}: the port is in use; give another one" in second.stderr
 
@@ -147,8 +148,12 @@ def test_a_second_job_on_one_port_is_told_so(job, tmp_path):
 def test_metrics_of_every_process(job):
     with running(job, metrics_port=0) as run:
         wait_for("a point", lambda: state_of(run).get("points"))
-        urls = wait_for("four addresses", lambda: len(found := re.findall(r"metrics (http://\S+)", "\n".join(run.log))) == 4
-                        and found)
+
+        def addresses():
+            found = re.findall(r"metrics (http://\S+)", "\n".join(run.log))
+            return len(found) == 4 and found
+
+        urls = wait_for("four addresses", addresses)
         texts = [get(url) for url in urls]
         servers = [t for t in texts if 'role="pserver"' in t]
         trainers = [t for t in texts if 'role="trainer"' in t]
