@@ -30,6 +30,10 @@ inline absl::Time WaitUntil(absl::Time now, double wait_s) {
   return now + std::min(kMaxWait, absl::Seconds(std::max(0.0, wait_s)));
 }
 
+// Caller.trainer of a reader, and the number of readers that a server has at most.
+inline constexpr int kReader = -1;
+inline constexpr size_t kMaxReaders = 64;
+
 // Maximum number of waiting calls of one trainer and method. Our client has the pulls of a step, and repeats of one
 // other call.
 inline constexpr size_t kMaxWaitingCalls = 1024;

@@ -1,23 +1,17 @@
 #include "framework/membership/roster.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/membership/limits.h"
+#include "framework/membership/new_session.h"
 #include "glog/logging.h"
 
 namespace weir {
 
 namespace {
-
-// Draws a number that cannot be derived from names; never 0.
-uint64_t NewSession() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;
-}
 
 std::string SecondsText(absl::Duration d) {
   const int64_t tenths = absl::ToInt64Milliseconds(d) / 100;
@@ -31,12 +25,19 @@ bool Gone(const RosterPlace& place) { return place.state == RosterPlace::kDead |
 Roster::Roster(Options options, absl::Time now)
     : options_(std::move(options)),
       places_(static_cast<size_t>(options_.trainers)),
+      readers_({.lease = options_.lease,
+                .unread_bytes = options_.reader_bytes,
+                .unread_bytes_of_all = options_.unread_bytes}),
       connecting_since_(now),
       connect_warning_(now) {}
 
 std::string Roster::Name(int trainer) const {
   const std::string& process = place(trainer).process;
   return absl::StrCat("trainer ", trainer, process.empty() ? " (not joined)" : absl::StrCat(" (", process, ")"));
+}
+
+std::string Roster::NameOf(const v1::Caller& caller) const {
+  return caller.trainer() == kReader ? readers_.Name(caller.session()) : Name(caller.trainer());
 }
 
 bool Roster::Any(RosterPlace::State state) const {
@@ -115,10 +116,16 @@ bool Roster::Join(int trainer, const std::string& process, uint64_t incarnation,
 void Roster::Renew(int trainer, absl::Time now) { At(trainer).lease_until = now + options_.lease; }
 
 absl::Status Roster::CheckCaller(const v1::Caller& caller, absl::Time now) {
-  if (caller.job_id() != options_.job) {
+  const bool reader = caller.trainer() == kReader;
+  if (caller.job_id() != options_.job && !(reader && caller.job_id().empty())) {
     return absl::FailedPreconditionError(absl::StrCat(options_.self, " runs job ", options_.job,
                                                       ", the caller belongs to job ",
                                                       caller.job_id().substr(0, kMaxText)));
+  }
+  if (reader) {
+    if (readers_.Renew(caller.session(), now)) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(options_.self, " has no such reader: it has not joined, or has ",
+                                                      "been silent for ", SecondsText(options_.lease), "; join again"));
   }
   const int id = caller.trainer();
   if (absl::Status known = CheckId(id, ""); !known.ok()) return known;
@@ -195,6 +202,7 @@ void Roster::BeginLook(absl::Time now) {
   last_look_ = now;
   if (!overslept) return;
   for (RosterPlace& place : places_) place.lease_until = std::max(place.lease_until, now + options_.lease / 2);
+  readers_.Extend(now + options_.lease / 2);
 }
 
 std::optional<Roster::Departure> Roster::TakeExpired(absl::Time now) {

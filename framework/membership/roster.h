@@ -1,6 +1,7 @@
 // Who belongs to a job: one place for each trainer, which a process takes when it joins, keeps by signs of life, and
 // gives up when it is done, leaves or dies. Also holds what concerns all of them: the chief, the failure that has ended
-// the job, and the request to stop. Knows nothing of parameters and of servers.
+// the job, and the request to stop. Readers (readers.h) have no place: nothing below depends on them. Knows nothing of
+// parameters and of servers.
 //
 //   kAbsent --Join--> kJoined --Done--> kDone
 //      ^                 |
@@ -20,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "framework/membership/readers.h"
 #include "framework/membership/reply_credits.h"
 #include "proto/membership.pb.h"
 
@@ -61,7 +63,9 @@ class Roster {
     // time without progress, doubled for a trainer that waits for others. connect_deadline: longest time in which no
     // trainer joins although some are missing.
     absl::Duration lease, slow_warning, progress_deadline, connect_deadline;
-    size_t unread_bytes = SIZE_MAX;  // limit of each session's ReplyCredits
+    // Limit of each trainer's ReplyCredits, and of those of all readers together; limit of each reader's.
+    size_t unread_bytes = SIZE_MAX;
+    size_t reader_bytes = SIZE_MAX;
   };
 
   Roster(Options options, absl::Time now);
@@ -86,10 +90,15 @@ class Roster {
   // Gives a free or dead trainer's place to a process that CheckClaim has accepted, with a new session. Returns true if
   // it takes the place of a dead one. The place has no lease before Renew.
   bool Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
-  // Returns OK if job, trainer and session of the caller are those of a place that has joined or is done; renews its
-  // lease. InvalidArgument if there is no such place, else FailedPrecondition.
+  // Returns OK if job, trainer and session of the caller are those of a place that has joined or is done, or of a
+  // reader (trainer kReader; the job may be absent); renews its lease. InvalidArgument if there is no such place, else
+  // FailedPrecondition.
   absl::Status CheckCaller(const v1::Caller& caller, absl::Time now);
   void Renew(int trainer, absl::Time now);
+  Readers& readers() { return readers_; }
+  const Readers& readers() const { return readers_; }
+  // Returns Name of a trainer, or Readers::Name.
+  std::string NameOf(const v1::Caller& caller) const;
   // Undoes a join that another server has refused: the place is free, or the dead process has it again if the caller
   // had taken it over.
   // FailedPrecondition if the trainer has not joined or has begun a step.
@@ -150,6 +159,7 @@ class Roster {
 
   const Options options_;
   std::vector<RosterPlace> places_;
+  Readers readers_;
   int chief_ = 0;
   absl::Status failure_;
   absl::Time failed_at_;

@@ -118,6 +118,19 @@ class Consistency {
   // pulls of this trainer wait here.
   virtual bool WaitsForOthers(int trainer, const std::vector<int64_t>& pulls) const;
 
+  // --- Pulls of readers, which belong to no step: PullReady and PullBegins do not see them.
+
+  // Returns true if the newest values may be copied now.
+  bool MayRead(const v1::PullRequest& request) const {
+    return !HoldsUpdates(request) || (running_ == 0 && !update_due_);
+  }
+  // The copy begins, which MayRead allows; it has ended. Next hands out no update meanwhile, and once an update is due
+  // no further copy begins.
+  void BeginRead(const v1::PullRequest& request) { reads_ += HoldsUpdates(request) ? 1 : 0; }
+  void EndRead(const v1::PullRequest& request) { reads_ -= HoldsUpdates(request) ? 1 : 0; }
+  // Returns true if an update waits for copies to end.
+  bool update_due() const { return update_due_; }
+
   // --- Members of the job, and checkpoints.
 
   virtual void OnJoin(int /*trainer*/) {}
@@ -131,12 +144,16 @@ class Consistency {
 
  protected:
   virtual void RestoreSteps(int /*trainer*/, int64_t /*steps*/) {}
+  // Returns true if the values that a reader pulls must be of one version: no update may begin while they are copied.
+  virtual bool HoldsUpdates(const v1::PullRequest&) const { return false; }
   void CountPushes(bool applied, int64_t count) { (applied ? pushes_applied_ : pushes_skipped_)->Add(count); }
 
   const Options options_;
   StepBook* const book_;
   VersionInfo version_;
   int running_ = 0;
+  int reads_ = 0;            // copies for readers, with HoldsUpdates, that have begun
+  bool update_due_ = false;  // Next has kept an update for their sake
 
  private:
   Counter* const pushes_applied_;

@@ -49,6 +49,13 @@ absl::Status ControlQueue::Add(v1::ControlRequest request, const ReplyCallback& 
   return absl::OkStatus();
 }
 
+bool ControlQueue::sets_values() const {
+  const auto sets = [](const std::shared_ptr<ControlCall>& call) {
+    return call->request.has_load() || call->request.has_load_rows();
+  };
+  return (running_ != nullptr && sets(running_)) || std::any_of(waiting_.begin(), waiting_.end(), sets);
+}
+
 std::shared_ptr<ControlCall> ControlQueue::Start() {
   running_ = std::move(waiting_.front());
   waiting_.pop_front();

@@ -35,6 +35,8 @@ class ControlQueue {
   bool running() const { return running_ != nullptr; }
   bool waiting() const { return !waiting_.empty(); }
   bool idle() const { return !running() && !waiting(); }
+  // Returns true if a call that runs or waits sets values: nobody may read them half set.
+  bool sets_values() const;
 
   // Starts the first waiting call. Nothing may be running.
   std::shared_ptr<ControlCall> Start();

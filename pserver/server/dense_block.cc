@@ -230,7 +230,7 @@ absl::Status DenseBlock::PassCut(const UpdateTask& task, const NormCut& cut, boo
 void DenseBlock::Copy(int64_t begin, int64_t count, float* out, int reader) {
   MutexLock lock(&mu_);
   std::memcpy(out, value_->data<float>() + begin, static_cast<size_t>(count) * sizeof(float));
-  if (read_values_ != nullptr) read_values_->Read(reader, *value_, begin, count);
+  if (read_values_ != nullptr && reader >= 0) read_values_->Read(reader, *value_, begin, count);
 }
 
 void DenseBlock::Set(absl::Span<const float> values) {

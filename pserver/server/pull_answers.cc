@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/membership/limits.h"
 #include "framework/wire/checksum.h"
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
@@ -70,6 +71,8 @@ absl::Status Wrong(const v1::PullItem& item, const std::string& fault) {
 
 }  // namespace
 
+bool IsOfReader(const v1::PullRequest& request) { return request.caller().trainer() == kReader; }
+
 bool AsksForRows(const v1::PullRequest& request) {
   return !request.corrects().empty() || (request.items_size() > 0 && request.items(0).width() > 0);
 }
@@ -93,6 +96,17 @@ size_t PullAnswers::MostBytes(const v1::PullRequest& request) const {
     if (pull != nullptr) bytes += pull->most_bytes;
   }
   return bytes;
+}
+
+absl::Status PullAnswers::CheckReader(const v1::PullRequest& request) {
+  if (request.version() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Pull: a reader asks for version ", request.version(), "; it gets the newest, and asks for 0"));
+  }
+  if (request.has_ahead_of() || request.has_ahead_call() || !request.corrects().empty()) {
+    return absl::InvalidArgumentError("Pull: a reader has no steps to pull ahead of, and nothing to correct");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PullAnswers::CheckAhead(const v1::PullRequest& request) const {
@@ -167,7 +181,8 @@ absl::Status PullAnswers::Check(const v1::PullRequest& request, const Slice& pay
     return absl::InvalidArgumentError(
         absl::StrCat("Pull: version ", request.version(), "; versions run from 0 to ", kMaxStep));
   }
-  RETURN_IF_ERROR(CheckAhead(request));
+  RETURN_IF_ERROR(IsOfReader(request) ? CheckReader(request) : CheckAhead(request));
+  const uint64_t most = IsOfReader(request) ? std::min(kMaxReplyPayload, options_.reader_bytes) : kMaxReplyPayload;
   uint64_t total = 0;
   for (const v1::PullItem& item : request.items()) {
     if (item.count() < 0) return Wrong(item, absl::StrCat("count is ", item.count()));
@@ -181,9 +196,8 @@ absl::Status PullAnswers::Check(const v1::PullRequest& request, const Slice& pay
     }
     // The values before they are encoded take memory, too.
     total += AlignUp(std::max(floats * sizeof(float), EncodedBytes(format, floats, GroupOf(item))));
-    if (total > kMaxReplyPayload) {
-      return Wrong(item,
-                   absl::StrCat("the reply would have more than ", kMaxReplyPayload, " bytes; ask in several calls"));
+    if (total > most) {
+      return Wrong(item, absl::StrCat("the reply would have more than ", most, " bytes; ask in several calls"));
     }
   }
   return absl::OkStatus();
@@ -311,7 +325,7 @@ void PullAnswers::Serve(const v1::PullRequest& request, const Slice& payload, co
   if (ProfileEvent* const event = span.event()) event->peer = request.caller().trainer();
   if (request.has_ahead_of() && info.version < request.ahead_of()) {
     Remember(request, payload);
-  } else if (options_.ahead) {
+  } else if (options_.ahead && !IsOfReader(request)) {
     ahead_->Pass(request.caller(), request.version());
   }
   Slices values;

@@ -33,6 +33,8 @@ struct WaitingPull {
   std::shared_ptr<const void> credit = nullptr;
 };
 
+// Returns true if the pull is a reader's (docs/wire.md, "Readers").
+bool IsOfReader(const v1::PullRequest& request);
 // Returns true if the pull asks for rows or corrections; it then asks for nothing else.
 bool AsksForRows(const v1::PullRequest& request);
 // Returns the answer to a pull whose wait is over before its version is there.
@@ -48,6 +50,8 @@ class PullAnswers {
     bool checksums = true;  // answers carry checksums of their payloads
     // Rows may be pulled ahead of their step: a step changes rows only when all trainers have pushed it.
     bool ahead = false;
+    // Most bytes of values in an answer to a reader.
+    size_t reader_bytes = SIZE_MAX;
     // For each trainer the bytes that its pulls ahead may take.
     std::vector<size_t> ahead_room = {};
   };
@@ -63,6 +67,8 @@ class PullAnswers {
              std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled) const;
 
  private:
+  // Returns OK if a reader may ask for this version.
+  static absl::Status CheckReader(const v1::PullRequest& request);
   // Returns OK if a pull ahead of a step, or one that asks for corrections, may come.
   absl::Status CheckAhead(const v1::PullRequest& request) const;
   // Appends the values of the items to the payload of the answer.
@@ -80,7 +86,7 @@ class PullAnswers {
   absl::Status CheckRows(const v1::PullItem& item, const Slice& payload, v1::WireFormat* format,
                          uint64_t* floats) const;
   absl::Status CheckElements(const v1::PullItem& item) const;
-  // Copies the values of an item that Check has accepted, as floats. `reader`: the trainer that pulls.
+  // Copies the values of an item that Check has accepted, as floats. `reader`: the trainer that pulls, or kReader.
   absl::Status CopyItem(const v1::PullItem& item, const Slice& payload, int reader, float* out) const;
 
   const Options options_;

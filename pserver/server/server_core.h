@@ -58,6 +58,9 @@ struct ServerOptions {
   bool check_payloads = true;
   // Limit in bytes, per trainer, of answers to pulls that it leaves unread, and of its pulls that wait until it reads.
   size_t unread_bytes = size_t{256} << 20;
+  // Limit in bytes, per reader, of an answer, of answers that it leaves unread, and of its pulls that wait. All readers
+  // together have what one trainer has.
+  size_t reader_bytes = size_t{16} << 20;
   // Limit in bytes of the rows that one trainer's pushes of a step take here until the step takes effect, beside an
   // allowance for each example of a batch (docs/wire.md, "Limits").
   size_t pending_row_bytes = size_t{1} << 30;

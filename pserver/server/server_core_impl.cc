@@ -75,7 +75,8 @@ void ServerCoreImpl::InitMembers(absl::Time now) {
                       .slow_warning = OfSeconds(options_.deadlines.slow_warning_s()),
                       .progress_deadline = OfSeconds(options_.deadlines.progress_deadline_s()),
                       .connect_deadline = OfSeconds(options_.deadlines.connect_deadline_s()),
-                      .unread_bytes = options_.unread_bytes},
+                      .unread_bytes = options_.unread_bytes,
+                      .reader_bytes = options_.reader_bytes},
       now);
   std::vector<size_t> exchange_room;
   exchange_room.reserve(static_cast<size_t>(plan.trainers()));
@@ -120,6 +121,7 @@ absl::Status ServerCoreImpl::Init() {
                                                                 .buffers = &buffers_,
                                                                 .checksums = options_.check_payloads,
                                                                 .ahead = options_.sync && !async_tables,
+                                                                .reader_bytes = options_.reader_bytes,
                                                                 .ahead_room = PendingRooms()});
   runner_ = std::make_unique<UpdateRunner>(params_.get(), &counters_, exchanges_norms, async_tables);
   actions_ = std::make_unique<ControlActions>(

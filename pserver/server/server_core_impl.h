@@ -94,18 +94,20 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Callers.
 
+  // Who may make a call.
+  enum class Callers { kTrainers, kReadersToo };
   // Checks the caller of a request, before anything else of it is parsed, copied or kept. `message`: the whole request,
   // or its header. InvalidArgument: the bytes are no message.
-  absl::Status Admit(const Slices& message, std::string_view what) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Admit(const Slices& message, std::string_view what, Callers callers) ABSL_LOCKS_EXCLUDED(mu_);
   // Opens the frame of a request, admits its caller and parses its header.
   template <typename Request>
-  absl::Status OpenRequest(const Slices& bytes, std::string_view what, Request* request, Slices* payload)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // Begins to act for a caller: expires leases, checks the caller and renews its lease, and fails like Roster::Aborted
-  // in a job that has failed. Returns the time of the request.
+  absl::Status OpenRequest(const Slices& bytes, std::string_view what, Callers callers, Request* request,
+                           Slices* payload) ABSL_LOCKS_EXCLUDED(mu_);
+  // Begins to act for a caller that has been admitted: expires leases, checks the caller and renews its lease, and
+  // fails like Roster::Aborted in a job that has failed. Returns the time of the request.
   absl::StatusOr<absl::Time> ActFor(const v1::Caller& caller, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Handles a request that is a message `what` of at most `most` bytes, for its caller: `handle`, with the lock, gets
-  // the request, its time and the actions; an error that it returns is the answer.
+  // Handles a request of a trainer that is a message `what` of at most `most` bytes: `handle`, with the lock, gets the
+  // request, its time and the actions; an error that it returns is the answer.
   template <typename Request, typename Handler>
   void AsCaller(const Slices& bytes, std::string_view what, size_t most, const ReplyCallback& reply,
                 const Handler& handle) ABSL_LOCKS_EXCLUDED(mu_);
@@ -115,11 +117,16 @@ class ServerCoreImpl : public ServerCore {
   absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckReaderJoin(const v1::JoinRequest& request) const;
+  absl::StatusOr<v1::JoinReply> JoinReader(const v1::JoinRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes in the news of a heart-beat.
   absl::Status Hear(const v1::HeartbeatRequest& request, absl::Time now, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status HearReader(const v1::HeartbeatRequest& request, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::HeartbeatReply News() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireLeases(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Refuses the pulls of readers whose sessions have ended.
+  void RefuseGoneReaders(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Async: answers the calls of a dead trainer with `text`.
   void AnswerDead(int trainer, const std::string& text, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns SaveLedger::Unsaved in jobs that save.
@@ -161,16 +168,27 @@ class ServerCoreImpl : public ServerCore {
 
   // Keeps a pull that is not ready, for `wait`.
   absl::Status KeepPull(WaitingPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the credit for the answer of a pull that is ready, and records that its step has begun. Null: the pull is
-  // not ready, or the trainer has to read earlier answers first.
+  // Returns OK if a reader's pull may wait. `of_all`: bytes of the waiting pulls of all readers, with this one.
+  absl::Status CheckReadersPulls(const WaitingPull& pull, size_t of_all) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the credit for the answer of a pull that is ready, and records that its step has begun, or for a reader's
+  // that a read has. Null: the pull is not ready, or the caller has to read earlier answers first.
   std::shared_ptr<const void> TakeReady(const v1::PullRequest& request, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns true if the values that a reader pulls may be copied now.
+  bool MayRead(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<const void> TakeReadable(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<WaitingPull> TakeReadyPulls(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Answer pulls that TakeReady has taken. Serve returns true if it has ended a read that an update or a load waits
+  // for: Advance must follow, as it does in any case behind ServeAll.
+  bool Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
+             std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the trainers that a pull which is not ready waits for.
   std::vector<Consistency::Blocker> BlockersOf(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Names, for messages, the processes that a pull waits for.
   std::string WaitingFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string ReaderWaitsFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Names them in a few words that are equal in every step, for the profiler: "trainer 1", "the update".
   std::string WhoKeepsWaiting(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -195,20 +213,22 @@ class ServerCoreImpl : public ServerCore {
   WaitingCalls<WaitingPull> pulls_ ABSL_GUARDED_BY(mu_);
   WaitingCalls<WaitingNorms> norm_calls_ ABSL_GUARDED_BY(mu_);
   ControlQueue controls_ ABSL_GUARDED_BY(mu_);
+  // Pulls of readers whose values are being copied. Loads wait for them.
+  int reads_ ABSL_GUARDED_BY(mu_) = 0;
   SaveLedger saves_ ABSL_GUARDED_BY(mu_);
 };
 
 template <typename Request>
-absl::Status ServerCoreImpl::OpenRequest(const Slices& bytes, std::string_view what, Request* request,
+absl::Status ServerCoreImpl::OpenRequest(const Slices& bytes, std::string_view what, Callers callers, Request* request,
                                          Slices* payload) {
   ASSIGN_OR_RETURN(RawFrame frame, OpenFrame(bytes));
   const absl::string_view name(what.data(), what.size());
   const std::string type = absl::StrCat(name, "Request");
   // Nothing of a stranger's header is copied. The copy is admitted again: the sender of bytes in shared memory can
   // change them.
-  RETURN_IF_ERROR(Admit(frame.header, type));
+  RETURN_IF_ERROR(Admit(frame.header, type, callers));
   const std::string header = Flatten(frame.header);
-  RETURN_IF_ERROR(Admit({Slice::Borrow(header.data(), header.size())}, type));
+  RETURN_IF_ERROR(Admit({Slice::Borrow(header.data(), header.size())}, type, callers));
   if (!request->ParseFromString(header)) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": the header is no ", name, "Request"));
   }
@@ -219,7 +239,7 @@ absl::Status ServerCoreImpl::OpenRequest(const Slices& bytes, std::string_view w
 template <typename Request, typename Handler>
 void ServerCoreImpl::AsCaller(const Slices& bytes, std::string_view what, size_t most, const ReplyCallback& reply,
                               const Handler& handle) {
-  if (absl::Status known = Admit(bytes, what); !known.ok()) return reply(known);
+  if (absl::Status known = Admit(bytes, what, Callers::kTrainers); !known.ok()) return reply(known);
   absl::StatusOr<Request> request = Parse<Request>(bytes, what, most);
   if (!request.ok()) return reply(request.status());
   Actions actions;

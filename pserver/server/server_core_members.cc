@@ -20,6 +20,9 @@ namespace {
 // Most bytes of a caller, most of which may be the job's name, and of a join besides its plan text.
 constexpr size_t kMaxCallerBytes = size_t{16} << 10, kMaxJoinBytes = size_t{1} << 20;
 
+// What a reader may do, for messages.
+constexpr char kReadersCalls[] = "pulls, and asks for news by heart-beats";
+
 // Shortens what messages and the log repeat of a join.
 void TrimTexts(v1::JoinRequest* request) {
   for (std::string* text : {request->mutable_process(), request->mutable_build(), request->mutable_arithmetic(),
@@ -41,7 +44,7 @@ Slices SerializeWith(const v1::ExchangeReply& reply, std::shared_ptr<const void>
 // --------------------------------------------------------------------------------------------------------------
 // callers
 
-absl::Status ServerCoreImpl::Admit(const Slices& message, std::string_view what) {
+absl::Status ServerCoreImpl::Admit(const Slices& message, std::string_view what, Callers callers) {
   static_assert(v1::HeartbeatRequest::kCallerFieldNumber == 1 && v1::PushRequest::kCallerFieldNumber == 1 &&
                 v1::PullRequest::kCallerFieldNumber == 1 && v1::ExchangeRequest::kCallerFieldNumber == 1 &&
                 v1::ControlRequest::kCallerFieldNumber == 1 && v1::NormsRequest::kCallerFieldNumber == 1);
@@ -61,7 +64,10 @@ absl::Status ServerCoreImpl::Admit(const Slices& message, std::string_view what)
     known = roster_->CheckCaller(caller, now);
   }
   RunAll(&actions);
-  return known;
+  if (!known.ok() || callers == Callers::kReadersToo || caller.trainer() != kReader) return known;
+  return absl::FailedPreconditionError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ", self_,
+                                                    " takes it from trainers; the caller is a reader, which only ",
+                                                    kReadersCalls));
 }
 
 absl::StatusOr<absl::Time> ServerCoreImpl::ActFor(const v1::Caller& caller, Actions* actions) {
@@ -110,9 +116,56 @@ absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Tim
   return roster_->CheckClaim(trainer, request.process(), request.incarnation(), now);
 }
 
+absl::Status ServerCoreImpl::CheckReaderJoin(const v1::JoinRequest& request) const {
+  const std::string who = absl::StrCat("reader (", request.process(), ")");
+  if (request.caller().trainer() != kReader) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " comes as trainer ", request.caller().trainer(), "; a reader is no trainer, but ", kReader));
+  }
+  if (request.wire_version() != kWireVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(self_, " speaks wire version ", kWireVersion, ", ", who, " ", request.wire_version()));
+  }
+  if (const std::string& job = request.caller().job_id(); !job.empty() && job != options_.job_name) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(self_, " runs job ", options_.job_name, ", ", who, " asks for job ", job));
+  }
+  if (request.has_server_index() && request.server_index() != options_.server_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this is ", self_, ", ", who, " expects server ", request.server_index(),
+                     " at this address; is the order of endpoints the same everywhere?"));
+  }
+  if (request.has_plan_fingerprint() && request.plan_fingerprint() != StableHash(options_.plan_text)) {
+    return absl::FailedPreconditionError(absl::StrCat("the job of ", who, " is not that of ", self_, ": ",
+                                                      FirstPlanDifference(options_.plan_text, request.plan_text())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::JoinReply> ServerCoreImpl::JoinReader(const v1::JoinRequest& request) {
+  RETURN_IF_ERROR(CheckReaderJoin(request));
+  v1::JoinReply joined;
+  joined.set_server_index(options_.server_id);
+  joined.set_process(options_.process);
+  if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
+    joined.set_failure(std::string(failure.message()));
+    joined.set_failure_code(static_cast<int>(failure.code()));
+    return joined;
+  }
+  const absl::StatusOr<uint64_t> session =
+      roster_->readers().Admit(request.process(), request.incarnation(), options_.clock->Now());
+  if (!session.ok()) return absl::Status(session.status().code(), absl::StrCat(self_, " ", session.status().message()));
+  joined.set_session(*session);
+  joined.set_version(mode_->version().version);
+  joined.set_plan(options_.main.plan().SerializeAsString());
+  if (options_.server_id == 0) joined.set_chief(roster_->chief());
+  return joined;
+}
+
 absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& request, Actions* actions) {
   const absl::Time now = options_.clock->Now();
   ExpireLeases(now, actions);
+  if (request.reader()) return JoinReader(request);
   RETURN_IF_ERROR(CheckJoin(request, now));
   const int id = request.caller().trainer();
   const RosterPlace& place = roster_->place(id);
@@ -167,7 +220,20 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
 // ----------------------------------------------------------------------------------------------------------
 // heart-beats
 
+absl::Status ServerCoreImpl::HearReader(const v1::HeartbeatRequest& request, Actions* actions) {
+  if (request.done() || request.stop_requested() || request.has_failure()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("HeartbeatRequest: ", self_, " hears of ends, stops and failures from trainers; the caller is a ",
+                     "reader, which only ", kReadersCalls));
+  }
+  if (!request.leave()) return absl::OkStatus();
+  roster_->readers().Release(request.caller().session());
+  RefuseGoneReaders(actions);
+  return absl::OkStatus();
+}
+
 absl::Status ServerCoreImpl::Hear(const v1::HeartbeatRequest& request, absl::Time now, Actions* actions) {
+  if (request.caller().trainer() == kReader) return HearReader(request, actions);
   const int id = request.caller().trainer();
   if (request.leave()) {
     RETURN_IF_ERROR(roster_->Release(id, now));
@@ -230,6 +296,7 @@ ServerReport ServerCoreImpl::Report() {
     std::map<int, std::vector<int>> waiters;  // by the trainer that is waited for
     pulls_.ForEach([&](const WaitingPull& pull) {
       mu_.AssertHeld();
+      if (IsOfReader(pull.request)) return;
       for (const Consistency::Blocker& blocker : BlockersOf(pull.request))
         waiters[blocker.trainer].push_back(pull.trainer);
     });
@@ -250,7 +317,7 @@ ServerReport ServerCoreImpl::Report() {
 }
 
 void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& reply) {
-  absl::Status known = Admit(bytes, "HeartbeatRequest");
+  absl::Status known = Admit(bytes, "HeartbeatRequest", Callers::kReadersToo);
   absl::StatusOr<v1::HeartbeatRequest> request = v1::HeartbeatRequest();
   if (known.ok()) request = Parse<v1::HeartbeatRequest>(bytes, "HeartbeatRequest", kMaxHeaderBytes);
   if (!request.ok()) return reply(request.status());
@@ -327,8 +394,21 @@ void ServerCoreImpl::AnswerDead(int trainer, const std::string& text, Actions* a
   }
 }
 
+void ServerCoreImpl::RefuseGoneReaders(Actions* actions) {
+  pulls_.RemoveIf([&](const WaitingPull& pull) {
+    mu_.AssertHeld();
+    const v1::Caller& caller = pull.request.caller();
+    if (caller.trainer() != kReader || roster_->readers().Find(caller.session()) != nullptr) return false;
+    actions->push_back([reply = pull.reply, self = self_] {
+      reply(absl::FailedPreconditionError(absl::StrCat("this reader of ", self, " has left, or has been silent")));
+    });
+    return true;
+  });
+}
+
 void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
   roster_->BeginLook(now);
+  if (roster_->readers().Expire(now)) RefuseGoneReaders(actions);
   while (const std::optional<Roster::Departure> departure = roster_->TakeExpired(now)) {
     const auto& [trainer, text, freed] = *departure;
     mode_->OnDeath(trainer);

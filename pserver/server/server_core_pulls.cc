@@ -19,7 +19,22 @@ constexpr size_t kMostNames = 5;
 
 }  // namespace
 
+bool ServerCoreImpl::MayRead(const v1::PullRequest& request) const {
+  return mode_->MayRead(request) && !controls_.sets_values();
+}
+
+std::shared_ptr<const void> ServerCoreImpl::TakeReadable(const v1::PullRequest& request) {
+  if (!MayRead(request)) return nullptr;
+  std::shared_ptr<const void> credit =
+      roster_->readers().TakeCredit(request.caller().session(), answers_->MostBytes(request));
+  if (credit == nullptr) return nullptr;
+  mode_->BeginRead(request);
+  ++reads_;
+  return credit;
+}
+
 std::shared_ptr<const void> ServerCoreImpl::TakeReady(const v1::PullRequest& request, absl::Time now) {
+  if (IsOfReader(request)) return TakeReadable(request);
   if (!mode_->PullReady(request)) return nullptr;
   const int id = request.caller().trainer();
   const std::shared_ptr<ReplyCredits>& credits = roster_->place(id).credits;
@@ -45,11 +60,35 @@ std::vector<WaitingPull> ServerCoreImpl::TakeReadyPulls(absl::Time now) {
   return ready;
 }
 
+bool ServerCoreImpl::Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
+                           std::shared_ptr<const void> credit, const ReplyCallback& reply,
+                           const HandledCallPtr& handled) {
+  answers_->Serve(request, payload, info, std::move(credit), reply, handled);
+  if (!IsOfReader(request)) return false;
+  MutexLock lock(&mu_);
+  mode_->EndRead(request);
+  --reads_;
+  return mode_->update_due() || controls_.sets_values();
+}
+
 void ServerCoreImpl::ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info) {
   options_.pool->ParallelFor(static_cast<int64_t>(pulls.size()), [&](int64_t i) {
     WaitingPull& pull = pulls[static_cast<size_t>(i)];
-    answers_->Serve(pull.request, pull.payload, info, std::move(pull.credit), pull.reply, pull.handled);
+    (void)Serve(pull.request, pull.payload, info, std::move(pull.credit), pull.reply, pull.handled);
   });
+}
+
+absl::Status ServerCoreImpl::CheckReadersPulls(const WaitingPull& pull, size_t of_all) const {
+  const v1::Caller& caller = pull.request.caller();
+  size_t own = pull.bytes;
+  pulls_.ForEach([&](const WaitingPull& other) {
+    const bool same = other.trainer == kReader && other.request.caller().session() == caller.session();
+    own += same ? other.bytes : 0;
+  });
+  if (own <= options_.reader_bytes && of_all <= options_.unread_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      roster_->NameOf(caller), " has pulls of ", own, " bytes waiting, all readers of ", of_all, "; at most ",
+      options_.reader_bytes, " and ", options_.unread_bytes, " may wait: read answers before asking for more"));
 }
 
 absl::Status ServerCoreImpl::KeepPull(WaitingPull pull) {
@@ -57,13 +96,15 @@ absl::Status ServerCoreImpl::KeepPull(WaitingPull pull) {
   pull.bytes += pull.request.SpaceUsedLong() + sizeof(WaitingPull);
   size_t waiting = pull.bytes;
   pulls_.ForEach([&](const WaitingPull& other) { waiting += other.trainer == pull.trainer ? other.bytes : 0; });
-  if (waiting > options_.unread_bytes) {
+  if (IsOfReader(pull.request)) {
+    RETURN_IF_ERROR(CheckReadersPulls(pull, waiting));
+  } else if (waiting > options_.unread_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat(roster_->Name(pull.trainer), " has pulls of ", waiting, " bytes waiting and ",
                      roster_->place(pull.trainer).credits->outstanding(), " bytes of answers unread; at most ",
                      options_.unread_bytes, " may wait: read answers before asking for more"));
   }
-  if (HandledCall::Wanted(pull.handled)) {
+  if (HandledCall::Wanted(pull.handled) && !IsOfReader(pull.request)) {
     HandledCall::BeginWait(pull.handled, mode_->PullReady(pull.request) ? kRoomWait : kVersionWait,
                            WhoKeepsWaiting(pull.request));
   }
@@ -74,9 +115,14 @@ absl::Status ServerCoreImpl::KeepPull(WaitingPull pull) {
 void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
   v1::PullRequest request;
   Slices ids;
-  if (absl::Status opened = OpenRequest(bytes, "Pull", &request, &ids); !opened.ok()) return reply(opened);
-  HandledCall::Describe(handled, request.caller().trainer(), options_.sync ? request.version() : -1,
-                        AsksForRows(request) ? kRowsPull : kBlocksPull);
+  if (absl::Status opened = OpenRequest(bytes, "Pull", Callers::kReadersToo, &request, &ids); !opened.ok()) {
+    return reply(opened);
+  }
+  // A profile shows the calls of each trainer.
+  if (!IsOfReader(request)) {
+    HandledCall::Describe(handled, request.caller().trainer(), options_.sync ? request.version() : -1,
+                          AsksForRows(request) ? kRowsPull : kBlocksPull);
+  }
   const Slice payload = CopyOf(ids, &buffers_);
   if (absl::Status valid = answers_->Check(request, payload); !valid.ok()) return reply(valid);
 
@@ -99,7 +145,7 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply,
   }();
   RunAll(&actions);
   if (!status.ok()) return reply(status);
-  if (credit != nullptr) answers_->Serve(request, payload, info, std::move(credit), reply, handled);
+  if (credit != nullptr && Serve(request, payload, info, std::move(credit), reply, handled)) Advance();
 }
 
 std::vector<Consistency::Blocker> ServerCoreImpl::BlockersOf(const v1::PullRequest& request) const {
@@ -111,7 +157,14 @@ std::vector<Consistency::Blocker> ServerCoreImpl::BlockersOf(const v1::PullReque
   return blockers;
 }
 
+std::string ServerCoreImpl::ReaderWaitsFor(const v1::PullRequest& request) const {
+  if (controls_.sets_values()) return absl::StrCat("values that ", self_, " reads from files");
+  if (!MayRead(request)) return absl::StrCat("step ", mode_->version().version, ", which takes effect");
+  return absl::StrCat(roster_->NameOf(request.caller()), " itself, or other readers, which have answers to read");
+}
+
 std::string ServerCoreImpl::WaitingFor(const v1::PullRequest& request) const {
+  if (IsOfReader(request)) return ReaderWaitsFor(request);
   if (mode_->PullReady(request)) {
     const int id = request.caller().trainer();
     const std::shared_ptr<ReplyCredits>& credits = roster_->place(id).credits;

@@ -78,7 +78,8 @@ absl::StatusOr<ServerCoreImpl::BookedPart> ServerCoreImpl::BookPart(const v1::Pu
 void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply, const HandledCallPtr& handled) {
   v1::PushRequest request;
   Slices payload;
-  if (absl::Status opened = OpenRequest(bytes, "Push", &request, &payload); !opened.ok()) return reply(opened);
+  if (absl::Status opened = OpenRequest(bytes, "Push", Callers::kTrainers, &request, &payload); !opened.ok())
+    return reply(opened);
   const int id = request.caller().trainer();
   HandledCall::Describe(handled, id, request.step(), kPush);
   std::vector<Gradient> gradients;
@@ -116,7 +117,8 @@ void ServerCoreImpl::Advance() {
       MutexLock lock(&mu_);
       if (!roster_->failure().ok() || controls_.running()) return;
       if (controls_.waiting()) {
-        if (mode_->running() > 0) return;  // whoever ends the last of them comes here again
+        // Whoever ends the last of them comes here again.
+        if (mode_->running() > 0 || (reads_ > 0 && controls_.sets_values())) return;
         control = controls_.Start();
       } else {
         update = mode_->Next();

@@ -100,7 +100,7 @@ class ServerParams {
                                        const Norms& norms, bool keep);
 
   // Copies elements [begin, begin + count) of a block as they are between two updates. `reader`: the trainer that
-  // reads; with delay compensation its next gradient is corrected by these values. Thread-safe.
+  // reads; with delay compensation its next gradient is corrected by these values. -1: nobody's is. Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
   // Set, or add to, all elements of a block, between two updates. Its state stays. Thread-safe.
   void SetBlock(int block, absl::Span<const float> values);

@@ -8,6 +8,15 @@
 
 namespace weir {
 
+namespace {
+
+bool RowsOnly(const v1::PullRequest& request) {
+  return !request.items().empty() && std::all_of(request.items().begin(), request.items().end(),
+                                                 [](const v1::PullItem& item) { return item.width() > 0; });
+}
+
+}  // namespace
+
 bool SyncSteps::IsOver(int /*trainer*/, int64_t step) const { return step < version_.version; }
 
 absl::Status SyncSteps::CheckTurn(int /*trainer*/, int64_t step, const std::string& what) const {
@@ -29,7 +38,9 @@ VersionInfo SyncSteps::NextVersion() const {
 }
 
 std::optional<Update> SyncSteps::Next() {
-  if (running_ > 0 || !book_->AllComplete(version_.version) || norms_.Waiting()) return std::nullopt;
+  const bool complete = running_ == 0 && book_->AllComplete(version_.version) && !norms_.Waiting();
+  update_due_ = complete && reads_ > 0;
+  if (!complete || update_due_) return std::nullopt;
   if (gathered_ == nullptr) {
     norms_ = NormRounds(options_.norm_rounds);
     auto gathered = std::make_shared<std::vector<TrainerGradients>>();
@@ -125,11 +136,10 @@ void AsyncTables::OnDeath(int trainer) {
 }
 
 bool AsyncTables::PullReady(const v1::PullRequest& request) const {
-  const bool rows_only = std::all_of(request.items().begin(), request.items().end(),
-                                     [](const v1::PullItem& item) { return item.width() > 0; });
-  if (rows_only && !request.items().empty()) return true;
-  return SyncSteps::PullReady(request);
+  return RowsOnly(request) || SyncSteps::PullReady(request);
 }
+
+bool AsyncTables::HoldsUpdates(const v1::PullRequest& request) const { return !RowsOnly(request); }
 
 namespace {
 

@@ -31,6 +31,7 @@ class SyncSteps : public Consistency {
   int64_t StepsOf(int /*trainer*/) const override { return version_.version; }
 
  protected:
+  bool HoldsUpdates(const v1::PullRequest&) const override { return true; }
   // Part of a step's update that is left when all trainers have pushed it.
   virtual ServerParams::StepPart LastPart() const { return ServerParams::StepPart::kWhole; }
 
@@ -55,6 +56,7 @@ class AsyncTables : public SyncSteps {
   void OnDeath(int trainer) override;
 
  protected:
+  bool HoldsUpdates(const v1::PullRequest& request) const override;
   // The rates of the step are prepared before its rows come.
   ServerParams::StepPart LastPart() const override { return ServerParams::StepPart::kLater; }
 

@@ -1,7 +1,8 @@
-// Any calls of two trainers to a server of an async job with norms over servers, one after the other: a byte that says
-// which, a header and (pushes and pulls) a payload. What every right call has is made right: job and session, a join's
-// plan and build, a push's checksum; so what is behind it is reached. 7 lets time pass.
+// Any calls of two trainers and a reader to a server of an async job with norms over servers, one after the other: a
+// byte that says which, a header and (pushes and pulls) a payload. What every right call has is made right: job and
+// session, a join's plan and build, a push's checksum; so what is behind it is reached. 7 lets time pass.
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -112,7 +113,8 @@ class FuzzedCalls {
   void MakeCallerRight(Request* request) {
     v1::Caller* const caller = request->mutable_caller();
     caller->set_job_id("job");
-    if (caller->trainer() == 0 || caller->trainer() == 1) caller->set_session(sessions_[caller->trainer()]);
+    const auto session = sessions_.find(caller->trainer());
+    if (session != sessions_.end()) caller->set_session(session->second);
   }
   void Join(const std::string& message) {
     v1::JoinRequest request;
@@ -152,7 +154,7 @@ class FuzzedCalls {
 
   FakeClock clock_;
   ThreadPool pool_;
-  uint64_t sessions_[2] = {};
+  std::map<int, uint64_t> sessions_;  // by trainer, of those that have joined; kReader: of the reader
   std::unique_ptr<ServerCore> core_;
 };
 

@@ -1,4 +1,4 @@
-// A server with one joined trainer, for fuzzing its handlers.
+// A server with one joined trainer and one reader, for fuzzing its handlers.
 #ifndef WEIR_TESTS_FUZZ_SERVER_FUZZ_H_
 #define WEIR_TESTS_FUZZ_SERVER_FUZZ_H_
 
@@ -12,6 +12,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/thread_pool.h"
+#include "framework/membership/limits.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
 #include "proto/parameter_server.pb.h"
@@ -52,14 +53,14 @@ class FuzzedServer {
     join.set_build(std::string(kBuild));
     join.set_arithmetic("avx2");
     join.set_process("trainer:0");
-    core_->Handle(Method::kJoin, {Slice::Own(join.SerializeAsString())}, [this](absl::StatusOr<Slices> answer) {
-      CHECK(answer.ok()) << answer.status();
-      v1::JoinReply reply;
-      CHECK(reply.ParseFromString(Flatten(*answer)));
-      caller_.set_job_id("job");
-      caller_.set_trainer(0);
-      caller_.set_session(reply.session());
-    });
+    caller_.set_job_id("job");
+    caller_.set_trainer(0);
+    caller_.set_session(SessionOf(join));
+    v1::JoinRequest reads;
+    reads.mutable_caller()->set_trainer(kReader);
+    reads.set_reader(true);
+    reader_.set_trainer(kReader);
+    reader_.set_session(SessionOf(reads));
   }
 
   // Returns the server of a format. There is one per format, because another format than the plan's is refused at once.
@@ -96,12 +97,21 @@ class FuzzedServer {
     return answer;
   }
   const v1::Caller& caller() const { return caller_; }
+  const v1::Caller& reader() const { return reader_; }
   bool failed() { return !core_->JobStatus().ok(); }
 
  private:
+  uint64_t SessionOf(const v1::JoinRequest& join) {
+    const absl::StatusOr<std::string> answer = HandleMessage(Method::kJoin, join.SerializeAsString());
+    CHECK(answer.ok()) << answer.status();
+    v1::JoinReply reply;
+    CHECK(reply.ParseFromString(*answer));
+    return reply.session();
+  }
+
   FakeClock clock_;
   ThreadPool pool_;
-  v1::Caller caller_;
+  v1::Caller caller_, reader_;
   std::unique_ptr<ServerCore> core_;
 };
 

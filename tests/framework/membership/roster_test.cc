@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "framework/membership/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -218,6 +219,53 @@ TEST_F(RosterTest, AStopDoesNotWaitForThoseWhoHaveNotCome) {
   EXPECT_FALSE(going_on_.Finished(now_));
   going_on_.RequestStop();
   EXPECT_TRUE(going_on_.Finished(now_));
+}
+
+// ----------------------------------------------------------------------------------------------------------- readers
+
+v1::Caller ReaderOf(uint64_t session) {
+  v1::Caller caller;
+  caller.set_trainer(kReader);
+  caller.set_session(session);
+  return caller;
+}
+
+TEST_F(RosterTest, AReaderHoldsNoPlaceAndNoEndOfTheJobWaitsForIt) {
+  const uint64_t session = *lockstep_.readers().Admit("host:9", 1, now_);
+  EXPECT_TRUE(lockstep_.CheckCaller(ReaderOf(session), now_).ok());
+  EXPECT_FALSE(lockstep_.Any(RosterPlace::kJoined));
+  EXPECT_EQ(lockstep_.NameOf(ReaderOf(session)), "reader (host:9)");
+  JoinAll(lockstep_);
+  for (int t = 0; t < 3; ++t) EXPECT_TRUE(lockstep_.Done(t));
+  EXPECT_TRUE(lockstep_.Finished(now_));
+  lockstep_.Fail(absl::InternalError("no"), now_);
+  EXPECT_EQ(lockstep_.Aborted(kReader).code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(RosterTest, AReaderIsKnownByItsSessionAndMayNameTheJob) {
+  v1::Caller caller = ReaderOf(*going_on_.readers().Admit("host:9", 1, now_));
+  caller.set_job_id("job");
+  EXPECT_TRUE(going_on_.CheckCaller(caller, now_).ok());
+  caller.set_job_id("another");
+  EXPECT_EQ(going_on_.CheckCaller(caller, now_).code(), absl::StatusCode::kFailedPrecondition);
+  const absl::Status stranger = going_on_.CheckCaller(ReaderOf(12345), now_);
+  EXPECT_EQ(stranger.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(stranger.message()), HasSubstr("has no such reader"));
+}
+
+TEST_F(RosterTest, AReadersLeaseEndsAloneUnlessTheRosterWasAsleep) {
+  JoinAll(lockstep_);
+  const uint64_t session = *lockstep_.readers().Admit("host:9", 1, now_);
+  lockstep_.BeginLook(now_);
+  now_ += absl::Seconds(60);
+  lockstep_.BeginLook(now_);
+  EXPECT_FALSE(lockstep_.readers().Expire(now_));
+  EXPECT_TRUE(lockstep_.CheckCaller(ReaderOf(session), now_).ok());
+  now_ += absl::Seconds(10);
+  EXPECT_FALSE(lockstep_.readers().Expire(now_));
+  now_ += absl::Seconds(1);
+  EXPECT_TRUE(lockstep_.readers().Expire(now_));
+  EXPECT_EQ(lockstep_.readers().Find(session), nullptr);
 }
 
 }  // namespace

@@ -121,7 +121,8 @@ TEST_F(ServerLimitsTest, OfAStrangerNothingIsReadButWhoItIs) {
       {.job = "another", .session = sessions_[0], .told = "runs job job, the caller belongs to job another"},
       {.trainer = 2, .told = "trainer 2 has not joined"},
       {.trainer = 9, .code = absl::StatusCode::kInvalidArgument, .told = "trainer id 9; the job has trainers 0 to 2"},
-      {.trainer = -1, .code = absl::StatusCode::kInvalidArgument, .told = "trainer id -1"},
+      {.trainer = -1, .told = "server 0 (server:1) has no such reader"},
+      {.trainer = -2, .code = absl::StatusCode::kInvalidArgument, .told = "trainer id -2"},
   };
   for (const Stranger& stranger : strangers) {
     v1::Caller caller;
