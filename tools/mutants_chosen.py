@@ -147,6 +147,18 @@ CHOSEN = [
         ".effective = !next_.ended && !next_.skipped,",
         ".effective = !next_.ended,",
     ),
+    Chosen(
+        "update-beside-a-read",
+        "pserver/server/sync_steps.cc",
+        "update_due_ = complete && reads_ > 0;",
+        "update_due_ = false;",
+    ),
+    Chosen(
+        "read-beside-a-load",
+        "pserver/server/server_core_pulls.cc",
+        "return mode_->MayRead(request) && !controls_.sets_values();",
+        "return mode_->MayRead(request);",
+    ),
     Chosen("async-version-stands", "pserver/server/async_steps.cc", "++version_.version;", ""),
     Chosen(
         "pull-of-the-version-before",

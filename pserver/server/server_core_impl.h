@@ -115,10 +115,12 @@ class ServerCoreImpl : public ServerCore {
   // --- Members. Failures and deaths reach everything that waits.
 
   absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, Actions* actions)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sets `credit` if the answer takes some of a reader's.
+  absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, std::shared_ptr<const void>* credit,
+                                     Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckReaderJoin(const v1::JoinRequest& request) const;
-  absl::StatusOr<v1::JoinReply> JoinReader(const v1::JoinRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<v1::JoinReply> JoinReader(const v1::JoinRequest& request, std::shared_ptr<const void>* credit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes in the news of a heart-beat.
   absl::Status Hear(const v1::HeartbeatRequest& request, absl::Time now, Actions* actions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

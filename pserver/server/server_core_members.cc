@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/membership/limits.h"
 #include "glog/logging.h"
+#include "google/protobuf/message_lite.h"
 #include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core_impl.h"
 #include "pserver/tables/sparse_table.h"
@@ -31,8 +32,16 @@ void TrimTexts(v1::JoinRequest* request) {
   }
 }
 
+// Returns the answer to one that comes when the job has failed: with the failure's own code, as heart-beats have it.
+v1::JoinReply TooLate(const absl::Status& failure) {
+  v1::JoinReply joined;
+  joined.set_failure(std::string(failure.message()));
+  joined.set_failure_code(static_cast<int>(failure.code()));
+  return joined;
+}
+
 // Returns the answer's bytes, which give `credit` back when they go; null: none.
-Slices SerializeWith(const v1::ExchangeReply& reply, std::shared_ptr<const void> credit) {
+Slices SerializeWith(const google::protobuf::MessageLite& reply, std::shared_ptr<const void> credit) {
   Slices bytes = Serialize(reply);
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
   if (credit != nullptr) bytes[0].owner = std::make_shared<const Both>(bytes[0].owner, std::move(credit));
@@ -142,40 +151,40 @@ absl::Status ServerCoreImpl::CheckReaderJoin(const v1::JoinRequest& request) con
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::JoinReply> ServerCoreImpl::JoinReader(const v1::JoinRequest& request) {
+absl::StatusOr<v1::JoinReply> ServerCoreImpl::JoinReader(const v1::JoinRequest& request,
+                                                         std::shared_ptr<const void>* credit) {
   RETURN_IF_ERROR(CheckReaderJoin(request));
-  v1::JoinReply joined;
-  joined.set_server_index(options_.server_id);
-  joined.set_process(options_.process);
-  if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
-    joined.set_failure(std::string(failure.message()));
-    joined.set_failure_code(static_cast<int>(failure.code()));
-    return joined;
-  }
+  if (const absl::Status& failure = roster_->failure(); !failure.ok()) return TooLate(failure);
   const absl::StatusOr<uint64_t> session =
       roster_->readers().Admit(request.process(), request.incarnation(), options_.clock->Now());
   if (!session.ok()) return absl::Status(session.status().code(), absl::StrCat(self_, " ", session.status().message()));
+  v1::JoinReply joined;
+  joined.set_server_index(options_.server_id);
+  joined.set_process(options_.process);
   joined.set_session(*session);
   joined.set_version(mode_->version().version);
   joined.set_plan(options_.main.plan().SerializeAsString());
+  *credit = roster_->readers().TakeCredit(*session, joined.plan().size());
+  if (*credit == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(self_, ": ", roster_->readers().Name(*session),
+                     " itself, or other readers, have answers to read before this one"));
+  }
   if (options_.server_id == 0) joined.set_chief(roster_->chief());
   return joined;
 }
 
-absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& request, Actions* actions) {
+absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& request, std::shared_ptr<const void>* credit,
+                                                   Actions* actions) {
   const absl::Time now = options_.clock->Now();
   ExpireLeases(now, actions);
-  if (request.reader()) return JoinReader(request);
+  if (request.reader()) return JoinReader(request, credit);
   RETURN_IF_ERROR(CheckJoin(request, now));
   const int id = request.caller().trainer();
   const RosterPlace& place = roster_->place(id);
-  v1::JoinReply joined;
   if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
-    // Reply with the failure's own code, as heart-beats do.
     if (place.state == RosterPlace::kAbsent || place.process == request.process()) roster_->Told(id);
-    joined.set_failure(std::string(failure.message()));
-    joined.set_failure_code(static_cast<int>(failure.code()));
-    return joined;
+    return TooLate(failure);
   }
   if (mode_->Applies(id) && place.state == RosterPlace::kDead) {
     // The next step of this trainer is known only when its last one has taken effect.
@@ -188,6 +197,7 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& reques
     mode_->OnJoin(id);
   }
   roster_->Renew(id, now);
+  v1::JoinReply joined;
   joined.set_server_index(options_.server_id);
   joined.set_process(options_.process);
   joined.set_session(place.session);
@@ -209,12 +219,14 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
   if (!request.ok()) return reply(request.status());
   TrimTexts(&*request);
   Actions actions;
+  std::shared_ptr<const void> credit;
   const absl::StatusOr<v1::JoinReply> answer = [&] {
     MutexLock lock(&mu_);
-    return Join(*request, &actions);
+    return Join(*request, &credit, &actions);
   }();
   RunAll(&actions);
-  Answer(reply, answer);
+  if (!answer.ok()) return reply(answer.status());
+  reply(SerializeWith(*answer, std::move(credit)));
 }
 
 // ----------------------------------------------------------------------------------------------------------

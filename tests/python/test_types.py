@@ -54,7 +54,7 @@ reveal_type(checkpoint.table("vectors").ids)
 reveal_type(weir.train(job).done)
 reveal_type(weir.Client("127.0.0.1:6170", job).rows("vectors", [1, 2]))
 reveal_type(job.table[0].width)
-reveal_type(weir.Client("127.0.0.1:6170").status()[0].version)
+reveal_type(weir.Client("127.0.0.1:6170").status()[0].chief)
 """
 
 WRONG = """
@@ -92,8 +92,8 @@ def test_a_program_that_uses_the_package_sees_its_types(cache, tmp_path):
     said = mypy(cache, str(tmp_path / "program.py"))
     revealed = re.findall(r'Revealed type is "(.*)"', said)
     assert "error" not in said and len(revealed) == 6, said
-    step, ids, done, rows, width, version = (each.replace("builtins.", "") for each in revealed)
-    assert step == "int" and width == "int" and version.replace("Union[int, None]", "int | None") == "int | None"
+    step, ids, done, rows, width, chief = (each.replace("builtins.", "") for each in revealed)
+    assert step == "int" and width == "int" and chief.replace("Union[int, None]", "int | None") == "int | None"
     assert "signedinteger" in ids and "floating" in rows and done.lower().startswith("dict[str")
 
 

@@ -357,6 +357,21 @@ TEST_F(ServerReadersTest, AllReadersTogetherHaveTheRoomOfATrainerAlsoAfterTheirE
   EXPECT_TRUE(waiting->has_value());
 }
 
+TEST_F(ServerReadersTest, PlansThatAreNotReadAreNotSentWithoutEnd) {
+  const size_t plan = HandMadeJob().Plan().ByteSizeLong();
+  edit_ = [plan](ServerOptions* options) { options->reader_bytes = 3 * plan; };
+  Start({});
+  v1::JoinRequest request;
+  request.mutable_caller()->set_trainer(kReader);
+  request.set_reader(true);
+  std::vector<std::shared_ptr<Answer>> unread;
+  for (int i = 0; i < 4; ++i) unread.push_back(Call(Method::kJoin, request.SerializeAsString()));
+  EXPECT_TRUE((*unread[2])->ok());
+  EXPECT_STATUS((*unread[3])->status(), kResourceExhausted, "have answers to read before this one");
+  unread.clear();
+  EXPECT_TRUE(CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString()).ok());
+}
+
 TEST_F(ServerReadersTest, WaitingPullsEndWithTheirReader) {
   for (const bool leaves : {true, false}) {
     edit_ = [](ServerOptions* options) { options->reader_bytes = 3000; };
