@@ -46,12 +46,12 @@ std::string Readers::Name(uint64_t session) const {
 bool Readers::Renew(uint64_t session, absl::Time now) {
   const auto found = readers_.find(session);
   if (found == readers_.end()) return false;
-  found->second.lease_until = now + options_.lease;
+  found->second.lease_until = std::max(found->second.lease_until, now + options_.lease);
   return true;
 }
 
-bool Readers::Expire(absl::Time now) {
-  return std::erase_if(readers_, [now](const auto& entry) { return now > entry.second.lease_until; }) > 0;
+void Readers::Expire(absl::Time now) {
+  std::erase_if(readers_, [now](const auto& entry) { return now > entry.second.lease_until; });
 }
 
 void Readers::Extend(absl::Time until) {

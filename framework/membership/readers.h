@@ -44,11 +44,12 @@ class Readers {
   const Reader* Find(uint64_t session) const;
   // Returns "reader (host:pid)", or "a reader that is gone".
   std::string Name(uint64_t session) const;
-  // Renews the lease. Returns false if there is no such session.
+  // Makes the lease last as if the reader called at `now`, which may be the end of a wait. Returns false if there is no
+  // such session.
   bool Renew(uint64_t session, absl::Time now);
   void Release(uint64_t session) { readers_.erase(session); }
-  // Ends the sessions whose leases have run out. Returns true if there were any.
-  bool Expire(absl::Time now);
+  // Ends the sessions whose leases have run out.
+  void Expire(absl::Time now);
   // Makes every lease last until `until` at least.
   void Extend(absl::Time until);
   // Takes bytes for an answer (ReplyCredits::Take) of the limits of the reader and of all. Null: it would exceed one,

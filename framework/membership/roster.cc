@@ -200,9 +200,11 @@ void Roster::AllProgressed(absl::Time now, bool caught_up) {
 void Roster::BeginLook(absl::Time now) {
   const bool overslept = now - last_look_ > options_.lease / 2;
   last_look_ = now;
-  if (!overslept) return;
-  for (RosterPlace& place : places_) place.lease_until = std::max(place.lease_until, now + options_.lease / 2);
-  readers_.Extend(now + options_.lease / 2);
+  if (overslept) {
+    for (RosterPlace& place : places_) place.lease_until = std::max(place.lease_until, now + options_.lease / 2);
+    readers_.Extend(now + options_.lease / 2);
+  }
+  readers_.Expire(now);
 }
 
 std::optional<Roster::Departure> Roster::TakeExpired(absl::Time now) {

@@ -115,8 +115,9 @@ class Roster {
   // any more.
   void AllProgressed(absl::Time now, bool caught_up);
 
-  // Begins a look at leases. If the last look was more than half a lease ago, this process itself was asleep, and signs
-  // of life may lie unread: every lease then lasts for at least half a lease more.
+  // Begins a look at leases; ends those of readers that have run out. If the last look was more than half a lease ago,
+  // this process itself was asleep, and signs of life may lie unread: every lease then lasts for at least half a lease
+  // more.
   void BeginLook(absl::Time now);
   struct Departure {
     int trainer = -1;

@@ -127,8 +127,6 @@ class ServerCoreImpl : public ServerCore {
   absl::Status HearReader(const v1::HeartbeatRequest& request, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::HeartbeatReply News() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExpireLeases(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Refuses the pulls of readers whose sessions have ended.
-  void RefuseGoneReaders(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Async: answers the calls of a dead trainer with `text`.
   void AnswerDead(int trainer, const std::string& text, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns SaveLedger::Unsaved in jobs that save.

@@ -239,8 +239,15 @@ absl::Status ServerCoreImpl::HearReader(const v1::HeartbeatRequest& request, Act
                      "reader, which only ", kReadersCalls));
   }
   if (!request.leave()) return absl::OkStatus();
-  roster_->readers().Release(request.caller().session());
-  RefuseGoneReaders(actions);
+  const uint64_t session = request.caller().session();
+  roster_->readers().Release(session);
+  pulls_.RemoveIf([&](const WaitingPull& pull) {
+    if (!IsOfReader(pull.request) || pull.request.caller().session() != session) return false;
+    actions->push_back([reply = pull.reply, self = self_] {
+      reply(absl::FailedPreconditionError(absl::StrCat("this reader of ", self, " has left")));
+    });
+    return true;
+  });
   return absl::OkStatus();
 }
 
@@ -406,21 +413,8 @@ void ServerCoreImpl::AnswerDead(int trainer, const std::string& text, Actions* a
   }
 }
 
-void ServerCoreImpl::RefuseGoneReaders(Actions* actions) {
-  pulls_.RemoveIf([&](const WaitingPull& pull) {
-    mu_.AssertHeld();
-    const v1::Caller& caller = pull.request.caller();
-    if (caller.trainer() != kReader || roster_->readers().Find(caller.session()) != nullptr) return false;
-    actions->push_back([reply = pull.reply, self = self_] {
-      reply(absl::FailedPreconditionError(absl::StrCat("this reader of ", self, " has left, or has been silent")));
-    });
-    return true;
-  });
-}
-
 void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
   roster_->BeginLook(now);
-  if (roster_->readers().Expire(now)) RefuseGoneReaders(actions);
   while (const std::optional<Roster::Departure> departure = roster_->TakeExpired(now)) {
     const auto& [trainer, text, freed] = *departure;
     mode_->OnDeath(trainer);

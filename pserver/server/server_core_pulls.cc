@@ -98,6 +98,8 @@ absl::Status ServerCoreImpl::KeepPull(WaitingPull pull) {
   pulls_.ForEach([&](const WaitingPull& other) { waiting += other.trainer == pull.trainer ? other.bytes : 0; });
   if (IsOfReader(pull.request)) {
     RETURN_IF_ERROR(CheckReadersPulls(pull, waiting));
+    // A reader that waits is not silent.
+    roster_->readers().Renew(pull.request.caller().session(), pull.deadline);
   } else if (waiting > options_.unread_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat(roster_->Name(pull.trainer), " has pulls of ", waiting, " bytes waiting and ",

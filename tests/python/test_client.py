@@ -154,12 +154,13 @@ def trained(job):
             deadline = time.monotonic() + SECONDS
             while min(status.version for status in client.status()) < STEPS:
                 assert time.monotonic() < deadline and servers.processes[-1].poll() is None, client.status()
-            servers.holder = holder
+            servers.holder, servers.client = holder, client
             yield servers, client
 
 
 def checkpoint_of(servers, job):
-    """Lets the job end, and returns its checkpoint."""
+    """Lets the job end, and returns its checkpoint. Closes the client: servers give open connections 2 s."""
+    servers.client.close()
     servers.holder.close()
     assert servers.end() == [0] * len(servers.processes)
     return weir.Checkpoint(job.directory / "checkpoints")

@@ -373,22 +373,32 @@ TEST_F(ServerReadersTest, PlansThatAreNotReadAreNotSentWithoutEnd) {
 }
 
 TEST_F(ServerReadersTest, WaitingPullsEndWithTheirReader) {
-  for (const bool leaves : {true, false}) {
-    edit_ = [](ServerOptions* options) { options->reader_bytes = 3000; };
-    Start({});
-    JoinAll();
-    ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-    const auto unread = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
-    const auto waiting = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
-    ASSERT_FALSE(waiting->has_value());
-    if (leaves) {
-      ASSERT_TRUE(Beat(kReader, [](v1::HeartbeatRequest& beat) { beat.set_leave(true); }).ok());
-    } else {
-      Pass(11, {0});
-    }
-    ASSERT_TRUE(waiting->has_value());
-    EXPECT_STATUS(PulledOf(waiting).status(), kFailedPrecondition, "this reader of server 0 (server:1) has left");
-  }
+  edit_ = [](ServerOptions* options) { options->reader_bytes = 3000; };
+  Start({});
+  JoinAll();
+  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
+  const auto unread = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
+  const auto waiting = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
+  ASSERT_FALSE(waiting->has_value());
+  ASSERT_TRUE(Beat(kReader, [](v1::HeartbeatRequest& beat) { beat.set_leave(true); }).ok());
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_STATUS(PulledOf(waiting).status(), kFailedPrecondition, "this reader of server 0 (server:1) has left");
+}
+
+TEST_F(ServerReadersTest, AReaderThatWaitsIsNotSilent) {
+  edit_ = [](ServerOptions* options) { options->reader_bytes = 3000; };
+  Start({});
+  JoinAll();
+  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
+  auto unread = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
+  const auto waiting = Call(Method::kPull, PullBytes(kReader, 0, 30, "w", 600));
+  Pass(25, {0});
+  unread->reset();
+  core_->Tick();
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_TRUE(PulledOf(waiting)->header.ready());
+  Pass(16, {0});
+  EXPECT_STATUS(Beat(kReader).status(), kFailedPrecondition, "has no such reader");
 }
 
 // ------------------------------------------------------------------------------------------- nobody waits for readers
