@@ -155,7 +155,7 @@ def test_metrics_of_every_process(job):
 
         urls = wait_for("four addresses", addresses)
         texts = [get(url) for url in urls]
-        servers = [t for t in texts if 'role="pserver"' in t]
+        servers = [t for t in texts if 'role="server"' in t]
         trainers = [t for t in texts if 'role="trainer"' in t]
         assert len(servers) == len(trainers) == 2
         assert all(re.search(r'^weir_table_rows\{.*table="users"\} \d', t, re.M) for t in servers)
