@@ -147,6 +147,8 @@ void TrainingWatch::Begin(const Job& job, const v1::ProgramDesc& program, int64_
   EventFile* const file = events_->file();
   if (step > 0) file->Resumed(step);
   file->Graph(GraphOf(program));
+  // One row for the job. Later chiefs of an async job have none.
+  if (o_.trainer_id != 0) return;
   std::map<std::string, EventFile::HParam> settings;
   AddSettings(job.config, "", &settings);
   file->HParams(settings, {"eval/loss", "eval/auc"});
@@ -213,7 +215,7 @@ void TrainingWatch::Evaluation(int64_t step, const MetricResult& result) {
 }
 
 void TrainingWatch::End(bool ok) {
-  if (events_ != nullptr) events_->file()->HParamsEnd(ok);
+  if (events_ != nullptr && o_.trainer_id == 0) events_->file()->HParamsEnd(ok);
 }
 
 }  // namespace weir

@@ -89,7 +89,8 @@ std::vector<Counters::Entry> ProcessWatch::Entries() const {
 
 std::string ProcessWatch::Metrics() const {
   // "job" is a label that Prometheus itself sets.
-  const PrometheusLabels labels = {{"job_name", o_.job}, {"role", o_.role}, {"id", absl::StrCat(o_.id)}};
+  const PrometheusLabels labels = {
+      {"job_name", o_.job}, {"role", o_.role == "pserver" ? "server" : o_.role}, {"id", absl::StrCat(o_.id)}};
   return absl::StrCat(PrometheusText(Entries(), labels), PrometheusProcess(labels),
                       PrometheusInfo("build", {{"version", o_.build}}, labels),
                       PrometheusInfo("job", {{"fingerprint", o_.fingerprint}}, labels));

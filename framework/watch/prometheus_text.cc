@@ -51,14 +51,20 @@ constexpr Known kKnown[] = {
     {.key = "wait.*", .name = "wait_seconds", .help = "Time in which a step waited, by what for."},
     {.key = "eval.*", .name = "eval_figure", .help = "Figure of the last evaluation, by its name."},
     {.key = "step", .help = "Steps done, those before a resume included."},
+    {.key = "steps", .help = "Steps done by this trainer since it started."},
+    {.key = "trainers", .help = "Trainers that have joined and not left."},
+    {.key = "longest_wait", .help = "Longest time for which a call of a trainer has been waiting now."},
     {.key = "version", .help = "Version of the parameters of this server."},
     {.key = "examples", .help = "Examples trained on by this trainer."},
     {.key = "loss", .help = "Mean loss of the training since the last report."},
     {.key = "auc", .help = "AUC of the training since the last report."},
     {.key = "calibration", .help = "Sum of the predictions divided by that of the labels, since the last report."},
     {.key = "normalized_entropy", .help = "Logloss divided by that of a constant prediction, since the last report."},
-    {.key = "learning_rate", .help = "Learning rate of the last step."},
-    {.key = "loss_scale", .help = "Loss scale of the next step."},
+    {.key = "examples_per_s", .name = "examples_per_second", .help = "Examples of all trainers since the last report."},
+    {.key = "fraction", .help = "Part of the run that is done, from 0 to 1."},
+    {.key = "figure.*",
+     .name = "train_figure",
+     .help = "Other figure of the training since the last report, by its name."},
     {.key = "step_time", .help = "Time of a step."},
     {.key = "skipped_steps", .help = "Steps skipped because a gradient was not finite."},
     {.key = "variables.bytes", .as = As::kGauge, .help = "Memory of the variables of a step."},
@@ -351,8 +357,14 @@ std::string PrometheusText(absl::Span<const Counters::Entry> entries, const Prom
   const std::string own_labels = LabelText(constant);
   std::map<std::string, Family> families;
   for (const Counters::Entry& entry : entries) {
-    const Place place = PlaceOf(entry.name);
-    const Known* const known = FindKnown(place.key);
+    Place place = PlaceOf(entry.name);
+    const Known* known = FindKnown(place.key);
+    if (known == nullptr && entry.kind == Counters::Kind::kGauge && place.role == "trainer") {
+      place.label = "figure";
+      place.label_value = std::string_view(entry.name).substr(entry.name.size() - place.key.size());
+      place.key = "figure.*";
+      known = FindKnown(place.key);
+    }
     const Counters::Kind kind = known != nullptr && known->as == As::kGauge && entry.kind == Counters::Kind::kCounter
                                     ? Counters::Kind::kGauge
                                     : entry.kind;
