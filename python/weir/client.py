@@ -254,8 +254,8 @@ class Client:
                 raise ClientError(f"server {address} places rows by the rules of version {plan.scheme_version}; this "
                                   f"package knows version {_SCHEME_VERSION}", address)
             if plan != plans[0]:
-                raise ClientError(f"server {address} runs another job than server {self.addresses[0]}: '{plan.job}' and "
-                                  f"'{plans[0].job}', with other plans", address)
+                raise ClientError(f"server {address} runs another job than server {self.addresses[0]}: '{plan.job}' "
+                                  f"and '{plans[0].job}', with other plans", address)
         plan = plans[0]
         if plan.servers != len(self._servers):
             count, where = len(self._servers), " in its trainers" if plan.servers_in_trainers else ""
