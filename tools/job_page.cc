@@ -17,6 +17,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/watch/http_get.h"
 #include "framework/watch/message_json.h"
+#include "framework/watch/utf8.h"
 #include "glog/logging.h"
 #include "tools/page/page_html.h"
 
@@ -82,33 +83,6 @@ std::vector<std::string> ServersIn(const std::string& waits) {
   return servers;
 }
 
-// Returns text in UTF-8, as JSON needs it: other bytes become '?'.
-std::string Utf8(std::string_view text) {
-  std::string result;
-  for (size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    const size_t size = first < 0x80                    ? 1
-                        : first >= 0xc2 && first < 0xe0 ? 2
-                        : first >= 0xe0 && first < 0xf0 ? 3
-                        : first >= 0xf0 && first < 0xf5 ? 4
-                                                        : 0;
-    bool good = size > 0 && i + size <= text.size();
-    for (size_t k = 1; good && k < size; ++k) good = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
-    // Overlong forms and surrogates.
-    if (good && size == 3) {
-      const auto second = static_cast<unsigned char>(text[i + 1]);
-      good = !(first == 0xe0 && second < 0xa0) && !(first == 0xed && second >= 0xa0);
-    }
-    if (good && size == 4) {
-      const auto second = static_cast<unsigned char>(text[i + 1]);
-      good = !(first == 0xf0 && second < 0x90) && !(first == 0xf4 && second >= 0x90);
-    }
-    result.append(good ? text.substr(i, size) : std::string_view("?"));
-    i += good ? size : 1;
-  }
-  return result;
-}
-
 template <typename T>
 void Limit(std::deque<T>* queue, size_t most) {
   while (queue->size() > most) queue->pop_front();
@@ -151,12 +125,12 @@ void JobPageState::SetJob(const std::string& state, int exit_code, const std::st
   MutexLock lock(&mu_);
   job_.set_state(state);
   if (state == "done" || state == "failed") job_.set_exit_code(exit_code);
-  job_.set_message(Utf8(message));
+  job_.set_message(ToUtf8(message));
 }
 
 void JobPageState::SetPlan(std::string plan) {
   MutexLock lock(&mu_);
-  plan_ = Utf8(plan);
+  plan_ = ToUtf8(plan);
 }
 
 void JobPageState::TakeProgress(std::string_view line, int trainer) {
@@ -222,7 +196,7 @@ void JobPageState::TakeLine(size_t process, bool is_stdout, std::string_view lin
   kept.set_t(Now());
   kept.set_process(shown.name());
   kept.set_severity(SeverityOf(line));
-  kept.set_text(Utf8(line.substr(0, kLongestLine)));
+  kept.set_text(ToUtf8(line.substr(0, kLongestLine)));
   Limit(&log_, kLogLines);
 }
 

@@ -343,7 +343,9 @@ std::string Launcher::Explain(const LaunchOptions& options) {
   const auto quoted = [](const std::string& text) {
     return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
   };
-  std::string command = absl::StrCat(quoted(options.transpile), " --print=explain --job=", quoted(options.job));
+  // It takes a fraction of a second; launch must not wait for one that hangs.
+  std::string command =
+      absl::StrCat("timeout 60 ", quoted(options.transpile), " --print=explain --job=", quoted(options.job));
   for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", quoted(override));
   absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),
                   " --set distribute.trainers=", options.placement.trainers, " 2>&1");

@@ -49,7 +49,7 @@ struct LaunchOptions {
   // Port of the job's page (tools/job_page.h) and the address that it listens at; -1: no page.
   int page_port = -1;
   std::string page_address = "127.0.0.1";
-  // What the page says of the job: name, file, epochs, max_steps.
+  // Name, file, epochs and max_steps of the job, for the page.
   v1::JobState::Job page_job;
   // Path of the program that explains the job on the page.
   std::string transpile;

@@ -1,4 +1,4 @@
-// What a progress line has, for those who watch a training.
+// Figures of one progress line, for those who watch a training.
 #ifndef WEIR_TRAINER_TRAINING_POINT_H_
 #define WEIR_TRAINER_TRAINING_POINT_H_
 

@@ -1,7 +1,10 @@
 #include "trainer/training_watch.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -23,7 +26,14 @@ namespace {
 
 constexpr size_t kMostSettings = 200;  // columns of a table that a person reads
 
-// Adds the fields of a message that are set and no text of many lines, by their paths: "layer[0].fc.size".
+// Returns whether a figure of a progress line has a gauge of its name. A job may name its metrics as it likes, "steps"
+// for one, so that all others are kept apart from the other entries.
+bool HasOwnGauge(std::string_view figure) {
+  constexpr std::string_view kOwn[] = {"loss", "auc", "calibration", "normalized_entropy", "examples_per_s"};
+  return std::find(std::begin(kOwn), std::end(kOwn), figure) != std::end(kOwn);
+}
+
+// Adds the fields of a message that are set, by their paths: "layer[0].fc.size".
 void AddSettings(const google::protobuf::Message& message, const std::string& path,
                  std::map<std::string, EventFile::HParam>* settings) {
   const google::protobuf::Reflection& of = *message.GetReflection();
@@ -183,7 +193,8 @@ void TrainingWatch::Point(const TrainingPoint& point) {
                                  {.name = "examples_per_s", .value = point.examples_per_s}};
   figures.insert(figures.end(), point.figures.begin(), point.figures.end());
   for (const Figure& figure : figures) {
-    if (!std::isnan(figure.value)) GaugeOf(figure.name)->Set(figure.value);
+    if (std::isnan(figure.value)) continue;
+    GaugeOf(HasOwnGauge(figure.name) ? figure.name : "figure." + figure.name)->Set(figure.value);
   }
   GaugeOf("fraction")->Set(point.fraction);
   GaugeOf("step")->Set(static_cast<double>(point.step));

@@ -7,7 +7,9 @@
 //   step_time                  a histogram, microseconds of a step without its border
 //   wait.data, wait.border     microseconds of waiting for batches (and rows pulled ahead), and of evaluations,
 //                              checkpoints and digests between steps; wait.servers is counted by the client
-//   loss, auc, ...             gauges of each progress line: loss, examples_per_s, fraction, and its figures
+//   loss, auc, calibration, normalized_entropy, examples_per_s, fraction, step
+//                              gauges of the newest progress line
+//   figure.<name>              gauges of its other figures
 //   eval.loss, eval.auc, ...   gauges of the newest evaluation (the chief's)
 #ifndef WEIR_TRAINER_TRAINING_WATCH_H_
 #define WEIR_TRAINER_TRAINING_WATCH_H_
@@ -36,7 +38,7 @@ class TrainingWatch {
  public:
   struct Options {
     int trainer_id = 0;
-    // Directory for an event file, ""  for none.
+    // Directory for an event file, "" for none.
     std::string tensorboard;
     // Steps between two histograms of dense parameters and their gradients in the event file; 0: none.
     int64_t histogram_steps = 0;
@@ -47,12 +49,14 @@ class TrainingWatch {
 
   // Writes the program's graph and the settings of the job into the event file. `step`: the first one.
   void Begin(const Job& job, const v1::ProgramDesc& program, int64_t step);
+  // Counts a step with this trainer's examples. `session`: of worker 0, after the step, for histograms.
   void StepDone(int64_t step, int64_t examples, absl::Duration time, const Session& session);
-  // Adds time that passed between steps.
+  // Add time that passed between steps, and in waits for batches.
   void Border(absl::Duration time) { border_->Add(absl::ToInt64Microseconds(time)); }
   void Data(absl::Duration time) { data_->Add(absl::ToInt64Microseconds(time)); }
   void Point(const TrainingPoint& point);
   void Evaluation(int64_t step, const MetricResult& result);
+  // Says in the event file how the training has ended.
   void End(bool ok);
 
  private:

@@ -86,7 +86,7 @@ class Counters {
   // Finds or creates a counter. The pointer is valid as long as this object: look it up once, not in a loop.
   // CHECK-fails if `unit` differs from the first call's, or if the name is that of a gauge or a histogram.
   Counter* Get(std::string_view name, std::string_view unit);
-  // The same for gauges and histograms.
+  // Find or create a gauge or a histogram in the same way.
   Gauge* GetGauge(std::string_view name, std::string_view unit);
   Histogram* GetHistogram(std::string_view name, std::string_view unit);
   // Returns the value of a counter, 0 if there is none of that name.

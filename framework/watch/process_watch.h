@@ -1,4 +1,4 @@
-// What a trainer or server offers to those who watch it, as its flags ask: with --metrics_port a port of its own with
+// Lets others watch a trainer or server, as its flags ask: with --metrics_port it has a port of its own with
 // /metrics, for Prometheus, and /status.json (proto/watch.proto), for the job's page. Linking this target defines the
 // flags --metrics_port, --metrics_address, --tensorboard and --tensorboard_histograms. For main files.
 #ifndef WEIR_FRAMEWORK_WATCH_PROCESS_WATCH_H_

@@ -220,7 +220,7 @@ Place PlaceOf(std::string_view name) {
     // A table's name may have dots.
     place.label_value = name.substr(first + 1, last - first - 1);
     place.key = absl::StrCat("table.*.", std::string(end));
-  } else if (begin == "wait" || begin == "eval") {
+  } else if (begin == "wait" || begin == "eval" || begin == "figure") {
     place.label = begin == "wait" ? "what" : "figure";
     place.label_value = name.substr(first + 1);
     place.key = absl::StrCat(std::string(begin), ".*");
@@ -357,14 +357,8 @@ std::string PrometheusText(absl::Span<const Counters::Entry> entries, const Prom
   const std::string own_labels = LabelText(constant);
   std::map<std::string, Family> families;
   for (const Counters::Entry& entry : entries) {
-    Place place = PlaceOf(entry.name);
-    const Known* known = FindKnown(place.key);
-    if (known == nullptr && entry.kind == Counters::Kind::kGauge && place.role == "trainer") {
-      place.label = "figure";
-      place.label_value = std::string_view(entry.name).substr(entry.name.size() - place.key.size());
-      place.key = "figure.*";
-      known = FindKnown(place.key);
-    }
+    const Place place = PlaceOf(entry.name);
+    const Known* const known = FindKnown(place.key);
     const Counters::Kind kind = known != nullptr && known->as == As::kGauge && entry.kind == Counters::Kind::kCounter
                                     ? Counters::Kind::kGauge
                                     : entry.kind;

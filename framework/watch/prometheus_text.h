@@ -9,7 +9,7 @@
 //   trainer.0.wait.pull         microseconds  weir_wait_seconds_total{what="pull"}
 //   trainer.0.skipped_steps     steps         weir_skipped_steps_total
 //   trainer.0.loss              a gauge       weir_loss
-//   trainer.0.ndcg@10           a gauge       weir_train_figure{figure="ndcg@10"}           if it has no own family
+//   trainer.0.figure.ndcg@10    a gauge       weir_train_figure{figure="ndcg@10"}
 //   trainer.0.eval.auc          a gauge       weir_eval_figure{figure="auc"}
 //   table.users.rows            rows          weir_table_rows{table="users"}
 //   push.applied                steps         weir_push_applied_steps_total

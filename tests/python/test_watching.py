@@ -71,8 +71,16 @@ def running(job, **options):
 def test_the_page_shows_processes_curves_evaluations_and_tables(job):
     with running(job) as run:
         assert "<!DOCTYPE html>" in get(run.page)
-        wait_for("an evaluation", lambda: state_of(run).get("evaluations"))
-        state = wait_for("rows", lambda: (s := state_of(run)).get("tables") and s)
+
+        # The processes are asked one after the other, each second.
+        def whole():
+            state = state_of(run)
+            processes = state.get("processes", [])
+            asked = len(processes) == 4 and all("rss_bytes" in p for p in processes) and "time" in processes[3]
+            rows = sum(table["rows"] for table in state.get("tables", []))
+            return asked and rows == 50 and state.get("points") and state.get("evaluations") and state
+
+        state = wait_for("a status of every process, and an evaluation", whole)
         assert state["job"]["name"] == "watched" and state["job"]["state"] == "running"
         assert [p["name"] for p in state["processes"]] == ["pserver 0", "pserver 1", "trainer 0", "trainer 1"]
         assert all(p["state"] == "running" and p["rss_bytes"] > 0 and p["pid"] > 0 for p in state["processes"])

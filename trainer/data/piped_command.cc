@@ -237,7 +237,14 @@ absl::Status PipedCommand::AwaitEnd() {
   bool reaped = false;
   while (!reaped) {
     const pid_t done = waitpid(pid_, &status, WNOHANG);
-    reaped = done == pid_ || (done < 0 && errno != EINTR);
+    if (done < 0 && errno != EINTR) {
+      CloseFd(&fd);
+      pid_ = -1;
+      return absl::UnavailableError(absl::StrCat(About("has ended with an exit code that the system does not tell: "),
+                                                 strerror(errno),
+                                                 "; is SIGCHLD ignored where this program was started?"));
+    }
+    reaped = done == pid_;
     if (reaped) break;
     const absl::Duration left = until - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
