@@ -31,51 +31,19 @@ Counters::Entry GaugeEntry(std::string name, std::string unit, double value) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServerWatch>> ServerWatch::Start(ServerCore* core, int server, const std::string& job,
-                                                                const std::string& plan_text) {
-  std::unique_ptr<ServerWatch> watch(new ServerWatch(core, server));
-  ServerWatch* const self = watch.get();
-  ASSIGN_OR_RETURN(const EventFlags flags, ReadEventFlags());
-  if (!flags.directory.empty()) {
-    ASSIGN_OR_RETURN(watch->events_, EventLog::Create(absl::StrCat(flags.directory, "/pserver.", server)));
-    watch->thread_ = StartThread("weir-rows", [self] { self->WriteEvents(); });
-  }
-  ASSIGN_OR_RETURN(
-      watch->watch_,
-      ProcessWatch::Start({.role = "pserver",
-                           .id = server,
-                           .job = job,
-                           .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(plan_text), absl::kZeroPad16)),
-                           .build = std::string(kBuild),
-                           .entries = [self] { return self->Entries(); },
-                           .status = [self](v1::ProcessStatus* status) { self->Report(status); }}));
-  return watch;
-}
-
-ServerWatch::~ServerWatch() {
-  watch_ = nullptr;
-  if (!thread_.joinable()) return;
-  {
-    MutexLock lock(&mu_);
-    stop_ = true;
-    changed_.SignalAll();
-  }
-  thread_.join();
-}
-
-std::vector<Counters::Entry> ServerWatch::Entries() const {
-  std::vector<Counters::Entry> entries = core_.counters().Snapshot();
+std::vector<Counters::Entry> ServerEntries(ServerCore& core, int server) {
+  std::vector<Counters::Entry> entries = core.counters().Snapshot();
   // The report's numbers of rows and bytes are newer than those that lifecycles count after each step.
   std::erase_if(entries, [](const Counters::Entry& entry) {
     return entry.name.starts_with("table.") && (entry.name.ends_with(".rows") || entry.name.ends_with(".bytes"));
   });
-  const ServerReport report = core_.Report();
+  const ServerReport report = core.Report();
   for (const ServerReport::Table& table : report.tables) {
     entries.push_back(GaugeEntry(absl::StrCat("table.", table.name, ".rows"), "rows", static_cast<double>(table.rows)));
     entries.push_back(
         GaugeEntry(absl::StrCat("table.", table.name, ".bytes"), "bytes", static_cast<double>(table.bytes)));
   }
-  const std::string prefix = absl::StrCat("server.", server_, ".");
+  const std::string prefix = absl::StrCat("server.", server, ".");
   entries.push_back(GaugeEntry(prefix + "version", "", static_cast<double>(report.version)));
   entries.push_back(
       GaugeEntry(prefix + "longest_wait", "microseconds", absl::ToDoubleMicroseconds(LongestWait(report))));
@@ -85,9 +53,8 @@ std::vector<Counters::Entry> ServerWatch::Entries() const {
   return entries;
 }
 
-void ServerWatch::Report(v1::ProcessStatus* status) const {
-  const ServerReport report = core_.Report();
-  status->set_step(static_cast<double>(report.version));
+void ReportServer(ServerCore& core, v1::ProcessStatus* status) {
+  const ServerReport report = core.Report();
   for (const ServerReport::Wait& wait : report.waits) {
     v1::WatchedWait& added = *status->add_waits();
     added.set_for_(absl::StrCat("trainer ", wait.trainer));
@@ -111,7 +78,26 @@ void ServerWatch::Report(v1::ProcessStatus* status) const {
   }
 }
 
-void ServerWatch::AddEvents() {
+absl::StatusOr<std::unique_ptr<ServerEvents>> ServerEvents::Start(ServerCore* core, int server) {
+  ASSIGN_OR_RETURN(const EventFlags flags, ReadEventFlags());
+  if (flags.directory.empty()) return nullptr;
+  std::unique_ptr<ServerEvents> events(new ServerEvents(core));
+  ASSIGN_OR_RETURN(events->events_, EventLog::Create(absl::StrCat(flags.directory, "/pserver.", server)));
+  events->thread_ = StartThread("weir-rows", [self = events.get()] { self->Run(); });
+  return events;
+}
+
+ServerEvents::~ServerEvents() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+void ServerEvents::Add() {
   const ServerReport report = core_.Report();
   EventFile* const file = events_->file();
   for (const ServerReport::Table& table : report.tables) {
@@ -122,7 +108,7 @@ void ServerWatch::AddEvents() {
   file->Scalar("process/rss_bytes", report.version, UseOfThisProcess().rss_bytes);
 }
 
-void ServerWatch::WriteEvents() {
+void ServerEvents::Run() {
   while (true) {
     {
       const absl::Time until = Clock::Real()->Now() + kInterval;
@@ -130,9 +116,29 @@ void ServerWatch::WriteEvents() {
       while (!stop_ && Clock::Real()->Now() < until) changed_.WaitWithTimeout(&mu_, until - Clock::Real()->Now());
       if (stop_) break;
     }
-    AddEvents();
+    Add();
   }
-  AddEvents();
+  Add();
+}
+
+absl::StatusOr<std::unique_ptr<ServerWatch>> ServerWatch::Start(ServerCore* core, int server, const std::string& job,
+                                                                const std::string& plan_text) {
+  std::unique_ptr<ServerWatch> watch(new ServerWatch());
+  ASSIGN_OR_RETURN(watch->events_, ServerEvents::Start(core, server));
+  ASSIGN_OR_RETURN(
+      watch->watch_,
+      ProcessWatch::Start({.role = "pserver",
+                           .id = server,
+                           .job = job,
+                           .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(plan_text), absl::kZeroPad16)),
+                           .build = std::string(kBuild),
+                           .entries = [core, server] { return ServerEntries(*core, server); },
+                           .status =
+                               [core](v1::ProcessStatus* status) {
+                                 status->set_step(static_cast<double>(core->Report().version));
+                                 ReportServer(*core, status);
+                               }}));
+  return watch;
 }
 
 }  // namespace weir

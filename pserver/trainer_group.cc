@@ -157,6 +157,7 @@ absl::StatusOr<std::unique_ptr<TrainerGroup>> TrainerGroup::Form(const Options& 
     return job.ok() ? connected : job;
   }
   waits.deadline = absl::Seconds(o.deadlines.progress_deadline_s());
+  waits.excused = [client = o.client] { return client->AnyAwaitsFiles(); };
   group->collective_ = std::make_unique<Collective>(
       group->mesh_.get(),
       Collective::Options{.waits = std::move(waits), .counted_as = absl::StrCat("trainer.", o.trainer_id)});

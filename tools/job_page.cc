@@ -68,8 +68,8 @@ std::string SeverityOf(std::string_view line) {
   return digits ? std::string(1, line[0]) : "";
 }
 
-// Returns the servers of what a trainer waits for: of "server 0 at 10.0.0.1:6170, server 1 (ps-1:4711): version 31" the
-// names "pserver 0" and "pserver 1".
+// Returns the numbers of the servers of what a trainer waits for: of "server 0 at 10.0.0.1:6170, server 1 (ps-1:4711):
+// version 31" "0" and "1".
 std::vector<std::string> ServersIn(const std::string& waits) {
   std::vector<std::string> servers;
   const size_t end = waits.rfind(": ");
@@ -78,7 +78,7 @@ std::vector<std::string> ServersIn(const std::string& waits) {
   for (size_t at = waits.find(kName); at < end; at = waits.find(kName, at)) {
     at += kName.size();
     const size_t digits = std::min(waits.find_first_not_of("0123456789", at), waits.size());
-    if (digits > at) servers.push_back(absl::StrCat("pserver ", waits.substr(at, digits - at)));
+    if (digits > at) servers.push_back(waits.substr(at, digits - at));
   }
   return servers;
 }
@@ -115,10 +115,12 @@ void JobPageState::SetPid(size_t process, pid_t pid) {
 
 void JobPageState::SetEnd(size_t process, const std::string& state, int exit_code) {
   MutexLock lock(&mu_);
-  v1::JobState::Process& shown = processes_[process].shown;
-  shown.set_state(state);
-  shown.set_exit_code(exit_code);
-  shown.clear_waits();
+  ProcessPlace& place = processes_[process];
+  place.shown.set_state(state);
+  place.shown.set_exit_code(exit_code);
+  place.told.clear();
+  place.of_server.clear();
+  ShowWaits(&place);
 }
 
 void JobPageState::SetJob(const std::string& state, int exit_code, const std::string& message) {
@@ -207,28 +209,47 @@ void JobPageState::TakeStatus(size_t process, const v1::ProcessStatus& status) {
   if (status.has_rss_bytes()) shown.set_rss_bytes(status.rss_bytes());
   if (status.has_cpu_seconds()) shown.set_cpu_seconds(status.cpu_seconds());
   if (status.has_step()) shown.set_step(status.step());
-  // Those of trainers come from a server.
-  if (shown.role() == "pserver") *shown.mutable_waits() = status.waits();
+  place.of_server.assign(status.waits().begin(), status.waits().end());
+  ShowWaits(&place);
   *shown.mutable_time() = status.time();
   place.tables.assign(status.table().begin(), status.table().end());
   if (const auto fraction = status.figure().find("fraction");
       fraction != status.figure().end() && shown.role() == "trainer" && shown.id() == progress_by_) {
     job_.set_fraction(fraction->second);
   }
-  // A server knows what the trainers wait for, by their heart-beats.
-  if (shown.role() != "pserver" || shown.id() != 0) return;
+  // Server 0, which trainer 0 may have in it, knows what the trainers wait for, by their heart-beats.
+  if (shown.id() != 0) return;
+  const bool in_trainer = shown.role() != "pserver";
   for (int t = 0; t < status.trainer_size(); ++t) {
     const v1::ProcessStatus::Trainer& told = status.trainer(t);
     const auto other = std::find_if(processes_.begin(), processes_.end(), [t](const ProcessPlace& each) {
       return each.shown.role() == "trainer" && each.shown.id() == t;
     });
     if (other == processes_.end() || other->shown.state() != "running") continue;
-    other->shown.clear_waits();
-    for (const std::string& server : ServersIn(told.waits())) {
-      v1::WatchedWait& wait = *other->shown.add_waits();
-      wait.set_for_(server);
+    other->told.clear();
+    std::vector<std::string> servers = ServersIn(told.waits());
+    v1::WatchedWait wait;
+    wait.set_seconds(told.idle_seconds());
+    if (servers.empty() && !told.waits().empty()) {
+      wait.set_for_(told.waits());
+      other->told.push_back(wait);
+    }
+    for (const std::string& server : servers) {
+      wait.set_for_(absl::StrCat(in_trainer ? "trainer " : "pserver ", server));
       wait.set_what(told.waits().substr(told.waits().rfind(": ") + 2));
-      wait.set_seconds(told.idle_seconds());
+      other->told.push_back(wait);
+    }
+    ShowWaits(&*other);
+  }
+}
+
+void JobPageState::ShowWaits(ProcessPlace* place) {
+  v1::JobState::Process& shown = place->shown;
+  shown.clear_waits();
+  for (const std::vector<v1::WatchedWait>* waits : {&place->told, &place->of_server}) {
+    // A trainer with a server in it waits there for others, not for itself.
+    for (const v1::WatchedWait& wait : *waits) {
+      if (wait.for_() != shown.name()) *shown.add_waits() = wait;
     }
   }
 }

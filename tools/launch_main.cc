@@ -381,6 +381,11 @@ absl::Status ReadWatching(LaunchOptions* options) {
   const int processes = static_cast<int>(options->placement.servers.size()) + options->placement.trainers;
   options->stop_code = absl::GetFlag(FLAGS_stop_code);
   RETURN_IF_ERROR(CheckStopCode(options->stop_code));
+  // A trainer that ends with a code that launch does not know of has failed.
+  if (const std::string code = ValueOf(options->trainer_arguments, "stop_code"); !code.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stop_code=", code, " stands after --, where trainers alone get it: give it before --"));
+  }
   options->page_port = absl::GetFlag(FLAGS_page);
   options->page_address = absl::GetFlag(FLAGS_page_address);
   options->page_job.set_file(options->job);

@@ -69,6 +69,7 @@ std::string Beginning::Serialize() const {
   if (point.loss_scale.has_value()) *message.mutable_loss_scale() = *point.loss_scale;
   if (point.early_stop.has_value()) *message.mutable_early_stop() = *point.early_stop;
   message.set_first_step_examples(point.first_step_examples);
+  *message.mutable_follow() = point.follow;
   if (resumed) {
     message.set_checkpoint(point.name);
     message.set_manifest(point.manifest);
@@ -88,6 +89,7 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
   if (message.has_loss_scale()) beginning.point.loss_scale = message.loss_scale();
   if (message.has_early_stop()) beginning.point.early_stop = message.early_stop();
   beginning.point.first_step_examples = message.first_step_examples();
+  beginning.point.follow = message.follow();
   beginning.point.name = message.checkpoint();
   beginning.point.manifest = message.manifest();
   return beginning;
@@ -123,6 +125,7 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.
   if (begun.beginning.resumed && client->KeepsResiduals() && !takes_over.has_value())
     RETURN_IF_ERROR(RestoreResiduals(client, word.by, residuals, begun.step));
+  begun.takes_over = takes_over.has_value();
   if (takes_over.has_value()) {
     // A dead trainer that had done nothing begins where all do.
     begun.step = std::max(begun.step, *takes_over);

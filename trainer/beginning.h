@@ -41,6 +41,8 @@ struct Begun {
   Beginning beginning;
   // First step of this trainer: the number of its steps that the state of the servers contains.
   int64_t step = 0;
+  // True if this process takes the place of a dead trainer.
+  bool takes_over = false;
 };
 
 // Brings checkpoints or row files into the servers (the chief does that), gives all trainers the chief's dense

@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
         WorkerGroup::Options{.workers = mode.workers(),
                              .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
                              .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
+                             .excused = [client = o.client] { return client->AnyAwaitsFiles(); },
                              .inner = stack->steps_,
                              .pool = o.pool});
   }

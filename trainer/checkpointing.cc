@@ -239,6 +239,7 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
   if (manifest.has_early_stop()) point.early_stop = manifest.early_stop();
   point.first_step_examples = manifest.first_step_examples();
+  point.follow = manifest.follow();
   // An interruption may have prevented the evaluation of its step. A directory of this host alone is not enough to
   // write it down later.
   if (!per_host_) published_ = Published{"", manifest};
@@ -409,6 +410,9 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
   manifest->set_train_data(train_files_.description);
   if (trainers.loss_scale.has_value()) *manifest->mutable_loss_scale() = *trainers.loss_scale;
   if (trainers.early_stop.has_value()) *manifest->mutable_early_stop() = *trainers.early_stop;
+  if (trainers.follow != nullptr) {
+    ASSIGN_OR_RETURN(*manifest->mutable_follow(), trainers.follow(step, saved_trainer_steps_));
+  }
   if (trainers.first_step_examples > 0) manifest->set_first_step_examples(trainers.first_step_examples);
   manifest->set_stream_scheme(train_files_.stream_scheme);
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());

@@ -45,6 +45,8 @@ struct ResumePoint {
   std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0 if unknown.
   int64_t first_step_examples = 0;
+  // data.follow: the files, and where streams go on.
+  v1::FollowState follow;
   // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
   std::string name;
   uint64_t manifest = 0;
@@ -59,6 +61,9 @@ struct TrainerState {
   std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0: no step was made.
   int64_t first_step_examples = 0;
+  // data.follow: returns the state for a checkpoint with so many steps, in async of each trainer (Follower::StateAt).
+  // Null: no files follow.
+  std::function<absl::StatusOr<v1::FollowState>(int64_t step, const std::vector<int64_t>& trainer_steps)> follow;
 };
 
 class Checkpointing {

@@ -119,12 +119,16 @@ void WorkerGroup::Abort(const absl::Status& status) {
 template <typename Ready, typename What>
 absl::Status WorkerGroup::WaitFor(const Ready& ready, const What& what) {
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kThreads, kOthers);
-  const absl::Time start = Clock::Real()->Now();
+  absl::Time start = Clock::Real()->Now();
   absl::Time warn = start + options_.slow_warning;
   while (true) {
     if (!failure_.ok()) return failure_;
     if (ready()) return absl::OkStatus();
     const absl::Time now = Clock::Real()->Now();
+    if (options_.excused && options_.excused()) {
+      start = now;
+      warn = start + options_.slow_warning;
+    }
     if (now - start >= options_.progress_deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("has waited ", absl::FormatDuration(options_.progress_deadline), " for ", what()));

@@ -29,6 +29,8 @@ class WorkerGroup {
     int workers = 1;
     absl::Duration slow_warning = absl::Seconds(10);
     absl::Duration progress_deadline = absl::Minutes(30);
+    // While it is true, the others have a reason to be late, and neither time runs. May be empty.
+    std::function<bool()> excused = {};
     // Borrowed.
     ParamChannel* inner = nullptr;
     ThreadPool* pool = nullptr;

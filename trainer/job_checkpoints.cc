@@ -13,6 +13,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
+#include "trainer/follower.h"
 
 namespace weir {
 namespace {
@@ -77,6 +78,11 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
   state.loss_scale = at.loss_scale;
   state.early_stop = at.early_stop;
   state.first_step_examples = at.first_step_examples;
+  if (at.follower != nullptr) {
+    state.follow = [follower = at.follower](int64_t step, const std::vector<int64_t>& trainer_steps) {
+      return follower->StateAt(step, trainer_steps);
+    };
+  }
   ASSIGN_OR_RETURN(const std::string path, o_.checkpointing->Save(number, at.version, state, at.eval));
   o_.progress->Say(absl::StrCat("checkpoint step=", number, " path=", path));
   return true;

@@ -21,6 +21,8 @@
 
 namespace weir {
 
+class Follower;
+
 // State of a trainer at a step border, as a checkpoint holds it.
 struct BorderState {
   int64_t step = 0;     // steps done by this trainer
@@ -31,6 +33,8 @@ struct BorderState {
   std::optional<v1::EarlyStopState> early_stop;
   // TrainerState.first_step_examples.
   int64_t first_step_examples = 0;
+  // Borrowed; null: no files follow.
+  Follower* follower = nullptr;
   // Evaluation of this very step, if there was one.
   std::optional<MetricResult> eval;
 };

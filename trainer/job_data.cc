@@ -8,6 +8,7 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/data/watched_pass.h"
+#include "trainer/follower.h"
 #include "transpiler/job/job.h"
 
 namespace weir {
@@ -19,7 +20,11 @@ absl::StatusOr<std::unique_ptr<JobData>> JobData::Open(JobDataOptions options) {
   std::unique_ptr<JobData> data(new JobData(std::move(options)));
   const v1::Data& config = data->o_.job->config.data();
   const std::string& directory = data->o_.job->directory;
-  ASSIGN_OR_RETURN(data->train_, DataSet::Open(config, config.train(), directory, "data.train"));
+  if (config.has_follow()) {
+    ASSIGN_OR_RETURN(data->train_, DataSet::OpenFound(config, config.train(), directory, "data.train", {}));
+  } else {
+    ASSIGN_OR_RETURN(data->train_, DataSet::Open(config, config.train(), directory, "data.train"));
+  }
   if (config.has_eval()) {
     ASSIGN_OR_RETURN(data->eval_, DataSet::Open(config, config.eval(), directory, "data.eval"));
   }
@@ -27,12 +32,13 @@ absl::StatusOr<std::unique_ptr<JobData>> JobData::Open(JobDataOptions options) {
 }
 
 std::vector<Input> JobData::Inputs() const {
-  std::vector<Input> inputs = {DataInput("data.train", *train_)};
+  std::vector<Input> inputs;
+  if (!follows()) inputs.push_back(DataInput("data.train", *train_));
   if (eval_.has_value()) inputs.push_back(DataInput("data.eval", *eval_));
   return inputs;
 }
 
-absl::StatusOr<std::string> JobData::MeasureStreams() const {
+absl::StatusOr<std::string> JobData::MeasureStreams(const DataSet& train) const {
   const v1::Deadlines& deadlines = o_.job->config.deadlines();
   const LaneRange streams = spec_.StreamsOf(o_.trainer.id);
   const PassWatch watch = {
@@ -42,8 +48,7 @@ absl::StatusOr<std::string> JobData::MeasureStreams() const {
       .keep_waiting = o_.trainer.KeepWaiting()};
   // A pass that is left behind must own everything it uses, its threads included.
   absl::StatusOr<std::string> mine = RunWatched(
-      watch,
-      [spec = spec_, train = *train_, streams, threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
+      watch, [spec = spec_, train, streams, threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
         ThreadPool pool("weir-statistics", threads);
         return CollectStatistics(spec, train, streams, &pool, cancelled);
       });
@@ -57,7 +62,13 @@ absl::Status JobData::LearnStatistics(const std::string& saved) {
     ASSIGN_OR_RETURN(statistics_, DataStatistics::Parse(saved));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::string mine, MeasureStreams());
+  DataSet train = *train_;
+  if (follows()) {
+    absl::StatusOr<std::shared_ptr<const DataSet>> first = follower_->AwaitFirst();
+    if (!first.ok()) return AtField(*o_.job, first.status());
+    train = **first;
+  }
+  ASSIGN_OR_RETURN(const std::string mine, MeasureStreams(train));
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.trainer.client->Exchange("statistics", mine, /*kept=*/true));
   for (size_t t = 0; t < all.size(); ++t) {
     if (!all[t].empty()) continue;
@@ -79,6 +90,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> JobData::EvalReader() const {
 }
 
 absl::StatusOr<std::unique_ptr<LaneReader>> JobData::MakeReader(const DataSet& data, bool one_pass) const {
+  const bool followed = follows() && !one_pass;
   absl::StatusOr<std::unique_ptr<LaneReader>> reader =
       LaneReader::Create(data, {.spec = spec_,
                                 .streams = spec_.StreamsOf(o_.trainer.id),
@@ -86,11 +98,19 @@ absl::StatusOr<std::unique_ptr<LaneReader>> JobData::MakeReader(const DataSet& d
                                 .one_pass_in_order = one_pass,
                                 .before_batch = one_pass ? nullptr : o_.before_batch,
                                 .first_batches = o_.batches_per_step,
+                                .followed = followed ? follower_->files() : nullptr,
+                                .starts = followed ? follower_->starts() : std::vector<StreamStart>(),
                                 .threads = o_.reader_threads});
   return reader.ok() ? std::move(reader) : AtField(*o_.job, reader.status());
 }
 
 absl::Status JobData::NoExamples(int64_t skipped_lines) const {
+  if (follows()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.train: no file with an example to train on has appeared before '", spec_.config.follow().until(),
+        "' (data.follow.until)",
+        skipped_lines > 0 ? absl::StrCat("; ", skipped_lines, " lines were skipped (data.bad_line: SKIP)") : ""));
+  }
   std::vector<std::string> names;
   for (const DataFile& file : train_->files()) names.push_back(absl::StrCat(file.name, " (", file.bytes, " bytes)"));
   if (names.size() > 3) names.resize(3);

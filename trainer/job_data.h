@@ -17,11 +17,13 @@
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
+#include "trainer/data/stream_rule.h"
 #include "trainer/same_inputs.h"
 #include "trainer/this_trainer.h"
 
 namespace weir {
 
+class Follower;
 struct Job;
 
 struct JobDataOptions {
@@ -41,15 +43,20 @@ struct JobDataOptions {
 // Not thread-safe.
 class JobData {
  public:
-  // Lists the files of data.train and data.eval. Errors as DataSet::Open.
+  // Lists the files of data.train and data.eval. With data.follow data.train has none before Follow. Errors as
+  // DataSet::Open.
   static absl::StatusOr<std::unique_ptr<JobData>> Open(JobDataOptions options);
 
-  // Returns the listings of the files, for CheckSameInputs.
+  // data.follow: takes the training data from `follower`, which is borrowed. Call before LearnStatistics.
+  void Follow(Follower* follower) { follower_ = follower; }
+
+  // Returns the listings of the files, for CheckSameInputs. Files that follow each trainer checks as it opens them.
   std::vector<Input> Inputs() const;
 
   // Obtains the statistics that the readers need, if any: from `saved`, those of a checkpoint, or if that is empty in
-  // one pass over the training data, in which every trainer measures its streams and exchanges the results. Call before
-  // the first reader. Unavailable: another trainer died before it had measured its part.
+  // one pass over the training data (with data.follow its first group of files, which it waits for), in which every
+  // trainer measures its streams and exchanges the results. Call before the first reader. Unavailable: another trainer
+  // died before it had measured its part.
   absl::Status LearnStatistics(const std::string& saved);
   // Returns the statistics, or null if the job needs none.
   const DataStatistics* statistics() const { return statistics_.has_value() ? &*statistics_ : nullptr; }
@@ -60,6 +67,8 @@ class JobData {
 
   const DataSpec& spec() const { return spec_; }
   const DataSet& train() const { return *train_; }
+  // Returns the version of the rule by which data.train is cut into streams (trainer/data/stream_rule.h).
+  int stream_scheme() const { return follows() ? kExamplePartsScheme : StreamScheme(train_->files()); }
   bool has_eval() const { return eval_.has_value(); }
 
   // Returns the error of a run in which no trainer had an example. skipped_lines: of all trainers.
@@ -68,11 +77,13 @@ class JobData {
  private:
   explicit JobData(JobDataOptions options);
   // Measures the streams of this trainer on a thread that may be left behind in a read that never returns.
-  absl::StatusOr<std::string> MeasureStreams() const;
+  absl::StatusOr<std::string> MeasureStreams(const DataSet& train) const;
   absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass) const;
+  bool follows() const { return spec_.config.has_follow(); }
 
   const JobDataOptions o_;
   const DataSpec spec_;
+  Follower* follower_ = nullptr;
   std::optional<DataSet> train_, eval_;
   std::optional<DataStatistics> statistics_;
 };

@@ -115,6 +115,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   if (batch == 0) in_step_ = 0;
   if (batch == 0 && overlap_ != nullptr) overlap_->AsksForStep(Clock::Real()->Now());
   RETURN_IF_ERROR(ahead_ == nullptr ? ReadNow(step, batch) : AwaitAhead(step, batch));
+  HeedStop();
   now_.ended = now_.ended || TooSmall();
   if (now_.ended) return &now_;
   if (ahead_ != nullptr) RETURN_IF_ERROR(StartNext(step, batch));
@@ -122,6 +123,15 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   in_step_ += ExamplesIn(now_.batches);
   o_.trainer.client->SetFirstSamples(first_);
   return &now_;
+}
+
+void Rounds::HeedStop() {
+  for (const std::vector<LaneBatch>& of_worker : now_.batches) {
+    for (const LaneBatch& lane : of_worker) stopped_ |= lane.stopped;
+  }
+  if (!stopped_) return;
+  now_.ended = !o_.trainer.sync;
+  o_.trainer.client->EndWithNextSends();
 }
 
 bool Rounds::TooSmall() const {

@@ -32,7 +32,7 @@ struct Round {
   int batch = 0;  // of the step
   // By worker.
   std::vector<std::vector<LaneBatch>> batches;
-  // Async: this trainer's streams had ended before the step, or have too few examples left for one.
+  // Async: this trainer's streams had ended before the step, or have too few examples left for one, or were stopped.
   bool ended = false;
 };
 
@@ -61,6 +61,9 @@ class Rounds {
   // batches follow each other. The round is valid until the next call; its batches may be swapped with those of a
   // session. Errors as Session::NextBatches and Session::PullAhead.
   absl::StatusOr<Round*> Next(int64_t step, int batch);
+  // Returns true if the job was asked to end while a stream waited for files of data.follow: the step of the last Next
+  // takes no effect on any trainer, because it lacks a whole batch.
+  bool stopped() const { return stopped_; }
   // Counts the examples of the step's rounds as trained on.
   void EndStep();
   // Returns the part of the run, over all epochs, that the streams have given, from 0 to 1; 0 while unknown.
@@ -92,6 +95,8 @@ class Rounds {
   // Async: returns true if now_ completes its step and the step has fewer than half of the examples of this trainer's
   // step 0.
   bool TooSmall() const;
+  // Ends the run before the step of now_ if one of its streams was stopped.
+  void HeedStop();
 
   const Options o_;
   std::unique_ptr<LaneReader> reader_;  // null after CloseReader
@@ -100,6 +105,7 @@ class Rounds {
   // Examples of this trainer: in step 0; in the rounds of the present step; in all steps since it began or was resumed.
   int64_t first_ = 0, in_step_ = 0, trained_ = 0;
   int64_t first_step_examples_ = 0;
+  bool stopped_ = false;
   // With prefetch_rows: rounds that had to wait for their batches or rows.
   Counter* late_ = nullptr;
   // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead of the version.

@@ -501,13 +501,18 @@ absl::Status Session::AddTrainMetrics(Metrics* metrics, JobMetrics* job_metrics)
 absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                                   const std::function<absl::Status()>& keep_waiting) {
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kData, kBatch);
-  const absl::Time start = Clock::Real()->Now();
+  absl::Time start = Clock::Real()->Now();
   absl::Time warn = start + options_.slow_warning;
   while (true) {
     absl::Status status = reader->Next(absl::Seconds(1), batches);
     if (!absl::IsDeadlineExceeded(status)) return status;
     if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
     const absl::Time now = Clock::Real()->Now();
+    // How long they may take, data.follow says.
+    if (reader->AwaitsFiles()) {
+      start = now;
+      warn = start + options_.slow_warning;
+    }
     if (now - start >= options_.progress_deadline) {
       return absl::UnavailableError(absl::StrCat("no data for ", absl::FormatDuration(options_.progress_deadline),
                                                  " (deadlines.progress_deadline_s): ", status.message()));

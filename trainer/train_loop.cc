@@ -21,6 +21,7 @@
 #include "trainer/early_stop.h"
 #include "trainer/ending.h"
 #include "trainer/evaluations.h"
+#include "trainer/follower.h"
 #include "trainer/job_checkpoints.h"
 #include "trainer/job_data.h"
 #include "trainer/loss_scaler.h"
@@ -48,6 +49,8 @@ class TrainLoop {
   // Opens and compares the inputs, agrees with the others on where to begin, and creates the parts below.
   absl::Status Begin();
   absl::Status CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun);
+  // data.follow: begins to follow the files.
+  absl::Status Follow(const Begun& begun);
   // Trains until the data, train.max_steps, train.early_stop or a stop ends it.
   absl::Status Steps();
   // Makes one step. Returns false if there are no examples for it: in sync anywhere, in async in this trainer's
@@ -78,6 +81,7 @@ class TrainLoop {
   DeferredError deferred_;
   // The following are set by Begin.
   std::unique_ptr<JobData> data_;
+  std::unique_ptr<Follower> follower_;  // null: no files follow
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<JobCheckpoints> checkpoints_;
   std::unique_ptr<Workers> workers_;
@@ -135,8 +139,8 @@ absl::Status TrainLoop::Begin() {
   if (!config.checkpoint().dir().empty()) {
     checkpointing = std::make_unique<Checkpointing>(
         o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
-        TrainFiles{.description = data_->train().Description(), .stream_scheme = StreamScheme(data_->train().files())},
-        o_.client, o_.replica);
+        TrainFiles{.description = data_->train().Description(), .stream_scheme = data_->stream_scheme()}, o_.client,
+        o_.replica);
   } else if (o_.resume) {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
   }
@@ -146,15 +150,29 @@ absl::Status TrainLoop::Begin() {
   step_ = version_ = begun.step;
   if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
   if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
+  RETURN_IF_ERROR(Follow(begun));
   RETURN_IF_ERROR(data_->LearnStatistics(begun.beginning.point.statistics));
   return CreateParts(std::move(checkpointing), begun);
+}
+
+absl::Status TrainLoop::Follow(const Begun& begun) {
+  if (!o_.job->config.data().has_follow()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(follower_, Follower::Create({.trainer = self_,
+                                                .job = o_.job,
+                                                .spec = data_->spec(),
+                                                .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
+                                                .state = begun.beginning.point.follow,
+                                                .step = step_,
+                                                .takes_over = begun.takes_over}));
+  data_->Follow(follower_.get());
+  return absl::OkStatus();
 }
 
 absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun) {
   const int64_t batches = int64_t{mode_.accumulate()} * mode_.workers();
   const int64_t batch_size = o_.job->config.data().batch_size();
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
-  if (step_ > 0) reader->SkipTo(step_ * batches);
+  if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches);
   self_.client->SetFirstStep(step_);
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
                    MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns(),
@@ -178,15 +196,17 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                               .first_step = step_,
                                               .judged = judged,
                                               .items = items}));
-  rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = self_,
-                                                     .mode = mode_,
-                                                     .max_steps = train().max_steps(),
-                                                     .batch_size = batch_size,
-                                                     .epochs = data_->spec().epochs,
-                                                     .expected_first_step = begun.beginning.point.first_step_examples,
-                                                     .workers = workers_.get(),
-                                                     .always_ahead = o_.always_ahead},
-                                     std::move(reader));
+  rounds_ = std::make_unique<Rounds>(
+      Rounds::Options{.trainer = self_,
+                      .mode = mode_,
+                      .max_steps = train().max_steps(),
+                      .batch_size = batch_size,
+                      .epochs = data_->spec().epochs,
+                      // The files of data.follow are compared one by one.
+                      .expected_first_step = follower_ == nullptr ? begun.beginning.point.first_step_examples : 0,
+                      .workers = workers_.get(),
+                      .always_ahead = o_.always_ahead},
+      std::move(reader));
   if (self_.IsChief() && batches > 1) {
     LOG(INFO) << "a step is " << mode_.accumulate() << " x " << mode_.workers() << " batches of " << batch_size
               << " examples (train.accumulate_steps x train.workers): the effective batch is " << batches * batch_size
@@ -238,7 +258,7 @@ absl::Status TrainLoop::Steps() {
   if (!more) {
     // In sync the round behind the last step may be on its way.
     rounds_->EndAhead();
-    ending_.left_out = rounds_->CountLeftOut(step_);
+    if (!ending_.stopped) ending_.left_out = rounds_->CountLeftOut(step_);
   }
   rounds_->StopAhead();
   if (mode_.staleness() >= 0) {
@@ -258,7 +278,7 @@ absl::Status TrainLoop::Steps() {
   summary_.train_loss = progress_->mean_loss();
   ending_.steps = step_;
   ending_.skipped_lines = rounds_->CloseReader();
-  return absl::OkStatus();
+  return follower_ == nullptr ? absl::OkStatus() : follower_->Finish();
 }
 
 absl::StatusOr<bool> TrainLoop::OneStep() {
@@ -271,8 +291,10 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   if (self_.sync) {
     version_ = result.outcome.version;
     RETURN_IF_ERROR(rounds_->CheckFirstStep(result.outcome.first_samples));
+    // Another trainer may be the one that lacked a batch.
+    if (result.outcome.ended && follower_ != nullptr) ending_.stopped = result.outcome.stop;
     if (result.outcome.ended) {
-      if (self_.IsChief() && result.outcome.samples > 0) {
+      if (self_.IsChief() && result.outcome.samples > 0 && !ending_.stopped) {
         LOG(INFO) << "step " << step_ << " has " << result.outcome.samples << " examples, fewer than half of step 0's "
                   << result.outcome.first_samples << ": it takes no effect, and training ends";
       }
@@ -294,7 +316,10 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
     const absl::Time asked = o_.clock->Now();
     ASSIGN_OR_RETURN(Round* const round, rounds_->Next(step_, batch));
     if (o_.watch != nullptr) o_.watch->Data(o_.clock->Now() - asked);
-    if (round->ended) return false;
+    if (round->ended) {
+      ending_.stopped = rounds_->stopped();
+      return false;
+    }
     ASSIGN_OR_RETURN(const std::vector<StepResult> results, workers_->Train(step_, batch, &round->batches));
     const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);
     for (int worker = 0; worker < workers_->count(); ++worker) {
@@ -314,6 +339,7 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
 void TrainLoop::FinishStep(const StepResult& result) {
   rounds_->EndStep();
   ++step_;
+  if (follower_ != nullptr) follower_->StepsDone(step_);
   ending_.stopped = self_.sync ? result.outcome.stop : self_.client->StopRequested();
   const float scale = loss_scaler_.scale();
   loss_scaler_.StepDone(result.outcome.skipped);
@@ -373,7 +399,8 @@ BorderState TrainLoop::StateAtBorder() const {
   BorderState state = {.step = step_,
                        .version = version_,
                        .statistics = data_->statistics(),
-                       .first_step_examples = rounds_->first_step_examples()};
+                       .first_step_examples = rounds_->first_step_examples(),
+                       .follower = follower_.get()};
   if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
   if (early_stop_.on()) state.early_stop = early_stop_.State();
   if (evaluations_->Has(step_)) state.eval = evaluations_->result();

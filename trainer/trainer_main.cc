@@ -49,6 +49,8 @@
 #include "pserver/network/interfaces.h"
 #include "pserver/network/local_address.h"
 #include "pserver/protocol/handshake.h"
+#include "pserver/server/server_core.h"
+#include "pserver/server_watch.h"
 #include "pserver/trainer_group.h"
 #include "trainer/data/piped_command.h"
 #include "trainer/predict.h"
@@ -134,6 +136,8 @@ struct Runtime {
   std::unique_ptr<Collective> collective;
   std::unique_ptr<DenseReplica> replica;
   ProfileRun profile;
+  ServerCore* own_core = nullptr;               // of the server in this process; null: there is none
+  std::unique_ptr<ServerEvents> server_events;  // null: no event file
   std::unique_ptr<TrainingWatch> figures;
   std::unique_ptr<ProcessWatch> watch;  // null: nobody watches
 };
@@ -276,7 +280,7 @@ absl::StatusOr<std::string> HostOf(const ClusterConfig& cluster, const std::stri
 }
 
 // Makes the one server of a job in this process.
-absl::StatusOr<std::unique_ptr<Transport>> EmbeddedServer(const Job& job, ThreadPool* pool) {
+absl::StatusOr<std::unique_ptr<InProcessServers>> EmbeddedServer(const Job& job, ThreadPool* pool) {
   ASSIGN_OR_RETURN(Programs programs, ServerPrograms(job, 0, "", ""));
   std::vector<ServerOptions> servers(1);
   ASSIGN_OR_RETURN(servers[0], JobServerOptions(job, 0, std::move(programs), pool));
@@ -306,6 +310,7 @@ absl::Status StartOwnServer(int threads, Runtime* r) {
   ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->server_pool.get()));
   ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(r->cluster));
   ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint, r->job.config.cluster()));
+  r->own_core = r->server->core();
   r->cluster.endpoint = r->server->endpoint();
   LOG(INFO) << "server " << id << " is in this process and listens at " << r->cluster.endpoint;
   return absl::OkStatus();
@@ -323,7 +328,9 @@ absl::Status FindServers(StopSignals* signals, Runtime* r) {
 // Makes the way to the servers of the job, wherever they are.
 absl::Status ReachServers(int threads, StopSignals* signals, Runtime* r) {
   if (IsEmbedded(r->cluster)) {
-    ASSIGN_OR_RETURN(r->transport, EmbeddedServer(r->job, r->pool.get()));
+    ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers, EmbeddedServer(r->job, r->pool.get()));
+    r->own_core = &servers->server(0);
+    r->transport = std::move(servers);
     return absl::OkStatus();
   }
   // Others are told where this one listens.
@@ -441,15 +448,27 @@ absl::Status StartWatching(Runtime* r) {
     ASSIGN_OR_RETURN(r->figures, TrainingWatch::Create({.trainer_id = id,
                                                         .tensorboard = events.directory,
                                                         .histogram_steps = events.histogram_steps}));
+    // A directory without rows would be one more run on the page.
+    if (r->own_core != nullptr && r->cluster.servers_in_trainers) {
+      ASSIGN_OR_RETURN(r->server_events, ServerEvents::Start(r->own_core, id));
+    }
   }
+  ServerCore* const core = r->own_core;
   ASSIGN_OR_RETURN(
       r->watch,
-      ProcessWatch::Start({.role = "trainer",
-                           .id = id,
-                           .job = r->job.config.name(),
-                           .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(r->plan_text), absl::kZeroPad16)),
-                           .build = std::string(kBuild),
-                           .status = [id](v1::ProcessStatus* status) { ReportStatus(id, status); }}));
+      ProcessWatch::Start(
+          {.role = "trainer",
+           .id = id,
+           .job = r->job.config.name(),
+           .fingerprint = absl::StrCat(absl::Hex(PlanFingerprint(r->plan_text), absl::kZeroPad16)),
+           .build = std::string(kBuild),
+           .entries = [core,
+                       id] { return core == nullptr ? std::vector<Counters::Entry>() : ServerEntries(*core, id); },
+           .status =
+               [core, id](v1::ProcessStatus* status) {
+                 ReportStatus(id, status);
+                 if (core != nullptr) ReportServer(*core, status);
+               }}));
   return absl::OkStatus();
 }
 

@@ -132,6 +132,7 @@ void Operation::Moved() { moved_ = warned_ = Clock::Real()->Now(); }
 absl::Status Operation::StillWaits(int peer, std::string_view why) {
   const absl::Time now = Clock::Real()->Now();
   if (waits_.job) RETURN_IF_ERROR(waits_.job());
+  if (waits_.excused && waits_.excused()) Moved();
   const std::string reason = why.empty() ? "" : absl::StrCat(" (", std::string(why), ")");
   if (now - moved_ > waits_.deadline) {
     return absl::DeadlineExceededError(absl::StrCat(DescribeOperation(header_), ": nothing from ", mesh_.Describe(peer),

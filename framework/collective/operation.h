@@ -40,6 +40,8 @@ struct CollectiveWaits {
   // Polled while waiting, if set, on any thread and on several at once: an error ends the wait. "The job has failed:
   // trainer 1 ..."
   std::function<absl::Status()> job;
+  // Polled while waiting, if set: while it is true, others have a reason to be late, and neither time runs.
+  std::function<bool()> excused;
 };
 
 // Memory of messages that have come, kept from operation to operation: new memory costs as much as the copy of a

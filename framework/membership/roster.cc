@@ -106,7 +106,7 @@ bool Roster::Join(int trainer, const std::string& process, uint64_t incarnation,
   place.incarnation = incarnation;
   place.session = NewSession();
   place.credits = std::make_shared<ReplyCredits>(options_.unread_bytes);
-  place.progress = place.last_warning = now;
+  place.progress = place.excused = place.last_warning = now;
   connecting_since_ = now;
   PassDuties();
   LOG(INFO) << options_.self << ": " << Name(trainer) << (again ? " takes the place of a dead one" : " has joined");
@@ -181,13 +181,19 @@ void Roster::Booked(int trainer, int64_t step, absl::Time now) {
   Progressed(trainer, now);
 }
 
-void Roster::Heard(int trainer, int64_t step, std::string_view waiting_for, absl::Time now) {
+void Roster::Heard(int trainer, const v1::HeartbeatRequest& beat, absl::Time now) {
   RosterPlace& place = At(trainer);
-  if (step > place.step) {
-    place.step = step;
+  if (beat.step() > place.step) {
+    place.step = beat.step();
     place.progress = now;
   }
-  place.waiting_for = std::string(waiting_for.substr(0, kMaxText));
+  place.waiting_for = beat.waiting_for().substr(0, kMaxText);
+  place.awaits_files = beat.awaits_files();
+}
+
+bool Roster::AwaitsFiles() const {
+  return std::any_of(places_.begin(), places_.end(),
+                     [](const RosterPlace& m) { return m.state == RosterPlace::kJoined && m.awaits_files; });
 }
 
 void Roster::AllProgressed(absl::Time now, bool caught_up) {
@@ -255,10 +261,12 @@ absl::Status Roster::WatchConnecting(absl::Time now) {
 
 absl::Status Roster::WatchProgress(absl::Time now, const std::function<bool(int)>& waits) {
   if (!AllJoined()) return absl::OkStatus();
+  const bool excused = AwaitsFiles();
   for (int t = 0; t < size(); ++t) {
     RosterPlace& place = At(t);
+    if (excused && (place.awaits_files || !place.waiting_for.empty())) place.excused = now;
     if (place.state != RosterPlace::kJoined || waits(t)) continue;
-    const absl::Duration idle = now - place.progress;
+    const absl::Duration idle = now - std::max(place.progress, place.excused);
     if (idle < options_.slow_warning) continue;
     const std::string text = absl::StrCat(
         Name(t), " is slow: at step ", std::max<int64_t>(0, place.step), ", nothing new from it for ",

@@ -38,12 +38,14 @@ struct RosterPlace {
   // The dead process whose place it has taken; null: none.
   std::shared_ptr<const RosterPlace> replaced;
   absl::Time lease_until;
-  int64_t step = -1;        // last step begun, by its heart-beats and pushes
-  std::string waiting_for;  // HeartbeatRequest.waiting_for
-  absl::Time progress;      // time of its last new action
-  absl::Time last_warning;  // of its being slow
-  bool slow = false;        // has made no progress for slow_warning
-  bool told = false;        // has been told that the job has failed
+  int64_t step = -1;          // last step begun, by its heart-beats and pushes
+  std::string waiting_for;    // HeartbeatRequest.waiting_for
+  bool awaits_files = false;  // HeartbeatRequest.awaits_files
+  absl::Time progress;        // time of its last new action
+  absl::Time excused;         // time at which it last had a reason to make none
+  absl::Time last_warning;    // of its being slow
+  bool slow = false;          // has made no progress for slow_warning
+  bool told = false;          // has been told that the job has failed
 };
 
 class Roster {
@@ -110,7 +112,7 @@ class Roster {
   // The first two end its being slow.
   void Progressed(int trainer, absl::Time now);
   void Booked(int trainer, int64_t step, absl::Time now);
-  void Heard(int trainer, int64_t step, std::string_view waiting_for, absl::Time now);
+  void Heard(int trainer, const v1::HeartbeatRequest& beat, absl::Time now);
   // Records progress of all trainers, which have waited for the keeper of this roster. `caught_up`: none counts as slow
   // any more.
   void AllProgressed(absl::Time now, bool caught_up);
@@ -130,8 +132,10 @@ class Roster {
   // Warns of trainers that have not joined. DeadlineExceeded if connect_deadline has passed since a trainer last joined
   // or left.
   absl::Status WatchConnecting(absl::Time now);
+  // Returns true if a joined trainer waits for data that does not exist yet.
+  bool AwaitsFiles() const;
   // Warns of joined trainers without progress, save those for which `waits` is true. DeadlineExceeded: one has made no
-  // progress for too long.
+  // progress for too long. While a trainer awaits files, it and all that wait for others are excused.
   absl::Status WatchProgress(absl::Time now, const std::function<bool(int)>& waits);
 
   // Records why the job ends; only the first failure counts, and is logged.

@@ -239,7 +239,8 @@ absl::Status Calls::Wait(absl::Span<const CallPtr> calls, const std::string& wha
 
 absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                                       const WaitOptions& options, int* last_server) {
-  absl::Time start = settings_.clock->Now();
+  const absl::Time begun = settings_.clock->Now();
+  absl::Time start = begun;
   absl::Time warned = start;
   absl::Time stopping = absl::InfiniteFuture();
   int64_t version = -1;
@@ -255,9 +256,12 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
       version = job_->version();
       start = now;
     }
+    // Nobody is late while there is no data.
+    if (job_->any_awaits_files()) start = warned = now;
     const absl::Duration waited = now - start;
     if (waited > deadline) return TooLate(calls, what, waited, waits_->held_by(options.thread));
-    const bool needed = options.thread == Waits::kProgram || waits_->ahead_needed();
+    const bool needed =
+        options.thread == Waits::kProgram || (options.thread == Waits::kAhead && waits_->ahead_needed());
     if (needed && now - warned >= settings_.slow_warning) {
       warned = now;
       LOG(WARNING) << settings_.Self() << ": waits for " << MissingText(calls, what) << ", for " << SecondsText(waited);
@@ -267,7 +271,7 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
     if (options.thread == Waits::kAhead && waits_->ahead_cancelled()) {
       return absl::CancelledError(absl::StrCat("nobody waits any more for ", what));
     }
-    if (waited >= absl::Seconds(1)) waits_->SetOn(options.thread, MissingText(calls, what));
+    if (now - begun >= absl::Seconds(1)) waits_->SetOn(options.thread, MissingText(calls, what));
     waits_->AwaitWake(wakes, look);
   }
 }

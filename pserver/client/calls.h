@@ -78,12 +78,13 @@ class Calls {
     // If true, the wait ends with Cancelled a lease after somebody has asked for the end of the job: what it waits for
     // may never come.
     bool until_stop = false;
-    // kAhead: for the thread that works ahead of the program, whose waits Waits::CancelAhead ends.
+    // kAhead: for the thread that works ahead of the program, whose waits Waits::CancelAhead ends. kBeside: for one
+    // whose waits hold nothing up.
     Waits::Thread thread = Waits::kProgram;
   };
   // Waits until all calls have their answers; issues those that have not been issued. `what` says in messages what they
-  // are for; `deadline` bounds the wait. Errors: that of a call; DeadlineExceeded; why the job has failed, which goes
-  // before all others.
+  // are for; `deadline` bounds the wait, and runs only while no trainer waits for data that does not exist yet. Errors:
+  // that of a call; DeadlineExceeded; why the job has failed, which goes before all others.
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                     WaitOptions options);
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {

@@ -91,6 +91,24 @@ class AheadRows : public RowSource {
   int64_t step_ = 0;
 };
 
+class BoardBeside : public PostBoard {
+ public:
+  explicit BoardBeside(Exchanges* exchanges) : exchanges_(*exchanges) {}
+
+  absl::Status Post(std::string_view key, std::string contribution, int64_t edition) override {
+    return exchanges_.Post(std::string(key), contribution, edition);
+  }
+  absl::StatusOr<std::string> Posted(std::string_view key, int trainer) override {
+    return exchanges_.Posted(std::string(key), trainer);
+  }
+  absl::StatusOr<PostedWord> NewestWord(std::string_view key) override {
+    return exchanges_.NewestWord(std::string(key));
+  }
+
+ private:
+  Exchanges& exchanges_;
+};
+
 // Hands each function to the object whose duty it is.
 class ClientImpl : public Client {
  public:
@@ -116,6 +134,10 @@ class ClientImpl : public Client {
     received_ = step;
   }
   void SetFirstSamples(int64_t samples) override { pusher_.SetFirstSamples(samples); }
+  void EndWithNextSends() override { ends_ = true; }
+  PostBoard* Beside() override { return &beside_; }
+  void SetAwaitsFiles(bool awaits) override { member_.job().SetAwaitsFiles(awaits); }
+  bool AnyAwaitsFiles() override { return member_.job().any_awaits_files(); }
   std::optional<int64_t> TakesOver() override { return joined_.TakesOver(); }
   std::string RunId() override { return joined_.RunId(); }
   void SetNormParty(NormParty* party) override { norm_party_ = party; }
@@ -198,6 +220,8 @@ class ClientImpl : public Client {
   NormParty* norm_party_ = nullptr;
   ResidualExchange residuals_;
   int64_t version_wanted_ = 0;  // used by the thread that runs the program
+  bool ends_ = false;           // EndWithNextSends has been called
+  BoardBeside beside_;
   std::atomic<uint64_t> next_request_{1};
 };
 
@@ -214,7 +238,8 @@ ClientImpl::ClientImpl(ClientOptions options)
       pusher_(&placement_, &member_.calls(), &buffers_, options_.pool, &rows_.orders()),
       norms_(&member_.calls(), &member_.waits()),
       residuals_(&options_.plan, options_.trainer_id, pusher_.nodes(), &pusher_.residuals(), &member_.exchanges(),
-                 options_.compresses) {}
+                 options_.compresses),
+      beside_(&member_.exchanges_beside()) {}
 
 absl::Status ClientImpl::Join() {
   // Heart-beats begin with the first session: a lease must not run out while another server is still missing.
@@ -276,6 +301,7 @@ absl::Status ClientImpl::BeginStep(int64_t step, bool read_only) {
 }
 
 absl::Status ClientImpl::FinishSends(int64_t samples, v1::Verdict verdict) {
+  if (ends_ && options_.plan.sync()) verdict = v1::END;
   RETURN_IF_ERROR(pusher_.FinishSends(samples, verdict, StopRequested()));
   if (!ReceivesBesideSends()) RETURN_IF_ERROR(pusher_.AwaitSends());
   const int64_t step = pusher_.sent().step;

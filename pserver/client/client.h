@@ -92,6 +92,8 @@ class Client : public ParamChannel {
   // Sets the number of examples of this trainer in step 0 of the job, by which servers judge the last steps
   // (PushRequest.first_samples). Call before FinishSends; without it no step counts as too small.
   virtual void SetFirstSamples(int64_t samples) = 0;
+  // Sync: the step of the next FinishSends takes no effect, and the run ends before it, whatever the others push.
+  virtual void EndWithNextSends() = 0;
   // Async: returns the step to begin with when this trainer has taken the place of a dead one, else nullopt. It is the
   // step that the dead trainer would have begun next; where servers differ, the smallest of their steps, and with norms
   // over servers the largest. The other trainers have long begun, so there is nothing to load or to set aside. Call
@@ -121,6 +123,15 @@ class Client : public ParamChannel {
   // anyone.
   virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
   virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
+
+  // Returns a borrowed board with the same posts, for one thread beside the program's and the one ahead of it. Its
+  // waits for answers end with the job's failure.
+  virtual PostBoard* Beside() = 0;
+  // Says whether this trainer waits for data that does not exist yet (data.follow): heart-beats tell the servers, and
+  // no deadline for progress runs while a trainer does. Callable from any thread.
+  virtual void SetAwaitsFiles(bool awaits) = 0;
+  // Returns whether some trainer does, as the servers last said. Callable from any thread.
+  virtual bool AnyAwaitsFiles() = 0;
 
   // Sends bytes of any size to one other trainer, which reads them meanwhile with ReadStream; only a few MiB are under
   // way at a time. A key is used once.

@@ -20,6 +20,15 @@ struct PostedWord {
   bool chief = false;
 };
 
+// Posts of the trainers of a job (Client::Post, Posted, NewestWord). One thread at a time.
+class PostBoard {
+ public:
+  virtual ~PostBoard() = default;
+  virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
+  virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
+  virtual absl::StatusOr<PostedWord> NewestWord(std::string_view key) = 0;
+};
+
 // Receives bytes of any size, piece by piece.
 using TakeBytes = std::function<absl::Status(std::string_view bytes)>;
 

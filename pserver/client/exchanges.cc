@@ -27,8 +27,8 @@ absl::Status CheckChunks(const v1::ExchangeReply& reply, int trainer) {
 
 }  // namespace
 
-Exchanges::Exchanges(Calls* calls, std::shared_ptr<JobView> job)
-    : calls_(*calls), settings_(calls->settings()), job_(std::move(job)) {}
+Exchanges::Exchanges(Calls* calls, std::shared_ptr<JobView> job, Waits::Thread thread)
+    : calls_(*calls), settings_(calls->settings()), job_(std::move(job)), thread_(thread) {}
 
 v1::ExchangeRequest Exchanges::NewRequest(const std::string& key) const {
   v1::ExchangeRequest request;
@@ -46,7 +46,7 @@ CallPtr Exchanges::NewCall(const v1::ExchangeRequest& request, Accept accept) {
 }
 
 absl::Status Exchanges::WaitForExchange(absl::Span<const CallPtr> calls, const std::string& key) {
-  return calls_.Wait(calls, absl::StrCat("exchange ", key), settings_.progress_deadline);
+  return calls_.Wait(calls, absl::StrCat("exchange ", key), settings_.progress_deadline, {.thread = thread_});
 }
 
 void Exchanges::HearOfChief(const v1::ExchangeReply& reply) {
@@ -134,8 +134,9 @@ absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(const std::string& 
     }
     return reply.ready();
   });
-  absl::Status status = calls_.Wait({call}, absl::StrCat("exchange ", key, " of all trainers"),
-                                    settings_.progress_deadline, {.while_others_work = !settings_.sync});
+  absl::Status status =
+      calls_.Wait({call}, absl::StrCat("exchange ", key, " of all trainers"), settings_.progress_deadline,
+                  {.while_others_work = !settings_.sync, .thread = thread_});
   if (absl::IsDeadlineExceeded(status) && !missing.empty()) {
     status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; nothing has come from ", missing));
   }
@@ -204,7 +205,7 @@ absl::StatusOr<PostedWord> Exchanges::FindWord(const std::string& key, int64_t e
   });
   // The chief may have to wait as long as this one before it begins.
   RETURN_IF_ERROR(calls_.Wait({call}, absl::StrCat("the chief's word of ", key), 2 * settings_.progress_deadline,
-                              {.while_others_work = !settings_.sync}));
+                              {.while_others_work = !settings_.sync, .thread = thread_}));
   return word;
 }
 
@@ -267,7 +268,8 @@ absl::Status Exchanges::SendChunk(const std::string& key, int trainer, int chunk
   const auto call = [&] {
     const CallPtr made =
         NewCall(request, [](const v1::ExchangeReply& reply) -> absl::StatusOr<bool> { return reply.ready(); });
-    return calls_.Wait({made}, absl::StrCat("trainer ", trainer, " to take ", key), settings_.progress_deadline);
+    return calls_.Wait({made}, absl::StrCat("trainer ", trainer, " to take ", key), settings_.progress_deadline,
+                       {.thread = thread_});
   };
   if (chunk >= kStreamWindow) {
     request.set_wait_s(settings_.ServerWaitSeconds());
@@ -294,7 +296,7 @@ absl::Status Exchanges::ReadStream(const std::string& key, int trainer, const Ta
       return reply.ready();
     });
     const std::string what = absl::StrCat(key, " of trainer ", trainer);
-    RETURN_IF_ERROR(calls_.Wait({call}, what, settings_.progress_deadline));
+    RETURN_IF_ERROR(calls_.Wait({call}, what, settings_.progress_deadline, {.thread = thread_}));
     if (!reply.missing().empty()) {
       return absl::UnavailableError(absl::StrCat("trainer ", trainer, " is gone before all of ", key, " has come"));
     }

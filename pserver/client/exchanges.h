@@ -23,8 +23,8 @@ namespace weir {
 // The functions are those of Client (pserver/client/client.h).
 class Exchanges {
  public:
-  // `calls` is borrowed.
-  Exchanges(Calls* calls, std::shared_ptr<JobView> job);
+  // `calls` is borrowed. `thread`: the one whose waits these are.
+  Exchanges(Calls* calls, std::shared_ptr<JobView> job, Waits::Thread thread = Waits::kProgram);
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, const std::string& contribution, bool kept);
   absl::Status Contribute(const std::string& key, const std::string& contribution, int reader);
@@ -68,6 +68,7 @@ class Exchanges {
   Calls& calls_;
   const CallSettings& settings_;
   const std::shared_ptr<JobView> job_;
+  const Waits::Thread thread_;
 };
 
 }  // namespace weir

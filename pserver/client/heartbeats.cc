@@ -78,6 +78,7 @@ void TakeAnswer(int server, absl::Time now, const absl::StatusOr<Slices>& answer
   v1::HeartbeatReply reply;
   if (!reply.ParseFromString(Flatten(*answer))) return;
   if (reply.stop_requested()) job->RequestStop();
+  job->SetAnyAwaitsFiles(reply.awaits_files());
   job->SawVersion(reply.version());
   if (reply.has_chief()) job->SetChief(reply.chief());
   for (const int trainer : reply.dead()) {
@@ -147,7 +148,8 @@ void Heartbeats::Send(int server) {
   *request.mutable_caller() = sessions_->CallerFor(server);
   if (request.caller().session() == 0 || job_->expelled()) return;
   request.set_step(job_->step());
-  request.set_waiting_for(waits_->on());
+  request.set_waiting_for(job_->awaits_files() ? "new files of data.train" : waits_->on());
+  if (job_->awaits_files()) request.set_awaits_files(true);
   request.set_stop_requested(job_->stop_requested());
   if (const absl::Status failure = job_->failure(); !failure.ok()) {
     request.set_failure(std::string(failure.message()));

@@ -46,6 +46,12 @@ class JobView {
   // Ends SleepUntil, for good.
   void Close();
 
+  // Whether this trainer, and whether any trainer, waits for data that does not exist yet (data.follow).
+  void SetAwaitsFiles(bool awaits) { awaits_files_ = awaits; }
+  bool awaits_files() const { return awaits_files_; }
+  void SetAnyAwaitsFiles(bool any) { any_awaits_files_ = any; }
+  bool any_awaits_files() const { return any_awaits_files_; }
+
   void RequestStop() { stop_requested_ = true; }
   bool stop_requested() const { return stop_requested_; }
 
@@ -72,6 +78,7 @@ class JobView {
   const std::function<void()> failed_;
   // Atomic: each is a value by itself.
   std::atomic<bool> stop_requested_{false};
+  std::atomic<bool> awaits_files_{false}, any_awaits_files_{false};
   std::atomic<int64_t> step_{-1};
   std::atomic<int> chief_{0};
 

@@ -13,6 +13,7 @@ Member::Member(CallSettings settings)
       heartbeats_(&settings_, sessions_, job_, waits_, counters_),
       calls_(&settings_, sessions_, job_, waits_, counters_, &heartbeats_),
       membership_(&settings_, sessions_, job_, &heartbeats_, &calls_),
-      exchanges_(&calls_, job_) {}
+      exchanges_(&calls_, job_),
+      exchanges_beside_(&calls_, job_, Waits::kBeside) {}
 
 }  // namespace weir

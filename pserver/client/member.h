@@ -28,6 +28,7 @@ class Member {
   Calls& calls() { return calls_; }
   Membership& membership() { return membership_; }
   Exchanges& exchanges() { return exchanges_; }
+  Exchanges& exchanges_beside() { return exchanges_beside_; }
   const CallCounters& counters() const { return *counters_; }
 
  private:
@@ -39,7 +40,7 @@ class Member {
   Heartbeats heartbeats_;
   Calls calls_;
   Membership membership_;
-  Exchanges exchanges_;
+  Exchanges exchanges_, exchanges_beside_;
 };
 
 }  // namespace weir

@@ -1,6 +1,7 @@
 // Waits of one trainer for answers of its servers: the answers that have come, and who waits for whom. Thread-safe.
 //
-// Two threads may wait at a time: the one that runs the program, and one that works ahead of it (Client::Ahead).
+// Three threads may wait at a time: the one that runs the program, one that works ahead of it (Client::Ahead), and one
+// that reads and writes posts beside it (Client::Beside).
 #ifndef WEIR_PSERVER_CLIENT_WAITS_H_
 #define WEIR_PSERVER_CLIENT_WAITS_H_
 
@@ -27,7 +28,7 @@ class AnswerSlot {
 
 class Waits {
  public:
-  enum Thread { kProgram, kAhead };
+  enum Thread { kProgram, kAhead, kBeside };
 
   // Tells that the request of this slot is about to be sent.
   void Expect(AnswerSlot* slot);
@@ -69,7 +70,7 @@ class Waits {
   mutable Mutex mu_;
   CondVar changed_;
   int64_t wakes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::array<Waiting, 2> waiting_ ABSL_GUARDED_BY(mu_);  // by Thread
+  std::array<Waiting, 3> waiting_ ABSL_GUARDED_BY(mu_);  // by Thread
   bool ahead_needed_ ABSL_GUARDED_BY(mu_) = false;
   bool ahead_cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };

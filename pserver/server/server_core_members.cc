@@ -260,7 +260,7 @@ absl::Status ServerCoreImpl::Hear(const v1::HeartbeatRequest& request, absl::Tim
     exchanges_->Answer(now, actions);
     return absl::OkStatus();
   }
-  roster_->Heard(id, request.step(), request.waiting_for(), now);
+  roster_->Heard(id, request, now);
   if (request.stop_requested()) roster_->RequestStop();
   if (!request.failure().empty()) {
     const int code = request.failure_code();
@@ -283,6 +283,7 @@ v1::HeartbeatReply ServerCoreImpl::News() const {
   v1::HeartbeatReply news;
   news.set_version(mode_->version().version);
   news.set_stop_requested(roster_->stop_requested());
+  if (roster_->AwaitsFiles()) news.set_awaits_files(true);
   if (options_.server_id == 0) news.set_chief(roster_->chief());
   if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
     news.set_failure(std::string(failure.message()));

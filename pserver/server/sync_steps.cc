@@ -31,9 +31,10 @@ VersionInfo SyncSteps::NextVersion() const {
     next.samples += booked.samples;
     next.first_samples += booked.first_samples;
     next.skipped |= booked.verdict == v1::SKIP;
+    next.ended |= booked.verdict == v1::END;
   }
   // Examples that streams have left when others have ended are too few for a step at the full learning rate.
-  next.ended = next.samples == 0 || 2 * next.samples < next.first_samples;
+  next.ended |= next.samples == 0 || 2 * next.samples < next.first_samples;
   return next;
 }
 

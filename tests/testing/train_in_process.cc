@@ -1,6 +1,8 @@
 #include "tests/testing/train_in_process.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -38,6 +40,26 @@ struct Seat {
 };
 using Work = std::function<absl::Status(const Seat&)>;
 
+// Asks for the end of a job once `stop` is true.
+class Stopper {
+ public:
+  Stopper(const std::atomic<bool>* stop, Client* client) {
+    if (stop == nullptr) return;
+    thread_ = std::thread([this, stop, client] {
+      while (!left_ && !*stop) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!left_) client->RequestStop();
+    });
+  }
+  ~Stopper() {
+    left_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<bool> left_{false};
+  std::thread thread_;
+};
+
 std::string CheckpointDir(const InProcessRun& run, const Job& job, int server) {
   if (run.checkpoint_dir) return run.checkpoint_dir(server);
   return job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir());
@@ -69,7 +91,8 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
   if (mesh != nullptr) {
     collective = std::make_unique<Collective>(
         mesh, Collective::Options{.waits = {.deadline = absl::Seconds(job.config.deadlines().progress_deadline_s()),
-                                            .job = [&client] { return client->JobStatus(); }},
+                                            .job = [&client] { return client->JobStatus(); },
+                                            .excused = [&client] { return client->AnyAwaitsFiles(); }},
                                   .counted_as = absl::StrCat("trainer.", id)});
     ASSIGN_OR_RETURN(
         replica,
@@ -184,6 +207,7 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
   result.summaries.resize(run.trainers);
   ASSIGN_OR_RETURN(ClusterRun cluster, RunCluster(run, run.overrides, [&](const Seat& seat) -> absl::Status {
                      PrintedLines lines;
+                     const Stopper stopper(seat.id == 0 ? run.stop : nullptr, seat.client);
                      const absl::StatusOr<TrainSummary> summary =
                          RunTraining({.job = &seat.job,
                                       .programs = &seat.programs,

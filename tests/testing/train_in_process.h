@@ -3,6 +3,7 @@
 #ifndef WEIR_TESTS_TESTING_TRAIN_IN_PROCESS_H_
 #define WEIR_TESTS_TESTING_TRAIN_IN_PROCESS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -41,6 +42,8 @@ struct InProcessRun {
   // Number of threads of each trainer, and of the servers together.
   int threads = 1;
   bool resume = false;
+  // Asks for the end of the job, as a signal to trainer 0 does, once it is true. Null: nobody asks.
+  const std::atomic<bool>* stop = nullptr;
   // TrainOptions::always_ahead.
   bool always_ahead = false;
   // Returns the device that computes a trainer's lanes; null: the CPU.

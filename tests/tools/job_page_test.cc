@@ -75,6 +75,42 @@ TEST_F(JobPageStateTest, SinceGivesWhatIsNewer) {
   EXPECT_EQ(news.processes_size(), 3);
 }
 
+// Of a job with a server in every trainer.
+TEST_F(JobPageStateTest, TrainersWithServersTellWhoWaitsForWhom) {
+  JobPageState state({}, Clock::Real());
+  std::vector<size_t> trainers;
+  for (int t = 0; t < 3; ++t) trainers.push_back(state.AddProcess("trainer", t, "h"));
+  v1::ProcessStatus status;
+  for (const char* other : {"trainer 0", "trainer 1"}) {
+    v1::WatchedWait& wait = *status.add_waits();
+    wait.set_for_(other);
+    wait.set_what("step 7, for trainer 0, 2");
+    wait.set_seconds(3);
+  }
+  status.add_trainer()->set_waits("server 0 at h:1, server 1 (h:2): version 8");
+  status.add_trainer();
+  status.add_trainer()->set_waits("server 1 (h:2): version 8");
+  v1::ProcessStatus::Table& table = *status.add_table();
+  table.set_name("t");
+  table.set_rows(5);
+  state.TakeStatus(trainers[0], status);
+  status.clear_trainer();
+  status.clear_waits();
+  state.TakeStatus(trainers[2], status);
+  const auto waits = [&](int process) {
+    std::vector<std::string> list;
+    const v1::JobState now = state.State(-1);
+    for (const v1::WatchedWait& wait : now.processes(process).waits()) list.push_back(wait.for_() + ": " + wait.what());
+    return list;
+  };
+  EXPECT_THAT(waits(0), ElementsAre("trainer 1: version 8", "trainer 1: step 7, for trainer 0, 2"));
+  EXPECT_THAT(waits(1), IsEmpty());
+  EXPECT_THAT(waits(2), ElementsAre("trainer 1: version 8"));
+  EXPECT_EQ(state.State(-1).tables(0).rows(), 10);
+  state.SetEnd(trainers[0], "exited", 0);
+  EXPECT_THAT(waits(0), IsEmpty());
+}
+
 TEST_F(JobPageStateTest, ServersTellWhoWaitsForWhom) {
   v1::ProcessStatus status;
   v1::WatchedWait& wait = *status.add_waits();
@@ -84,7 +120,9 @@ TEST_F(JobPageStateTest, ServersTellWhoWaitsForWhom) {
   v1::ProcessStatus::Trainer& told = *status.add_trainer();
   told.set_waits("server 0 at 127.0.0.1:6170, server 12 (h:1): version 8");
   told.set_idle_seconds(3.5);
-  status.add_trainer();
+  v1::ProcessStatus::Trainer& reads = *status.add_trainer();
+  reads.set_waits("new files of data.train");
+  reads.set_idle_seconds(90);
   v1::ProcessStatus::Table& table = *status.add_table();
   table.set_name("t");
   table.set_width(8);
@@ -98,7 +136,10 @@ TEST_F(JobPageStateTest, ServersTellWhoWaitsForWhom) {
   EXPECT_EQ(state.processes(1).waits(1).for_(), "pserver 12");
   EXPECT_EQ(state.processes(1).waits(0).what(), "version 8");
   EXPECT_EQ(state.processes(1).waits(0).seconds(), 3.5);
-  EXPECT_EQ(state.processes(2).waits_size(), 0);
+  // Not for a process.
+  ASSERT_EQ(state.processes(2).waits_size(), 1);
+  EXPECT_EQ(state.processes(2).waits(0).for_(), "new files of data.train");
+  EXPECT_EQ(state.processes(2).waits(0).seconds(), 90);
   ASSERT_EQ(state.tables_size(), 1);
   EXPECT_EQ(state.tables(0).rows(), 5);
 }

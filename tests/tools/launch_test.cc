@@ -759,6 +759,7 @@ TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
       {{job, "--servers=1000", "--trainers=1"}, "--servers=1000: at most 256"},
       {{job, "--server=1"}, "unknown flag --server (did you mean --servers?)"},
       {{job, "--servers=two"}, "--servers=two"},
+      {{job, "--servers=1", "--trainers=1", "--", "--stop_code=75"}, "--stop_code=75 stands after --, where trainers"},
       {{job, "train.py"}, "'train.py' is no flag; arguments for the trainers stand after --"},
       {{job, "--servers=2", "--trainers=1", "--set=distribute.servers=3"},
        "--set distribute.servers=3, but launch starts 2: use --servers=3"},

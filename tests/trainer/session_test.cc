@@ -18,6 +18,8 @@ using ::testing::HasSubstr;
 // Has a batch after `late` waits that were in vain; then ends with `end`.
 class SlowReader : public LaneReader {
  public:
+  bool awaits_files = false;
+
   explicit SlowReader(int late, absl::Status end = absl::OkStatus()) : late_(late), end_(std::move(end)) {}
 
   const std::vector<Column>& columns() const override { return columns_; }
@@ -27,6 +29,7 @@ class SlowReader : public LaneReader {
     return late_-- > 0 ? absl::DeadlineExceededError("waits for stream 0") : end_;
   }
   bool ended() const override { return false; }
+  bool AwaitsFiles() const override { return awaits_files; }
   int64_t given() const override { return 0; }
   void Cancel() override {}
   int64_t skipped_lines() const override { return 0; }
@@ -122,6 +125,14 @@ TEST_F(SessionTest, AWaitForBatchesHasADeadline) {
   const absl::Status late = Made(/*progress_deadline=*/absl::ZeroDuration())->NextBatches(&reader, &batches, nullptr);
   EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(late.message()), HasSubstr("(deadlines.progress_deadline_s): waits for stream 0"));
+}
+
+TEST_F(SessionTest, WhileThereAreNoFilesTheDeadlineDoesNotRun) {
+  SlowReader reader(/*late=*/3);
+  reader.awaits_files = true;
+  std::vector<LaneBatch> batches;
+  EXPECT_EQ(Made(/*progress_deadline=*/absl::Nanoseconds(1))->NextBatches(&reader, &batches, nullptr),
+            absl::OkStatus());
 }
 
 TEST_F(SessionTest, AnErrorOfTheReaderIsNotWaitedFor) {

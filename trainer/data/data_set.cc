@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "glog/logging.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/column_text.h"
 #include "trainer/data/example_file.h"
@@ -92,8 +93,8 @@ uint64_t SampleBehind(const FilePipe& pipe, const std::string& version) {
   return StableHash(absl::StrCat(pipe.command, "\n", version));
 }
 
-absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name,
-                              const std::shared_ptr<const FilePipe>& pipe) {
+absl::StatusOr<DataFile> OpenFile(const std::string& path, const std::string& name,
+                                  const std::shared_ptr<const FilePipe>& pipe) {
   DataFile file{.path = path, .name = name, .pipe = pipe};
   // Without O_NONBLOCK opening a pipe blocks until a writer opens it, perhaps for ever.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -141,47 +142,57 @@ absl::StatusOr<DataFile> Look(const std::string& path, const std::string& name,
 
 constexpr size_t kLongestListing = size_t{64} << 20;  // bytes: half a million files of a hundred
 
+// Adds the files that a command lists for a pattern. Returns whether there is one.
+absl::StatusOr<bool> List(const std::string& pattern, const Access& access, const std::string& field,
+                          std::map<std::string, FoundFile>* found) {
+  ASSIGN_OR_RETURN(const std::string listing, OutputOf({.command = CommandFor(access.list, pattern),
+                                                        .name = absl::StrCat(field, " '", pattern, "'"),
+                                                        .deadline = access.pipe->deadline},
+                                                       kLongestListing));
+  bool any = false;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(listing, '\n', absl::SkipEmpty()))) {
+    const std::vector<std::string> fields = absl::StrSplit(line, '\t');
+    int64_t bytes = 0;
+    if (fields.size() < 2 || fields[0].empty() || !absl::SimpleAtoi(fields[1], &bytes) || bytes < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ": a line of data.pipe_list for '", pattern,
+                       "' must be a name, a tab, a number of bytes, and perhaps a tab and a version; got '",
+                       line.substr(0, 200), "'"));
+    }
+    any = true;
+    const std::string version = fields.size() > 2 ? fields[2] : "";
+    (*found)[fields[0]] = {.name = fields[0],
+                           .bytes = bytes,
+                           .sample = SampleBehind(*access.pipe, absl::StrCat(bytes, " ", version)),
+                           .version = version};
+  }
+  return any;
+}
+
+// Returns the file that a command has listed.
+DataFile ListedFile(const FoundFile& found, const Access& access) {
+  return {.path = found.name, .name = found.name, .bytes = found.bytes, .sample = found.sample, .pipe = access.pipe};
+}
+
 // Returns the files that a command lists for the patterns, sorted by name.
-absl::StatusOr<std::vector<DataFile>> List(const google::protobuf::RepeatedPtrField<std::string>& patterns,
-                                           const Access& access, const std::string& field) {
-  std::map<std::string, DataFile> found;
+absl::StatusOr<std::vector<DataFile>> ListAll(const google::protobuf::RepeatedPtrField<std::string>& patterns,
+                                              const Access& access, const std::string& field) {
+  std::map<std::string, FoundFile> found;
   for (const std::string& pattern : patterns) {
-    ASSIGN_OR_RETURN(const std::string listing, OutputOf({.command = CommandFor(access.list, pattern),
-                                                          .name = absl::StrCat(field, " '", pattern, "'"),
-                                                          .deadline = access.pipe->deadline},
-                                                         kLongestListing));
-    bool any = false;
-    for (const std::string& line : std::vector<std::string>(absl::StrSplit(listing, '\n', absl::SkipEmpty()))) {
-      const std::vector<std::string> fields = absl::StrSplit(line, '\t');
-      int64_t bytes = 0;
-      if (fields.size() < 2 || fields[0].empty() || !absl::SimpleAtoi(fields[1], &bytes) || bytes < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(field, ": a line of data.pipe_list for '", pattern,
-                         "' must be a name, a tab, a number of bytes, and perhaps a tab and a version; got '",
-                         line.substr(0, 200), "'"));
-      }
-      any = true;
-      const std::string version = fields.size() > 2 ? fields[2] : "";
-      found[fields[0]] = DataFile{.path = fields[0],
-                                  .name = fields[0],
-                                  .bytes = bytes,
-                                  .sample = SampleBehind(*access.pipe, absl::StrCat(bytes, " ", version)),
-                                  .pipe = access.pipe};
-    }
-    if (!any) {
-      return absl::NotFoundError(
-          absl::StrCat(field, ": the command of data.pipe_list lists no file for '", pattern, "'"));
-    }
+    ASSIGN_OR_RETURN(const bool any, List(pattern, access, field, &found));
+    if (any) continue;
+    return absl::NotFoundError(
+        absl::StrCat(field, ": the command of data.pipe_list lists no file for '", pattern, "'"));
   }
   std::vector<DataFile> files;
-  for (auto& [name, file] : found) files.push_back(std::move(file));
+  for (const auto& [name, file] : found) files.push_back(ListedFile(file, access));
   return files;
 }
 
 // Returns the files of the patterns, sorted by name.
 absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrField<std::string>& patterns,
                                            std::string_view directory, const std::string& field, const Access& access) {
-  if (!access.list.empty()) return List(patterns, access, field);
+  if (!access.list.empty()) return ListAll(patterns, access, field);
   std::set<std::pair<std::string, std::string>> found;  // name, path
   for (const std::string& pattern : patterns) {
     const std::string full = Join(directory, pattern);
@@ -198,7 +209,7 @@ absl::StatusOr<std::vector<DataFile>> Find(const google::protobuf::RepeatedPtrFi
   std::vector<DataFile> files;
   int64_t bytes = 0;
   for (const auto& [name, path] : found) {
-    ASSIGN_OR_RETURN(DataFile file, Look(path, name, access.pipe));
+    ASSIGN_OR_RETURN(DataFile file, OpenFile(path, name, access.pipe));
     bytes += file.bytes;
     files.push_back(std::move(file));
   }
@@ -254,6 +265,62 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource
   for (size_t i = 0; i < set.files_.size(); ++i) {
     if (set.files_[i].examples != nullptr) continue;
     RETURN_IF_ERROR(LookAtIdx(data.idx().values(), labels.empty() ? nullptr : &labels[i], &set.files_[i]));
+  }
+  return set;
+}
+
+absl::StatusOr<std::vector<FoundFile>> DataSet::Look(const v1::Data& data, const v1::DataSource& source,
+                                                     std::string_view directory, std::string_view field,
+                                                     std::string_view after) {
+  ASSIGN_OR_RETURN(const Access access, AccessOf(data));
+  std::map<std::string, FoundFile> found;
+  for (const std::string& pattern : source.files()) {
+    if (!access.list.empty()) {
+      RETURN_IF_ERROR(List(pattern, access, absl::StrCat(std::string(field), ".files"), &found).status());
+      continue;
+    }
+    const std::string full = Join(directory, pattern);
+    ASSIGN_OR_RETURN(const std::vector<std::string> paths, Matches(full));
+    for (const std::string& path : paths) {
+      FoundFile file = {.name = path.substr(full.size() - pattern.size())};
+      struct stat info = {};
+      if (file.name <= after) {
+        found[file.name] = std::move(file);
+        continue;
+      }
+      // A file that has gone since is none; what cannot be read is found out when the file is opened.
+      if (::stat(path.c_str(), &info) != 0) continue;
+      file.bytes = info.st_size;
+      file.version = absl::StrCat(info.st_ino, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec);
+      found[file.name] = std::move(file);
+    }
+  }
+  std::vector<FoundFile> files;
+  for (auto& [name, file] : found) files.push_back(std::move(file));
+  return files;
+}
+
+absl::StatusOr<DataSet> DataSet::OpenFound(const v1::Data& data, const v1::DataSource& source,
+                                           std::string_view directory, std::string_view field,
+                                           const std::vector<FoundFile>& found) {
+  CHECK(!data.has_idx());
+  DataSet set;
+  ASSIGN_OR_RETURN(const Access access, AccessOf(data));
+  set.where_ = source.where();
+  set.where_path_ = absl::StrCat(std::string(field), ".where");
+  for (const FoundFile& each : found) {
+    DataFile file = ListedFile(each, access);
+    if (access.list.empty()) {
+      ASSIGN_OR_RETURN(file, OpenFile(Join(directory, each.name), each.name, access.pipe));
+    }
+    if (file.bytes != each.bytes || (each.sample != 0 && each.sample != file.sample)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          std::string(field), ": '", each.name, "' had ", each.bytes, " bytes when the chief took it, and has ",
+          file.bytes, " here", file.bytes == each.bytes ? " with other contents" : "",
+          ": give all trainers the same files, and change none that is there (data.follow)"));
+    }
+    file.tf_record = data.has_tf_record() && file.examples == nullptr;
+    set.files_.push_back(std::move(file));
   }
   return set;
 }

@@ -2,6 +2,7 @@
 #ifndef WEIR_TRAINER_DATA_DATA_SET_H_
 #define WEIR_TRAINER_DATA_DATA_SET_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,15 @@
 #include "trainer/data/data_file.h"
 
 namespace weir {
+
+// A file of a data set, as a look at the directory, or another trainer, has found it.
+struct FoundFile {
+  std::string name;  // in the job
+  int64_t bytes = 0;
+  uint64_t sample = 0;  // DataFile.sample; 0: unknown
+  // Differs when the file has changed since another look; "" where the command that lists files says none.
+  std::string version;
+};
 
 class DataSet {
  public:
@@ -24,6 +34,17 @@ class DataSet {
   // FailedPrecondition if commands are not allowed (trainer/data/piped_command.h), and its errors.
   static absl::StatusOr<DataSet> Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
                                       std::string_view field);
+
+  // Looks which files there are now, without opening them; sorted by name, perhaps none. Those up to the name `after`
+  // may lack all but their names. PermissionDenied: a directory cannot be read. Errors of data.pipe_list.
+  static absl::StatusOr<std::vector<FoundFile>> Look(const v1::Data& data, const v1::DataSource& source,
+                                                     std::string_view directory, std::string_view field,
+                                                     std::string_view after = "");
+  // Opens files that a look has found, in that order; any number. FailedPrecondition: one has other bytes by now.
+  // Errors as Open. Not for data.idx.
+  static absl::StatusOr<DataSet> OpenFound(const v1::Data& data, const v1::DataSource& source,
+                                           std::string_view directory, std::string_view field,
+                                           const std::vector<FoundFile>& found);
 
   const std::vector<DataFile>& files() const { return files_; }
   // Rules of the source, by which examples are left out, and their path in the job: "data.train.where".

@@ -68,7 +68,8 @@ absl::Status EmptyLine() { return absl::InvalidArgumentError("the line is empty"
 
 ExampleStream::ExampleStream(Options options)
     : options_(std::move(options)),
-      segments_(options_.data->Stream(options_.stream, options_.streams)),
+      data_(options_.data),
+      segments_(data_->Stream(options_.stream, options_.streams)),
       parser_(options_.parser) {
   for (Begun& begun : begun_) Prepare(*parser_, &begun.example);
 }
@@ -88,6 +89,16 @@ void ExampleStream::Rewind(int64_t epoch) {
   epoch_ = epoch;
 }
 
+void ExampleStream::Rewind(int64_t epoch, const DataSet* data) {
+  CHECK_GT(epoch, epoch_);
+  Rewind(epoch);
+  // Lanes that read files together must have one number for each, whichever files they have read before.
+  round_ = epoch;
+  data_ = data;
+  segments_ = data->Stream(options_.stream, options_.streams);
+  below_headers_.clear();
+}
+
 absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(const DataFile& file,
                                                                              RecordSource* source) const {
   std::string_view header;
@@ -105,7 +116,7 @@ absl::Status ExampleStream::OpenSegment() {
   direct_ = nullptr;
   parser_ = options_.parser;
   const Segment& segment = segments_[segment_];
-  const DataFile& file = options_.data->files()[static_cast<size_t>(segment.file)];
+  const DataFile& file = data_->files()[static_cast<size_t>(segment.file)];
   if (file.examples != nullptr) {
     const auto [below, fresh] = below_headers_.try_emplace(segment.file);
     if (fresh) {
@@ -186,7 +197,7 @@ bool ExampleStream::NextLine(std::string_view* line) {
 bool ExampleStream::BeginNext(Begun* begun) {
   std::string_view line;
   if (!NextLine(&line)) return false;
-  const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
+  const DataFile& file = data_->files()[static_cast<size_t>(position_.file)];
   begun->position = position_;
   begun->parser = parser_;
   begun->example.draw = DrawAt(place_);
@@ -282,13 +293,13 @@ uint64_t ExampleStream::DrawAt(uint64_t place) const {
 }
 
 bool ExampleStream::Take(std::string_view line, Example* example) {
-  const DataFile& file = options_.data->files()[static_cast<size_t>(position_.file)];
+  const DataFile& file = data_->files()[static_cast<size_t>(position_.file)];
   example->draw = DrawAt(place_);
   return Judge(line, position_, line.empty() && file.lines() ? EmptyLine() : parser_->Parse(line, example), example);
 }
 
 bool ExampleStream::Judge(std::string_view line, const InputPosition& position, absl::Status parsed, Example* example) {
-  const DataFile& file = options_.data->files()[static_cast<size_t>(position.file)];
+  const DataFile& file = data_->files()[static_cast<size_t>(position.file)];
   if (parsed.ok() && options_.where != nullptr && !options_.where->Keeps(*example)) return false;
   for (const auto& [place, name] : options_.required) {
     if (parsed.ok() && std::isnan(example->floats[static_cast<size_t>(place)])) {
@@ -314,7 +325,7 @@ bool ExampleStream::Judge(std::string_view line, const InputPosition& position, 
 }
 
 absl::Status ExampleStream::BadLine(std::string_view line, const InputPosition& position, const absl::Status& error) {
-  const DataFile& file = options_.data->files()[static_cast<size_t>(position.file)];
+  const DataFile& file = data_->files()[static_cast<size_t>(position.file)];
   const auto told = [&] {
     const std::string_view text = file.lines() ? line : std::string_view();
     return absl::StrCat(RecordPlace(file, position.offset), ": ", AboutLine(text, error));

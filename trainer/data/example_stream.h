@@ -78,6 +78,9 @@ class ExampleStream {
   std::string_view line() const { return line_; }
   // Starts again from the beginning, as an epoch from 0 on. Not after an error.
   void Rewind(int64_t epoch = 0);
+  // Goes on with the examples of other files, as epoch `epoch`, which is greater than that of all files before. `data`:
+  // borrowed.
+  void Rewind(int64_t epoch, const DataSet* data);
 
  private:
   bool NextLine(std::string_view* line);
@@ -114,7 +117,8 @@ class ExampleStream {
   absl::Status BadLine(std::string_view line, const InputPosition& position, const absl::Status& error);
 
   const Options options_;
-  const std::vector<Segment> segments_;
+  const DataSet* data_;
+  std::vector<Segment> segments_;  // of data_
   size_t segment_ = 0;
   std::unique_ptr<RecordSource> source_;  // of segments_[segment_]
   const LineParser* parser_;              // of its lines
@@ -126,7 +130,7 @@ class ExampleStream {
   // Of the record at hand among those of all streams, for Example.draw. A record of a numbered segment has its number,
   // which text and the example files made of it share; others have their position.
   uint64_t place_ = 0;
-  int64_t round_ = 0;  // number of rewinds
+  int64_t round_ = 0;  // number of rewinds; of files that follow each other, the epoch
   int64_t epoch_ = 0;
   int64_t lines_ = 0;
   InputPosition position_;

@@ -30,6 +30,8 @@ constexpr double kMiB = 1 << 20;
 const ProfileName kMakeBatch("make a batch");
 // Time for threads to end when a reader is destroyed: they check every thousand lines and every block of 256 KiB.
 constexpr absl::Duration kLeave = absl::Seconds(2);
+// Time after which a wait for a batch is worth a look at what it waits for.
+constexpr absl::Duration kSoon = absl::Milliseconds(100);
 
 int ReaderThreads(const LaneReaderOptions& options) {
   return std::min(options.threads > 0 ? options.threads : UsableCores(), options.streams.count);
@@ -50,6 +52,7 @@ struct Shared {
   mutable Mutex skipped_mu;
   std::vector<InputPosition> skipped ABSL_GUARDED_BY(skipped_mu);  // with_positions only
 
+  FollowedFiles* followed() const { return options.followed.get(); }
   int64_t epochs() const { return options.one_pass_in_order ? 1 : options.spec.epochs; }
   bool drop_last() const { return !options.one_pass_in_order && options.spec.config.drop_last(); }
   bool shuffles() const { return !options.one_pass_in_order && options.spec.config.shuffle() != v1::Data::NO_SHUFFLE; }
@@ -59,7 +62,16 @@ struct Shared {
 // Makes the batches of one stream. Owned by the reader thread that works on the lane.
 class Lane {
  public:
-  Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {}
+  Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {
+    if (shared->followed() == nullptr) return;
+    const StreamStart& start = shared->options.starts[static_cast<size_t>(stream - shared->options.streams.begin)];
+    group_ = start.group - 1;
+    examples_before_ = start.before;
+    skip_records_ = start.given - start.before;
+    passed_ = start.batches;
+    // A batch is short only where files end for good.
+    first_examples_ = std::min({shared->options.first_batches * BatchSize(), start.batches * BatchSize(), start.given});
+  }
 
   // Skips `batches` batches before the first one that is made. Call before the first Work.
   void SkipTo(int64_t batches) { skip_ = batches; }
@@ -67,6 +79,7 @@ class Lane {
   // Does a piece of the work on the next batch. Returns true when the batch is complete; at the end of the stream it
   // has 0 examples and `ended`. Pieces keep lanes that read one compressed file close together.
   absl::StatusOr<bool> Work(LaneBatch* batch) {
+    awaited_ = 0;
     const bool prepared = records_.Prepare(kPiece);
     RETURN_IF_ERROR(records_.status());
     if (!prepared) return false;
@@ -79,6 +92,7 @@ class Lane {
     Pass();
     batch->examples = static_cast<int64_t>(batch_.size());
     batch->ended = batch_.empty();
+    batch->stopped = stopped_;
     batch->first_examples = first_examples_;
     batch->fraction = Fraction();
     shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &batch->vars);
@@ -86,8 +100,12 @@ class Lane {
     return true;
   }
 
+  // Returns the group of files without which the next Work can do nothing; 0: there is none.
+  int64_t awaited() const { return awaited_; }
+
   double Fraction() const {
     if (ended_) return 1;
+    if (shared_.followed() != nullptr) return 0;
     const int64_t examples = records_.expected_examples();
     if (examples <= 0) return 0;
     const double of_epoch = static_cast<double>(in_epoch_) / static_cast<double>(examples);
@@ -152,15 +170,18 @@ class Lane {
 
   // Skips a piece of what SkipTo asked for: one batch, some records, or all before the epoch of the first wanted batch.
   absl::Status Skip() {
-    if (passed_ >= shared_.options.first_batches && records_.epoch_examples() >= 0 && Jump()) return absl::OkStatus();
+    const bool follows = shared_.followed() != nullptr;
+    if (!follows && passed_ >= shared_.options.first_batches && records_.epoch_examples() >= 0 && Jump())
+      return absl::OkStatus();
     if (skip_records_ > 0) {
       Record record;
       for (int64_t piece = kPiece; piece > 0 && skip_records_ > 0; --piece, --skip_records_) {
-        if (!NextRecord(&record, nullptr)) {
-          RETURN_IF_ERROR(records_.status());
-          ended_ = true;
-          skip_records_ = 0;
-        }
+        if (NextRecord(&record, nullptr)) continue;
+        RETURN_IF_ERROR(records_.status());
+        if (follows) RETURN_IF_ERROR(EndGroup().status());
+        if (follows && !ended_) return absl::OkStatus();
+        ended_ = true;
+        skip_records_ = 0;
       }
       return absl::OkStatus();
     }
@@ -221,7 +242,7 @@ class Lane {
     while (batch_.size() < size) {
       if (!NextRecord(&record, &position)) {
         RETURN_IF_ERROR(records_.status());
-        return EndEpoch();
+        return shared_.followed() != nullptr ? EndGroup() : EndEpoch();
       }
       batch_.push_back(std::move(record));
       if (positions != nullptr && shared_.options.with_positions) positions->push_back(position);
@@ -250,6 +271,33 @@ class Lane {
     in_epoch_ = 0;
   }
 
+  // EndEpoch for a group of files. Where the next group is not known yet it may be called again.
+  absl::StatusOr<bool> EndGroup() {
+    const int64_t read = examples_before_ + records_.epoch_examples();
+    if (files_ != nullptr) shared_.followed()->HasRead({.stream = stream_, .group = group_, .examples = read});
+    ASSIGN_OR_RETURN(FollowedFiles::Group next, shared_.followed()->Find(stream_, group_ + 1));
+    switch (next.state) {
+      case FollowedFiles::Group::kUnknown:
+        awaited_ = group_ + 1;
+        return false;
+      case FollowedFiles::Group::kThere:
+        ++group_;
+        examples_before_ = read;
+        records_.StartEpoch(group_, next.files.get());
+        files_ = std::move(next.files);
+        in_epoch_ = 0;
+        return false;
+      case FollowedFiles::Group::kStopped:
+        stopped_ = true;
+        break;
+      case FollowedFiles::Group::kClosed:
+        break;
+    }
+    if (stopped_ || shared_.drop_last()) batch_.clear();
+    ended_ = true;
+    return true;
+  }
+
   // Counts the batch that Gather has collected as given or skipped.
   void Pass() {
     if (passed_ < shared_.options.first_batches) first_examples_ += static_cast<int64_t>(batch_.size());
@@ -271,6 +319,12 @@ class Lane {
   int64_t in_epoch_ = 0;       // records of this epoch given or skipped
   int64_t first_examples_ = 0;
   bool ended_ = false;
+  // Files that follow: the present group, its files (null: none yet), and the examples of the groups before it.
+  int64_t group_ = 0;
+  std::shared_ptr<const DataSet> files_;
+  int64_t examples_before_ = 0;
+  int64_t awaited_ = 0;
+  bool stopped_ = false;
 };
 
 // State that the threads of a reader work on. The threads and the Reader own it together: a thread that is stuck in a
@@ -299,12 +353,29 @@ class Machine : public std::enable_shared_from_this<Machine> {
     return shared_->skipped;
   }
 
+  // Calls back when files are known, until Close.
+  void Follow() {
+    if (shared_->followed() == nullptr) return;
+    shared_->followed()->OnNews([machine = weak_from_this()] {
+      const std::shared_ptr<Machine> self = machine.lock();
+      if (self == nullptr) return;
+      MutexLock lock(&self->mu_);
+      self->work_.SignalAll();
+    });
+  }
+
   void SkipTo(int64_t step) {
+    CHECK(shared_->followed() == nullptr) << "SkipTo in files that follow";
     CHECK(threads_.empty()) << "SkipTo after the first Next";
     for (const std::unique_ptr<Lane>& lane : lanes_) lane->SkipTo(step);
   }
 
   absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches);
+
+  bool AwaitsFiles() const {
+    MutexLock lock(&mu_);
+    return late_ && AnyAwaitsFiles();
+  }
 
   void Cancel() {
     if (shared_->ahead != nullptr) shared_->ahead->Cancel();
@@ -337,6 +408,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
     bool has_begun = false;  // work on it has begun
     int64_t read = 0;        // examples, of all epochs
     bool busy = false;       // a thread works on the lane's next batch
+    int64_t awaited = 0;     // Lane::awaited
     bool done = false;       // ended or failed: nothing more to make
   };
 
@@ -348,6 +420,19 @@ class Machine : public std::enable_shared_from_this<Machine> {
   void Deliver(int lane, absl::Status status, LaneBatch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns one line for the log: whether streams are shuffled as a whole.
   std::string ShuffleSummary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns true if the lane cannot go on before more files are known.
+  bool AwaitsFiles(const Queue& queue) const { return queue.awaited > 0 && !shared_->followed()->Knows(queue.awaited); }
+  bool AnyAwaitsFiles() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    for (const Queue& queue : queues_) {
+      if (queue.ready.empty() && !queue.busy && AwaitsFiles(queue)) return true;
+    }
+    return false;
+  }
+  // Records whether a Next is late, for those who ask why.
+  void SetLate(bool late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    late_ = late;
+    if (shared_->followed() != nullptr) shared_->followed()->SetAwaited(late && AnyAwaitsFiles());
+  }
   bool AllReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -363,10 +448,12 @@ class Machine : public std::enable_shared_from_this<Machine> {
   CondVar ready_;  // a batch or an error is there
   std::vector<Queue> queues_ ABSL_GUARDED_BY(mu_);
   int lanes_begun_ ABSL_GUARDED_BY(mu_) = 0;
+  bool late_ ABSL_GUARDED_BY(mu_) = false;       // a Next, or the last one, has waited in vain
   std::vector<bool> left_ ABSL_GUARDED_BY(mu_);  // [i]: thread i has nothing more to do
 };
 
 void Machine::Close() {
+  if (shared_->followed() != nullptr) shared_->followed()->OnNews(nullptr);
   Cancel();
   const absl::Time deadline = Clock::Real()->Now() + kLeave;
   std::vector<bool> left;
@@ -413,7 +500,7 @@ int Machine::PickLane() {
   int picked = -1;
   for (int i = 0; i < static_cast<int>(queues_.size()); ++i) {
     const Queue& queue = queues_[static_cast<size_t>(i)];
-    if (queue.busy || queue.done || queue.ready.size() >= wanted) continue;
+    if (queue.busy || queue.done || queue.ready.size() >= wanted || AwaitsFiles(queue)) continue;
     const auto behind = [](const Queue& q) { return std::pair(q.ready.size(), q.read); };
     if (picked < 0 || behind(queue) < behind(queues_[static_cast<size_t>(picked)])) picked = i;
   }
@@ -455,6 +542,7 @@ void Machine::Work(int thread) {
     const int64_t read = lane.total_read();
     mu_.Lock();
     queue.window = window;
+    queue.awaited = lane.awaited();
     queue.buffered = buffered;
     queue.read = read;
     if (!description.empty()) queue.description = std::move(description);
@@ -515,7 +603,9 @@ std::string Machine::Missing() const {
     const Queue& queue = queues_[i];
     if (!queue.ready.empty() || !queue.error.ok()) continue;
     lanes.push_back(absl::StrCat("stream ", shared_->options.streams.begin + static_cast<int>(i),
-                                 queue.made == 0 ? " (its first batch)" : ""));
+                                 AwaitsFiles(queue) ? " (new files)"
+                                 : queue.made == 0  ? " (its first batch)"
+                                                    : ""));
   }
   return absl::StrJoin(lanes, ", ");
 }
@@ -529,11 +619,15 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
     if (shared_->cancelled.load()) return absl::CancelledError("reading was cancelled");
     const absl::Duration left = deadline - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
+      SetLate(true);
       return absl::DeadlineExceededError(
           absl::StrCat("waited ", absl::FormatDuration(timeout), " for data of ", Missing()));
     }
-    ready_.WaitWithTimeout(&mu_, left);
+    ready_.WaitWithTimeout(&mu_, std::min(left, kSoon));
+    // Others have to know of a wait for files before their own deadlines end.
+    if (!AllReady() && deadline - Clock::Real()->Now() < timeout - kSoon) SetLate(true);
   }
+  SetLate(false);
   if (shared_->cancelled.load()) return absl::CancelledError("reading was cancelled");
   for (const Queue& queue : queues_) {
     if (queue.ready.empty()) return queue.error;
@@ -545,6 +639,7 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
     if (queue.ready.front().ended) {  // the end marker stays in the queue
       out.examples = 0;
       out.ended = true;
+      out.stopped = queue.ready.front().stopped;
       out.first_examples = queue.ready.front().first_examples;
       out.positions.clear();
       out.vars = queue.ready.front().vars;
@@ -562,7 +657,9 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
 
 class Reader : public LaneReader {
  public:
-  explicit Reader(std::unique_ptr<Shared> shared) : machine_(std::make_shared<Machine>(std::move(shared))) {}
+  explicit Reader(std::unique_ptr<Shared> shared) : machine_(std::make_shared<Machine>(std::move(shared))) {
+    machine_->Follow();
+  }
   ~Reader() override { machine_->Close(); }
 
   const std::vector<Column>& columns() const override { return machine_->columns(); }
@@ -572,6 +669,7 @@ class Reader : public LaneReader {
     return machine_->Next(timeout, batches);
   }
   bool ended() const override { return machine_->ended(); }
+  bool AwaitsFiles() const override { return machine_->AwaitsFiles(); }
   int64_t given() const override { return machine_->given(); }
   void Cancel() override { machine_->Cancel(); }
   int64_t skipped_lines() const override { return machine_->skipped_lines(); }
@@ -612,6 +710,8 @@ absl::Status CheckStatistics(const Shared& shared) {
 absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, LaneReaderOptions options) {
   auto shared = std::make_unique<Shared>();
   CHECK(options.streams.begin >= 0 && options.streams.begin + options.streams.count <= options.spec.streams());
+  CHECK(options.followed == nullptr ||
+        (!options.one_pass_in_order && options.starts.size() == static_cast<size_t>(options.streams.count)));
   if (options.with_positions && !options.one_pass_in_order) {
     return absl::InvalidArgumentError("positions are known only when examples are read in order");
   }
@@ -633,7 +733,8 @@ absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, Lan
   shared->options = std::move(options);
   shared->data = std::move(data);
   RETURN_IF_ERROR(CheckStatistics(*shared));
-  shared->ahead = LinesAhead::For(shared->data, shared->options.streams.count, ReaderThreads(shared->options));
+  shared->ahead = LinesAhead::For(shared->data, /*follows=*/shared->followed() != nullptr,
+                                  shared->options.streams.count, ReaderThreads(shared->options));
   return std::make_unique<Reader>(std::move(shared));
 }
 

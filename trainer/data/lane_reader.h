@@ -7,6 +7,10 @@
 // one begins its next epoch earlier. So the sum of examples over streams never grows from one step to the next. The
 // t-th batch of stream l is a function of (job, data, seed, t) alone.
 //
+// With LaneReaderOptions.followed a group of files is to a stream what an epoch is. A stream that has come to the end
+// of the groups that are known waits for the next one, with the batch that it has begun: batches are those of a run
+// that has known all groups from the beginning.
+//
 // Shuffling is one algorithm. A buffer holds examples up to shuffle_memory_mb / streams (or shuffle_window examples).
 // An element of it, chosen by Philox(seed, epoch, stream, draw), is emitted, and the next example of the stream takes
 // its place. If a stream fits into the buffer, this permutes the whole stream (ALL), otherwise a window (WINDOW).
@@ -27,6 +31,7 @@
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
+#include "trainer/data/followed_files.h"
 #include "trainer/data/statistics.h"
 
 namespace weir {
@@ -35,6 +40,8 @@ struct LaneBatch {
   int64_t examples = 0;
   // True if the stream has ended; examples is then 0, now and later.
   bool ended = false;
+  // True if the stream has ended because of FollowedFiles::Stop, without the batch that it had begun.
+  bool stopped = false;
   // Number of examples of the stream's first LaneReaderOptions.first_batches batches, as far as they have been given or
   // skipped.
   int64_t first_examples = 0;
@@ -43,7 +50,7 @@ struct LaneBatch {
   // One per example, if requested.
   std::vector<InputPosition> positions;
   // Fraction of the stream's run, over all epochs, that has been given with this batch; 0 while unknown (a first epoch
-  // in WINDOW or in file order).
+  // in WINDOW or in file order, files that follow).
   double fraction = 0;
 };
 
@@ -63,6 +70,10 @@ struct LaneReaderOptions {
   std::function<void(int stream, int64_t batch)> before_batch = {};
   // Number of batches of a stream in a step of the job.
   int64_t first_batches = 1;
+  // data.follow: the files, beside those of the data set, which then has none. Null: no files follow.
+  std::shared_ptr<FollowedFiles> followed = nullptr;
+  // With `followed`: where each stream of `streams` begins.
+  std::vector<StreamStart> starts = {};
   // Number of threads. 0: as many as cores, at most one per stream. No bit depends on it.
   int threads = 0;
 };
@@ -82,7 +93,8 @@ class LaneReader {
   virtual int lanes() const = 0;
 
   // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Call before
-  // the first Next. Reads the first epoch and part of the last on the reader's threads; errors come from Next.
+  // the first Next. Reads the first epoch and part of the last on the reader's threads; errors come from Next. Not with
+  // LaneReaderOptions.followed.
   virtual void SkipTo(int64_t step) = 0;
 
   // Returns the next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. Recycles what `batches`
@@ -94,6 +106,9 @@ class LaneReader {
 
   // Returns true if every stream of this process has ended, as of the last Next.
   virtual bool ended() const = 0;
+  // Returns true if Next has waited for a moment, or has ended with DeadlineExceeded, and some stream still waits for
+  // files that are not known yet. May be called from any thread.
+  virtual bool AwaitsFiles() const = 0;
   // Returns the number of examples that Next has given.
   virtual int64_t given() const = 0;
 

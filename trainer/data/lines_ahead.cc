@@ -463,12 +463,10 @@ class LinesAhead::Source : public RecordSource {
   bool ended_ = false;
 };
 
-std::unique_ptr<LinesAhead> LinesAhead::For(const DataSet& data, int lanes, int threads) {
-  for (const DataFile& file : data.files()) {
-    if (lanes > 0 && file.sequential() && file.lines())
-      return std::make_unique<LinesAhead>(Options{.lanes = lanes, .threads = threads});
-  }
-  return nullptr;
+std::unique_ptr<LinesAhead> LinesAhead::For(const DataSet& data, bool follows, int lanes, int threads) {
+  for (const DataFile& file : data.files()) follows |= file.sequential() && file.lines();
+  if (!follows || lanes == 0) return nullptr;
+  return std::make_unique<LinesAhead>(Options{.lanes = lanes, .threads = threads});
 }
 
 LinesAhead::LinesAhead(const Options& options) : state_(std::make_shared<State>(options)) {

@@ -35,8 +35,9 @@ class LinesAhead {
     int64_t window = 64;
   };
 
-  // Returns an object for the lanes and threads that read `data`; null if it has no compressed lines.
-  static std::unique_ptr<LinesAhead> For(const DataSet& data, int lanes, int threads);
+  // Returns an object for the lanes and threads that read `data`; null if it has no compressed lines. `follows`: other
+  // files follow, which may have some.
+  static std::unique_ptr<LinesAhead> For(const DataSet& data, bool follows, int lanes, int threads);
 
   // Starts no thread before the first Open.
   explicit LinesAhead(const Options& options);

@@ -99,10 +99,19 @@ bool ShuffledStream::Next(Record* record, InputPosition* position) {
 }
 
 void ShuffledStream::StartEpoch(int64_t epoch) {
+  Forget(epoch);
+  stream_.Rewind(epoch);
+}
+
+void ShuffledStream::StartEpoch(int64_t epoch, const DataSet* data) {
+  Forget(epoch);
+  stream_.Rewind(epoch, data);
+}
+
+void ShuffledStream::Forget(int64_t epoch) {
   CHECK(status().ok() && epoch_examples_ >= 0 && epoch > epoch_);
   buffer_.clear();
   has_waiting_ = false;
-  stream_.Rewind(epoch);
   epoch_ = epoch;
   draws_ = 0;
   read_ = 0;

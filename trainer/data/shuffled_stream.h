@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "trainer/data/data_set.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/record.h"
 
@@ -37,6 +38,8 @@ class ShuffledStream {
 
   // Starts a later epoch. Call at any time after the first epoch has ended.
   void StartEpoch(int64_t epoch);
+  // The same for an epoch of other files (ExampleStream::Rewind).
+  void StartEpoch(int64_t epoch, const DataSet* data);
   int64_t epoch() const { return epoch_; }
   // Returns the number of examples read so far, of all epochs.
   int64_t total_read() const { return total_read_; }
@@ -52,6 +55,7 @@ class ShuffledStream {
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
+  void Forget(int64_t epoch);
   // Reads one record; returns false at the end of the stream.
   bool Read(Record* record, InputPosition* position);
   // Returns a uniform number in [0, n): draw number draws_ of this (seed, stream, epoch).

@@ -439,9 +439,15 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
                    RowFilter::Create(parser->columns(), train.where(), train.where_path(), PlainSettingErrors("")));
   ASSIGN_OR_RETURN(const Features features, Features::Create(spec, *parser));
   const int threads = std::min(streams.count, pool != nullptr ? pool->threads() + 1 : 1);
-  Pass pass = {
-      spec,          train,  *parser, where, features, cancelled, LinesAhead::For(train, streams.count, threads),
-      streams.begin, of_data};
+  Pass pass = {spec,
+               train,
+               *parser,
+               where,
+               features,
+               cancelled,
+               LinesAhead::For(train, /*follows=*/false, streams.count, threads),
+               streams.begin,
+               of_data};
   std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),
                                                           absl::UnknownError("not collected"));
   const bool needs_pass = NeedsPass(spec);

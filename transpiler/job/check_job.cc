@@ -113,6 +113,26 @@ absl::Status CheckPipe(const Setting& at, const v1::Data& data) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFollow(const Setting& at, const v1::JobConfig& config) {
+  const v1::Data& data = config.data();
+  if (!data.has_follow()) return absl::OkStatus();
+  const v1::Follow& follow = data.follow();
+  RETURN_IF_ERROR(AtLeast(at, "follow.files_together", follow.files_together(), 1));
+  RETURN_IF_ERROR(CheckPositive(at, "follow.look_every_s", follow.look_every_s()));
+  RETURN_IF_ERROR(CheckPositive(at, "follow.deadline_s", follow.deadline_s()));
+  if (follow.has_until() && follow.until().empty()) {
+    return at.Error("follow.until", "names no file; leave it out for a job that ends when it is stopped");
+  }
+  if (data.has_idx()) {
+    return at.Error("follow", "cannot be used with data.idx, whose files have labels beside them");
+  }
+  if (config.train().epochs() != 1) {
+    return at.Error("follow",
+                    absl::StrCat("reads each file once: train.epochs must be 1, got ", config.train().epochs()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   const v1::Data& data = job.config.data();
   const Setting at(&data, "data", &job.positions);
@@ -144,6 +164,7 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
       return at.Error(field, "are for data.idx; other formats have labels in their lines");
   }
   RETURN_IF_ERROR(CheckPipe(at, data));
+  RETURN_IF_ERROR(CheckFollow(at, job.config));
   RETURN_IF_ERROR(CheckRowRules(at));
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
   return CheckIds(at, data, schema);

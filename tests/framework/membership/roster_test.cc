@@ -39,6 +39,13 @@ class RosterTest : public ::testing::Test {
     caller.set_session(roster.place(trainer).session);
     return caller;
   }
+  static v1::HeartbeatRequest Beat(int64_t step, const std::string& waiting_for, bool awaits_files = false) {
+    v1::HeartbeatRequest beat;
+    beat.set_step(step);
+    beat.set_waiting_for(waiting_for);
+    beat.set_awaits_files(awaits_files);
+    return beat;
+  }
   // Lets time pass as it does for a keeper that looks often.
   void Pass(Roster& roster, absl::Duration d) {
     const absl::Time end = now_ + d;
@@ -185,12 +192,40 @@ TEST_F(RosterTest, TheOneWithoutProgressIsNamedAndNotThoseThatWait) {
 
 TEST_F(RosterTest, OneThatWaitsForSomebodyElseHasTwiceTheTime) {
   JoinAll(lockstep_);
-  lockstep_.Heard(1, /*step=*/3, "server 1: version 4", now_);
+  lockstep_.Heard(1, Beat(/*step=*/3, "server 1: version 4"), now_);
   const auto waits = [](int trainer) { return trainer != 1; };
   now_ += absl::Seconds(100);
   EXPECT_TRUE(lockstep_.WatchProgress(now_, waits).ok());
   now_ += absl::Seconds(21);
   EXPECT_FALSE(lockstep_.WatchProgress(now_, waits).ok());
+}
+
+TEST_F(RosterTest, WhileOneAwaitsFilesItAndThoseThatWaitForOthersHaveAllTheTime) {
+  JoinAll(lockstep_);
+  const auto nobody = [](int) { return false; };
+  lockstep_.Heard(0, Beat(3, "server 1: version 4"), now_);
+  lockstep_.Heard(1, Beat(3, "new files of data.train", /*awaits_files=*/true), now_);
+  lockstep_.Heard(2, Beat(3, "server 0: version 4"), now_);
+  EXPECT_TRUE(lockstep_.AwaitsFiles());
+  for (int i = 0; i < 10; ++i) {
+    now_ += absl::Hours(1);
+    EXPECT_TRUE(lockstep_.WatchProgress(now_, nobody).ok());
+  }
+  // From the first sign that the files are there the usual deadlines run.
+  lockstep_.Heard(1, Beat(3, ""), now_);
+  EXPECT_FALSE(lockstep_.AwaitsFiles());
+  now_ += absl::Seconds(61);
+  EXPECT_THAT(std::string(lockstep_.WatchProgress(now_, nobody).message()), HasSubstr("trainer 1 (host:1) is slow"));
+}
+
+TEST_F(RosterTest, OneThatComputesForEverIsNotExcusedByAnotherThatAwaitsFiles) {
+  JoinAll(lockstep_);
+  lockstep_.Heard(0, Beat(3, ""), now_);
+  lockstep_.Heard(1, Beat(3, "", /*awaits_files=*/true), now_);
+  lockstep_.Heard(2, Beat(3, "server 0: version 4"), now_);
+  now_ += absl::Seconds(61);
+  EXPECT_THAT(std::string(lockstep_.WatchProgress(now_, [](int) { return false; }).message()),
+              HasSubstr("trainer 0 (host:0) is slow"));
 }
 
 TEST_F(RosterTest, AJobThatHasFailedIsFinishedWhenAllHaveBeenTold) {

@@ -1,0 +1,166 @@
+#include "trainer/data/file_lookout.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weir {
+namespace {
+
+constexpr absl::Duration kLeave = absl::Seconds(2);
+// Files that come too late are named one by one up to this number.
+constexpr size_t kNamed = 10;
+
+// What the looks have seen so far, and what follows from the next one. One thread at a time.
+class Looks {
+ public:
+  Looks(v1::Data data, std::string directory, std::string after)
+      : data_(std::move(data)), directory_(std::move(directory)), after_(std::move(after)) {
+    until_.add_files(data_.follow().until());
+  }
+
+  absl::Status Look(FileLookout::News* news) {
+    bool closed = false;
+    // Looked for first: all files are there when this one is.
+    if (!until_.files(0).empty()) {
+      ASSIGN_OR_RETURN(const std::vector<FoundFile> until,
+                       DataSet::Look(data_, until_, directory_, "data.follow.until"));
+      closed = !until.empty();
+    }
+    ASSIGN_OR_RETURN(const std::vector<FoundFile> found,
+                     DataSet::Look(data_, data_.train(), directory_, "data.train", after_));
+    Warn(found);
+    std::map<std::string, FoundFile> rest;
+    bool all_before = true;
+    for (const FoundFile& file : found) {
+      if (file.name <= after_) continue;
+      const auto before = seen_.find(file.name);
+      const bool unchanged =
+          before != seen_.end() && before->second.bytes == file.bytes && before->second.version == file.version;
+      all_before &= closed || unchanged;
+      if (all_before) {
+        news->files.push_back(file);
+      } else {
+        rest[file.name] = file;
+      }
+    }
+    seen_ = std::move(rest);
+    if (!news->files.empty()) after_ = news->files.back().name;
+    news->closed = closed;
+    return absl::OkStatus();
+  }
+
+ private:
+  // Warns of files that have appeared before one that has been taken.
+  void Warn(const std::vector<FoundFile>& found) {
+    std::set<std::string> earlier;
+    for (const FoundFile& file : found) {
+      if (file.name > after_) break;
+      if (looked_ && passed_.find(file.name) == passed_.end() && ++late_ <= kNamed) {
+        LOG(WARNING) << "data.follow: '" << file.name << "' is never read: it has appeared after '" << after_
+                     << "' was taken, and sorts before it"
+                     << (late_ == kNamed ? "; further ones will not be named" : "");
+      }
+      earlier.insert(file.name);
+    }
+    // Files that this look takes count as passed in the next one.
+    for (const FoundFile& file : found) earlier.insert(file.name);
+    passed_ = std::move(earlier);
+    looked_ = true;
+  }
+
+  const v1::Data data_;
+  const std::string directory_;
+  v1::DataSource until_;
+  std::string after_;
+  std::map<std::string, FoundFile> seen_;  // by the last look, and not taken
+  std::set<std::string> passed_;           // all names of the last look
+  bool looked_ = false;
+  size_t late_ = 0;
+};
+
+}  // namespace
+
+struct FileLookout::State {
+  State(v1::Data data, std::string directory, std::string after)
+      : every(absl::Seconds(data.follow().look_every_s())),
+        looks(std::move(data), std::move(directory), std::move(after)) {}
+
+  const absl::Duration every;
+  Looks looks;  // of the thread
+  Mutex mu;
+  CondVar changed;
+  News news ABSL_GUARDED_BY(mu);
+  bool closing ABSL_GUARDED_BY(mu) = false;
+  bool left ABSL_GUARDED_BY(mu) = false;
+  std::thread thread;  // of the owner
+};
+
+FileLookout::FileLookout(v1::Data data, std::string directory, std::string after)
+    : state_(std::make_shared<State>(std::move(data), std::move(directory), std::move(after))) {
+  state_->thread = StartThread("weir-lookout", [state = state_] { Run(state); });
+}
+
+FileLookout::~FileLookout() {
+  const absl::Time deadline = Clock::Real()->Now() + kLeave;
+  bool left = false;
+  {
+    MutexLock lock(&state_->mu);
+    state_->closing = true;
+    state_->changed.SignalAll();
+    while (!state_->left && Clock::Real()->Now() < deadline)
+      state_->changed.WaitWithTimeout(&state_->mu, deadline - Clock::Real()->Now());
+    left = state_->left;
+  }
+  if (left) {
+    state_->thread.join();
+  } else {
+    LOG(WARNING) << "a look for files of data.train has not ended within " << absl::FormatDuration(kLeave)
+                 << " and is not waited for any longer";
+    state_->thread.detach();
+  }
+}
+
+FileLookout::News FileLookout::Take() {
+  MutexLock lock(&state_->mu);
+  News taken = std::move(state_->news);
+  state_->news = News{.files = {}, .closed = taken.closed, .trouble = taken.trouble, .failure = taken.failure};
+  return taken;
+}
+
+void FileLookout::Run(const std::shared_ptr<State>& state) {
+  bool done = false;
+  while (!done) {
+    News found;
+    const absl::Status looked = state->looks.Look(&found);
+    MutexLock lock(&state->mu);
+    state->news.trouble = looked;
+    state->news.closed |= found.closed;
+    state->news.files.insert(state->news.files.end(), found.files.begin(), found.files.end());
+    // A command may fail because of a network; a rule that is broken stays broken.
+    if (!looked.ok() && !absl::IsUnavailable(looked) && !absl::IsResourceExhausted(looked)) {
+      state->news.failure = looked;
+    }
+    done = state->news.closed || !state->news.failure.ok();
+    const absl::Time next = Clock::Real()->Now() + state->every;
+    while (!done && !state->closing && Clock::Real()->Now() < next)
+      state->changed.WaitWithTimeout(&state->mu, next - Clock::Real()->Now());
+    done |= state->closing;
+  }
+  MutexLock lock(&state->mu);
+  state->left = true;
+  state->changed.SignalAll();
+}
+
+}  // namespace weir

@@ -1,0 +1,48 @@
+// Looks for the files of a job with data.follow, again and again, on a thread of its own: a disk or a command may take
+// its time to answer.
+#ifndef WEIR_TRAINER_DATA_FILE_LOOKOUT_H_
+#define WEIR_TRAINER_DATA_FILE_LOOKOUT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+#include "trainer/data/data_set.h"
+
+namespace weir {
+
+// One thread at a time.
+class FileLookout {
+ public:
+  // Begins to look for files of data.train that sort behind the name `after`. `directory`: that of the job file.
+  FileLookout(v1::Data data, std::string directory, std::string after);
+  // A thread that does not return from a look within two seconds is abandoned with a line in the log.
+  ~FileLookout();
+  FileLookout(const FileLookout&) = delete;
+  FileLookout& operator=(const FileLookout&) = delete;
+
+  struct News {
+    // Files to take, in order: each has been found unchanged by two looks, and so have all before it.
+    std::vector<FoundFile> files;
+    // The file of data.follow.until is there: these are the last files, whether changed or not.
+    bool closed = false;
+    // Why the last look has failed: the next one may succeed.
+    absl::Status trouble;
+    // Why no look can succeed.
+    absl::Status failure;
+  };
+  // Returns what has been found since the last call.
+  News Take();
+
+ private:
+  struct State;
+  static void Run(const std::shared_ptr<State>& state);
+
+  const std::shared_ptr<State> state_;  // shared with the thread
+};
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_DATA_FILE_LOOKOUT_H_
