@@ -69,7 +69,7 @@ std::string Beginning::Serialize() const {
   if (point.loss_scale.has_value()) *message.mutable_loss_scale() = *point.loss_scale;
   if (point.early_stop.has_value()) *message.mutable_early_stop() = *point.early_stop;
   message.set_first_step_examples(point.first_step_examples);
-  *message.mutable_follow() = point.follow;
+  if (point.follow.streams_size() > 0) *message.mutable_follow() = point.follow;
   if (resumed) {
     message.set_checkpoint(point.name);
     message.set_manifest(point.manifest);

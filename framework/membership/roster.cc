@@ -68,10 +68,10 @@ absl::Status Roster::CheckId(int trainer, std::string_view of) const {
                                                  "; the job has trainers 0 to ", size() - 1));
 }
 
-absl::Status Roster::CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now) const {
+absl::Status Roster::CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now) {
   absl::Status known = CheckId(trainer, absl::StrCat(" of ", process));
   if (!known.ok() || !failure_.ok()) return known;
-  const RosterPlace& holder = place(trainer);
+  RosterPlace& holder = At(trainer);
   if (holder.process == process && holder.incarnation == incarnation) {
     if (holder.state == RosterPlace::kDead) {
       return absl::FailedPreconditionError(absl::StrCat(Name(trainer), " was declared dead and cannot go on"));
@@ -79,9 +79,15 @@ absl::Status Roster::CheckClaim(int trainer, const std::string& process, uint64_
     return absl::OkStatus();  // a repeat
   }
   if (holder.state == RosterPlace::kJoined) {
-    return absl::FailedPreconditionError(absl::StrCat("trainer id ", trainer, " is held by ", holder.process,
-                                                      " and claimed by ", process, "; the lease of the first runs ",
-                                                      SecondsText(holder.lease_until - now), " more"));
+    if (holder.claimant != incarnation) {
+      holder.claimant = incarnation;
+      holder.claimed = now;
+    }
+    const std::string text =
+        absl::StrCat("trainer id ", trainer, " is held by ", holder.process, " and claimed by ", process,
+                     "; the lease of the first runs ", SecondsText(holder.lease_until - now), " more");
+    // One that still holds it a lease later is alive.
+    return now - holder.claimed > options_.lease ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
   }
   if (holder.state == RosterPlace::kDone) {
     return absl::FailedPreconditionError(

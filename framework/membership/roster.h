@@ -35,6 +35,9 @@ struct RosterPlace {
   std::shared_ptr<ReplyCredits> credits;  // of the session; null: none
   std::string process;                    // "host:pid"
   uint64_t incarnation = 0;               // JoinRequest.incarnation
+  // Incarnation of the last process that has claimed the place in vain, and the time of its first try.
+  std::optional<uint64_t> claimant;
+  absl::Time claimed;
   // The dead process whose place it has taken; null: none.
   std::shared_ptr<const RosterPlace> replaced;
   absl::Time lease_until;
@@ -86,9 +89,10 @@ class Roster {
   // is dead or done.
   int chief() const { return chief_; }
 
-  // Returns OK if the process may take the place, or holds it already. InvalidArgument if there is no such place;
-  // FailedPrecondition names the holder. In a failed job every trainer may come and hear of the failure.
-  absl::Status CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now) const;
+  // Returns OK if the process may take the place, or holds it already. InvalidArgument if there is no such place.
+  // Unavailable, naming the holder: the holder may be dead; ask again for the time of a lease, after which it is known
+  // (FailedPrecondition, or OK). In a failed job every trainer may come and hear of the failure.
+  absl::Status CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
   // Gives a free or dead trainer's place to a process that CheckClaim has accepted, with a new session. Returns true if
   // it takes the place of a dead one. The place has no lease before Renew.
   bool Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);

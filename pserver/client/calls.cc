@@ -194,17 +194,18 @@ std::string Calls::MissingText(absl::Span<const CallPtr> calls, const std::strin
   });
 }
 
+std::string Calls::TroubleText(absl::Span<const CallPtr> calls) {
+  for (const CallPtr& call : calls) {
+    if (!call->finished && !call->trouble.ok()) return absl::StrCat("; the last try: ", call->trouble.message());
+  }
+  return "";
+}
+
 absl::Status Calls::TooLate(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration waited,
                             const std::string& held_by) const {
-  std::string trouble;
-  for (const CallPtr& call : calls) {
-    if (!call->finished && trouble.empty() && !call->trouble.ok()) {
-      trouble = absl::StrCat("; the last try: ", call->trouble.message());
-    }
-  }
   const std::string held = held_by.empty() ? "" : absl::StrCat("; ", held_by);
   return absl::DeadlineExceededError(absl::StrCat(settings_.Self(), " has waited ", SecondsText(waited), " for ",
-                                                  MissingText(calls, what), trouble, held));
+                                                  MissingText(calls, what), TroubleText(calls), held));
 }
 
 absl::Status Calls::CheckStop(absl::Span<const CallPtr> calls, const std::string& what, absl::Time* stopping) const {
@@ -264,7 +265,8 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
         options.thread == Waits::kProgram || (options.thread == Waits::kAhead && waits_->ahead_needed());
     if (needed && now - warned >= settings_.slow_warning) {
       warned = now;
-      LOG(WARNING) << settings_.Self() << ": waits for " << MissingText(calls, what) << ", for " << SecondsText(waited);
+      LOG(WARNING) << settings_.Self() << ": waits for " << MissingText(calls, what) << ", for " << SecondsText(waited)
+                   << TroubleText(calls);
     }
     RETURN_IF_ERROR(job_->failure());
     if (options.until_stop) RETURN_IF_ERROR(CheckStop(calls, what, &stopping));

@@ -110,6 +110,9 @@ class Calls {
   std::string MissingText(absl::Span<const CallPtr> calls, const std::string& what) const;
   // Returns Cancelled when a stop was asked for a lease ago; `stopping`: since when this wait has known of it.
   absl::Status CheckStop(absl::Span<const CallPtr> calls, const std::string& what, absl::Time* stopping) const;
+  // Returns why the last try of the first of them that has met trouble has failed, "" if none has: "; the last try:
+  // ...".
+  static std::string TroubleText(absl::Span<const CallPtr> calls);
   absl::Status TooLate(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration waited,
                        const std::string& held_by) const;
 

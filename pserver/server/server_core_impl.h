@@ -114,7 +114,7 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Members. Failures and deaths reach everything that waits.
 
-  absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sets `credit` if the answer takes some of a reader's.
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, std::shared_ptr<const void>* credit,
                                      Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -90,7 +90,7 @@ absl::StatusOr<absl::Time> ServerCoreImpl::ActFor(const v1::Caller& caller, Acti
 // ----------------------------------------------------------------------------------------------------------------
 // joins
 
-absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Time now) const {
+absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Time now) {
   const int trainer = request.caller().trainer();
   const std::string who = absl::StrCat("trainer ", trainer, " (", request.process(), ")");
   if (request.caller().job_id() != options_.job_name) {

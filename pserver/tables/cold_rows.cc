@@ -261,7 +261,8 @@ class RocksDbRows : public ColdRows {
   absl::Status Error(std::string_view doing, const rocksdb::Status& status) const {
     const std::string said = status.ToString();
     const std::string text = absl::StrCat(Where(), ": ", absl::string_view(doing.data(), doing.size()), ": ", said);
-    if (status.IsNoSpace()) {
+    // A write behind one that found the disk full is Incomplete, with the words of that one.
+    if (status.IsNoSpace() || said.find("No space left on device") != std::string::npos) {
       return absl::ResourceExhaustedError(absl::StrCat(text,
                                                        "; the disk is full: free some of it or set disk.dir of the "
                                                        "table to a larger one, and start again with --resume"));

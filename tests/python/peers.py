@@ -15,11 +15,11 @@ from typing import Optional
 
 # Distribution: the modules of tests/python that read or run it.
 PACKAGES = {
-    "fsspec": ("test_objects", "test_pipe"),
+    "fsspec": ("test_follow", "test_objects", "test_pipe"),
     "grpcio": ("test_client",),
     "kubernetes-validate": ("test_kubernetes",),
     "markdown-it-py": ("test_readme", "test_site"),
-    "moto": ("test_objects", "test_pipe"),
+    "moto": ("test_follow", "test_objects", "test_pipe"),
     "mypy": ("test_types",),
     "numpy": ("test_checkpoint", "test_columns", "test_prediction"),
     "onnx": ("test_onnx",),
@@ -30,7 +30,7 @@ PACKAGES = {
     "pyarrow": ("test_objects", "test_parquet", "test_pipe"),
     "Pygments": ("test_site",),
     "PyYAML": ("test_containers", "test_kubernetes", "test_monitoring"),
-    "s3fs": ("test_objects", "test_pipe"),
+    "s3fs": ("test_follow", "test_objects", "test_pipe"),
     "safetensors": ("test_safetensors",),
     "tensorboard": ("test_event_files",),
     "tqdm": ("test_run",),

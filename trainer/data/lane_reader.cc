@@ -552,7 +552,7 @@ void Machine::Work(int thread) {
       continue;
     }
     Deliver(picked, whole.status(), std::move(batch));
-    if (made == 0 && ++lanes_begun_ == lanes() && shared_->shuffles()) LOG(INFO) << ShuffleSummary();
+    if (made == 0 && ++lanes_begun_ == lanes() && shared_->shuffles() && whole.ok()) LOG(INFO) << ShuffleSummary();
   }
   left_[static_cast<size_t>(thread)] = true;
   ready_.SignalAll();

@@ -120,6 +120,11 @@ absl::Status CheckFollow(const Setting& at, const v1::JobConfig& config) {
   RETURN_IF_ERROR(AtLeast(at, "follow.files_together", follow.files_together(), 1));
   RETURN_IF_ERROR(CheckPositive(at, "follow.look_every_s", follow.look_every_s()));
   RETURN_IF_ERROR(CheckPositive(at, "follow.deadline_s", follow.deadline_s()));
+  if (follow.deadline_s() < 2 * follow.look_every_s()) {
+    return at.Error("follow.deadline_s",
+                    absl::StrCat("must be at least twice look_every_s, ", follow.look_every_s(), ", got ",
+                                 follow.deadline_s(), ": two looks must find a file before it is taken"));
+  }
   if (follow.has_until() && follow.until().empty()) {
     return at.Error("follow.until", "names no file; leave it out for a job that ends when it is stopped");
   }

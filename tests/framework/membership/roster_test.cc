@@ -62,7 +62,16 @@ TEST_F(RosterTest, APlaceIsHeldByOneProcess) {
   EXPECT_TRUE(lockstep_.CheckClaim(1, "host:1", 7, now_).ok());
   Join(lockstep_, 1);
   EXPECT_TRUE(lockstep_.CheckClaim(1, "host:1", 7, now_).ok()) << "a repeat";
-  const absl::Status other = lockstep_.CheckClaim(1, "host:2", 7, now_);
+  // The holder may be dead, which a lease will show.
+  EXPECT_EQ(lockstep_.CheckClaim(1, "host:2", 8, now_).code(), absl::StatusCode::kUnavailable);
+  now_ += absl::Seconds(9);
+  lockstep_.Renew(1, now_);
+  EXPECT_EQ(lockstep_.CheckClaim(1, "host:2", 8, now_).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(lockstep_.CheckClaim(1, "host:3", 9, now_).code(), absl::StatusCode::kUnavailable) << "another one";
+  EXPECT_EQ(lockstep_.CheckClaim(1, "host:2", 8, now_).code(), absl::StatusCode::kUnavailable) << "counted anew";
+  now_ += absl::Seconds(11);
+  lockstep_.Renew(1, now_);
+  const absl::Status other = lockstep_.CheckClaim(1, "host:2", 8, now_);
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(other.message()), HasSubstr("is held by host:1 and claimed by host:2"));
   // Another process of the same name, as after a restart in a container.

@@ -1,12 +1,16 @@
 // Joins of clients and servers: who is refused, who is missed, and what the others hear of it.
 #include "pserver/client/client.h"
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
+#include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "pserver/protocol/handshake.h"
 #include "tests/pserver/client/client_cluster.h"
@@ -34,12 +38,26 @@ TEST(ClientTest, WrongIdsAndServerCountsAreRefusedAtOnce) {
 
 TEST(ClientTest, AnotherProcessWithTheSameIdIsRefusedAndTheFirstGoesOn) {
   const HandMadeJob job;
-  auto cluster = MakeCluster(OptionsFor(job));
+  auto cluster = MakeCluster(ShortLeases(job));
   ASSERT_TRUE(cluster->client(0).Join().ok());
   auto second = cluster->MakeClient(0, "other:9");
   ASSERT_TRUE(second.ok());
+  // After a lease, in which the first one has shown that it lives.
   EXPECT_STATUS((*second)->Join(), kFailedPrecondition, "held by host:2000 and claimed by other:9");
   EXPECT_TRUE(TrainSteps(*cluster, job, 0, 0, 2).ok());
+}
+
+TEST(ClientTest, AProcessThatComesInTheLeaseOfADeadOneWaitsForItsEnd) {
+  const HandMadeJob job{.trainers = 2, .sync = false};
+  auto cluster = MakeCluster(ShortLeases(job));
+  auto first = cluster->MakeClient(0, "first:8"), second = cluster->MakeClient(0, "second:9");
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_EQ(cluster->RunTrainers([&](int t) { return t == 0 ? (*first)->Join() : cluster->client(t).Join(); }),
+            absl::OkStatus());
+  // It says nothing from now on.
+  first->reset();
+  EXPECT_EQ((*second)->Join(), absl::OkStatus());
+  EXPECT_TRUE((*second)->TakesOver().has_value());
 }
 
 TEST(ClientTest, AServerThatNeverAppearsIsNamedAtTheConnectDeadline) {
@@ -91,8 +109,8 @@ TEST(ClientTest, AStopEndsTheWaitForAServerThatNeverAppears) {
 
 TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
   const HandMadeJob job{.servers = 2, .trainers = 2, .sync = false};
-  auto cluster = MakeCluster(OptionsFor(job));
-  // Only server 1 knows of the first process.
+  auto cluster = MakeCluster(ShortLeases(job));
+  // Only server 1 knows of the first process, which goes on living.
   v1::JoinRequest first;
   first.mutable_caller()->set_job_id("job");
   first.mutable_caller()->set_trainer(0);
@@ -102,16 +120,31 @@ TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
   first.set_build(std::string(kBuild));
   first.set_arithmetic("avx2");
   first.set_process("first:7");
-  absl::Status joined = absl::UnknownError("");
+  v1::JoinReply joined;
   cluster->servers().Call(1, Method::kJoin, {Slice::Own(first.SerializeAsString())}, absl::Seconds(1),
-                          [&](const absl::StatusOr<Slices>& answer) { joined = answer.status(); });
-  ASSERT_TRUE(joined.ok()) << joined;
+                          [&](const absl::StatusOr<Slices>& answer) {
+                            if (answer.ok()) joined.ParseFromString(Flatten(*answer));
+                          });
+  ASSERT_NE(joined.session(), 0u);
+  std::atomic<bool> lives{true};
+  std::thread heart([&] {
+    v1::HeartbeatRequest beat;
+    *beat.mutable_caller() = first.caller();
+    beat.mutable_caller()->set_session(joined.session());
+    while (lives) {
+      cluster->servers().Call(1, Method::kHeartbeat, {Slice::Own(beat.SerializeAsString())}, absl::Seconds(1),
+                              [](const absl::StatusOr<Slices>&) {});
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
   for (int times = 0; times < 2; ++times) {
     auto second = cluster->MakeClient(0, absl::StrCat("second:", times));
     ASSERT_TRUE(second.ok());
     // Not "held by second:0", which server 0 let in.
     EXPECT_STATUS((*second)->Join(), kFailedPrecondition, "is held by first:7");
   }
+  lives = false;
+  heart.join();
   EXPECT_TRUE(cluster->servers().server(0).JobStatus().ok());
 }
 

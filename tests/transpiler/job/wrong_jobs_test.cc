@@ -78,6 +78,10 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:5:27: data.follow.look_every_s must be positive, got 0"},
         Wrong{"FollowWithoutTime", "batch_size: 64", "batch_size: 64 follow { deadline_s: -1 }",
               "job.textproto:5:27: data.follow.deadline_s must be positive, got -1"},
+        Wrong{
+            "FollowTooShort", "batch_size: 64", "batch_size: 64 follow { deadline_s: 9 }",
+            "job.textproto:5:27: data.follow.deadline_s must be at least twice look_every_s, 5, got 9: two looks must "
+            "find a file before it is taken"},
         Wrong{"FollowUntilNothing", "batch_size: 64", "batch_size: 64 follow { until: '' }",
               "job.textproto:5:27: data.follow.until names no file; leave it out for a job that ends when it is "
               "stopped"},
