@@ -21,7 +21,11 @@ constexpr char kReadings[] = "follow.read";
 constexpr int64_t kGroupsInPost = 64;
 // Steps by which the servers may be behind a trainer.
 constexpr int64_t kStepsUnderWay = 64;
-constexpr absl::Duration kRound = absl::Seconds(1), kRemind = absl::Minutes(10), kLook = absl::Milliseconds(50);
+// Pauses of the thread: as the chief, which asks no server unless it has news; otherwise, while somebody waits for a
+// file, and while nobody does.
+constexpr absl::Duration kAsChief = absl::Milliseconds(20), kAwaited = absl::Milliseconds(100),
+                         kRound = absl::Seconds(1);
+constexpr absl::Duration kRemind = absl::Minutes(10);
 
 // Returns the key of the post that has a group.
 std::string KeyOf(int64_t group) { return absl::StrCat("follow.", (group - 1) / kGroupsInPost); }
@@ -326,7 +330,6 @@ absl::Status Follower::Round() {
 }
 
 void Follower::Run() {
-  const absl::Duration period = std::min(kRound, absl::Seconds(o_.job->config.data().follow().look_every_s()));
   // The files in the checkpoint are known to all.
   absl::Status status;
   for (int64_t g = files_->next(); g < next_group_ && status.ok(); ++g) {
@@ -339,7 +342,8 @@ void Follower::Run() {
     status = Round();
     if (!status.ok()) break;
     MutexLock lock(&mu_);
-    if (!stop_) changed_.WaitWithTimeout(&mu_, period);
+    const absl::Duration pause = o_.trainer.IsChief() ? kAsChief : files_->awaited() ? kAwaited : kRound;
+    if (!stop_) changed_.WaitWithTimeout(&mu_, pause);
     if (stop_) break;
   }
   if (status.ok()) return;
@@ -365,7 +369,7 @@ absl::StatusOr<std::shared_ptr<const DataSet>> Follower::AwaitFirst() {
         break;
     }
     RETURN_IF_ERROR(o_.trainer.client->JobStatus());
-    std::this_thread::sleep_for(absl::ToChronoMilliseconds(kLook));
+    std::this_thread::sleep_for(absl::ToChronoMilliseconds(kAsChief));
   }
 }
 
