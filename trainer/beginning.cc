@@ -38,16 +38,17 @@ absl::StatusOr<Beginning> Decide(const BeginOptions& o) {
   return beginning;
 }
 
-// Returns the number of steps of a trainer in the state that the job begins with.
-int64_t StepsDone(const Beginning& beginning, const ThisTrainer& trainer) {
-  if (trainer.sync || !beginning.resumed) return beginning.point.step;
+// Returns the number of steps of each trainer in the state that the job begins with.
+std::vector<int64_t> StepsDone(const Beginning& beginning, const ThisTrainer& trainer) {
+  const size_t trainers = static_cast<size_t>(trainer.trainers);
+  if (trainer.sync || !beginning.resumed) return std::vector<int64_t>(trainers, beginning.point.step);
   const std::vector<int64_t>& steps = beginning.point.trainer_steps;
-  if (static_cast<int>(steps.size()) == trainer.trainers) return steps[static_cast<size_t>(trainer.id)];
+  if (steps.size() == trainers) return steps;
   // With another number of trainers no lane's progress is known: begin where all of them had been at least.
   const int64_t step = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
   LOG(WARNING) << "the checkpoint is of " << steps.size() << " trainers, the job has " << trainer.trainers
                << ": reading goes on at step " << step << ", some examples are seen twice";
-  return step;
+  return std::vector<int64_t>(trainers, step);
 }
 
 // Restores this trainer's residuals. Trainer `from` reads them from `file`, its own; "": the checkpoint has none.
@@ -112,7 +113,8 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   Begun begun;
   ASSIGN_OR_RETURN(begun.beginning, Beginning::Parse(word.text));
   RETURN_IF_ERROR(client->Exchange(kBeginning, "", /*kept=*/true).status());
-  begun.step = StepsDone(begun.beginning, o.trainer);
+  begun.first_steps = StepsDone(begun.beginning, o.trainer);
+  begun.step = begun.first_steps[static_cast<size_t>(o.trainer.id)];
   if (o.trainer.replica != nullptr) {
     if (begun.beginning.resumed) {
       // A process without the chief's directory is refused when it joins.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "trainer/checkpointing.h"
@@ -41,6 +42,8 @@ struct Begun {
   Beginning beginning;
   // First step of this trainer: the number of its steps that the state of the servers contains.
   int64_t step = 0;
+  // The same of every trainer, before anyone has died.
+  std::vector<int64_t> first_steps;
   // True if this process takes the place of a dead trainer.
   bool takes_over = false;
 };

@@ -11,6 +11,7 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "trainer/data/watched_pass.h"
 #include "transpiler/job/job.h"
 
 namespace weir {
@@ -26,6 +27,8 @@ constexpr int64_t kStepsUnderWay = 64;
 constexpr absl::Duration kAsChief = absl::Milliseconds(20), kAwaited = absl::Milliseconds(100),
                          kRound = absl::Seconds(1);
 constexpr absl::Duration kRemind = absl::Minutes(10);
+// Time in which files that one host has written must be seen by the others.
+constexpr absl::Duration kSeenElsewhere = absl::Seconds(90);
 
 // Returns the key of the post that has a group.
 std::string KeyOf(int64_t group) { return absl::StrCat("follow.", (group - 1) / kGroupsInPost); }
@@ -51,9 +54,31 @@ absl::StatusOr<std::vector<StreamReading>> ParseReadings(const std::string& text
     return absl::InternalError(absl::StrCat("what trainer ", trainer, " says of its streams cannot be read"));
   }
   std::vector<StreamReading> readings;
-  for (const v1::FollowReadings::Reading& reading : message.readings())
-    readings.push_back({reading.stream(), reading.group(), reading.examples()});
+  for (const v1::FollowReadings::Reading& reading : message.readings()) {
+    readings.push_back({.stream = reading.stream(),
+                        .group = reading.group(),
+                        .examples = reading.examples(),
+                        .dealt = reading.dealt(),
+                        .last = reading.last()});
+  }
   return readings;
+}
+
+// Returns DataLoss if streams go on in groups that the state does not have.
+absl::Status CheckState(const v1::FollowState& state) {
+  const int64_t next = state.first_group() + state.groups_size();
+  for (int s = 0; s < state.streams_size(); ++s) {
+    const v1::FollowedStream& stream = state.streams(s);
+    if (state.first_group() >= 1 && stream.group() >= state.first_group() && stream.group() <= next &&
+        stream.before() >= 0 && stream.given() >= stream.before() && stream.step() >= 0 && stream.dealt() >= 0) {
+      continue;
+    }
+    return absl::DataLossError(
+        absl::StrCat("--resume: the checkpoint says that stream ", s, " of data.follow goes on in ", "group ",
+                     stream.group(), " after ", stream.given(), " examples, ", stream.before(),
+                     " of them before it; it has groups ", state.first_group(), " to ", next - 1));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<StreamReading> OfStream(int stream, const std::vector<StreamReading>& all) {
@@ -68,14 +93,7 @@ std::vector<StreamReading> OfStream(int stream, const std::vector<StreamReading>
 
 Follower::Follower(Options options) : o_(std::move(options)), board_(o_.trainer.client->Beside()), steps_(o_.step) {}
 
-Follower::~Follower() {
-  {
-    MutexLock lock(&mu_);
-    stop_ = true;
-    changed_.SignalAll();
-  }
-  if (thread_.joinable()) thread_.join();
-}
+Follower::~Follower() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<Follower>> Follower::Create(Options options) {
   const int streams = options.spec.streams();
@@ -86,28 +104,56 @@ absl::StatusOr<std::unique_ptr<Follower>> Follower::Create(Options options) {
     return absl::FailedPreconditionError(absl::StrCat("--resume: the checkpoint is of ", options.state.streams_size(),
                                                       " streams of data.follow, the job has ", streams));
   }
+  RETURN_IF_ERROR(CheckState(options.state));
   std::unique_ptr<Follower> follower(new Follower(std::move(options)));
   RETURN_IF_ERROR(follower->Prepare());
   follower->thread_ = StartThread("weir-follow", [raw = follower.get()] { raw->Run(); });
   return follower;
 }
 
+v1::FollowedStream Follower::BaseOf(int stream) const {
+  MutexLock lock(&mu_);
+  return base_[static_cast<size_t>(stream)];
+}
+
 StreamStart Follower::StartAt(int stream, int64_t step, const std::vector<StreamReading>& readings) const {
-  const v1::FollowedStream& saved = InCheckpoint(stream);
+  const v1::FollowedStream base = BaseOf(stream);
   const int64_t per_step = o_.spec.StreamBatch(stream) * o_.batches_per_step;
-  StreamStart start = {.group = saved.group(),
-                       .before = saved.before(),
-                       .given = std::max(saved.before(), saved.given() + (step - saved.step()) * per_step),
-                       .batches = step * o_.batches_per_step};
+  StreamStart start = {.group = base.group(),
+                       .before = base.before(),
+                       .given = std::max(base.before(), base.given() + (step - base.step()) * per_step),
+                       .batches = step * o_.batches_per_step,
+                       .dealt = base.dealt()};
   for (const StreamReading& reading : readings) {
+    // Its last batch was short.
+    if (reading.last) start.given = std::max(start.before, std::min(start.given, reading.examples));
     if (reading.examples > start.given || reading.group < start.group) continue;
     start.group = reading.group + 1;
     start.before = reading.examples;
+    start.dealt = reading.dealt;
   }
   return start;
 }
 
 absl::Status Follower::Prepare() {
+  {
+    MutexLock lock(&mu_);
+    base_.assign(o_.state.streams().begin(), o_.state.streams().end());
+    groups_begin_ = o_.state.first_group();
+    groups_.assign(o_.state.groups().begin(), o_.state.groups().end());
+    last_file_ = o_.state.last_file();
+  }
+  // The run before may have had other trainers, of which some were further: streams go on where they are now.
+  for (int t = 0; t < o_.trainer.trainers; ++t) {
+    const LaneRange streams = o_.spec.StreamsOf(t);
+    for (int s = streams.begin; s < streams.begin + streams.count; ++s) {
+      const int64_t steps = o_.first_steps[static_cast<size_t>(t)];
+      const StreamStart start = StartAt(s, steps, {});
+      MutexLock lock(&mu_);
+      base_[static_cast<size_t>(s)].set_step(steps);
+      base_[static_cast<size_t>(s)].set_given(start.given);
+    }
+  }
   const LaneRange streams = o_.spec.StreamsOf(o_.trainer.id);
   std::vector<StreamReading> readings;
   if (o_.takes_over) {
@@ -120,36 +166,64 @@ absl::Status Follower::Prepare() {
     first = first == 0 ? starts_.back().group : std::min(first, starts_.back().group);
   }
   files_ = std::make_shared<FollowedFiles>(streams, std::max<int64_t>(first, 1));
+  // What this trainer posts takes the place of what the dead one has posted.
+  for (const StreamReading& reading : readings) {
+    if (reading.stream >= streams.begin && reading.stream < streams.begin + streams.count) files_->HasRead(reading);
+  }
   next_group_ = o_.state.first_group() + o_.state.groups_size();
   moved_ = warned_ = Clock::Real()->Now();
+  missing_ = absl::InfiniteFuture();
+  return absl::OkStatus();
+}
+
+bool Follower::stopping() {
   MutexLock lock(&mu_);
-  groups_begin_ = o_.state.first_group();
-  groups_.assign(o_.state.groups().begin(), o_.state.groups().end());
-  last_file_ = o_.state.last_file();
-  return absl::OkStatus();
+  return stop_;
 }
 
-absl::Status Follower::OpenGroup(v1::FileGroup* group, std::shared_ptr<const DataSet>* files) const {
-  const v1::Data& data = o_.job->config.data();
-  ASSIGN_OR_RETURN(DataSet set,
-                   DataSet::OpenFound(data, data.train(), o_.job->directory, "data.train", FilesOf(*group)));
-  for (int i = 0; i < group->files_size(); ++i)
-    group->mutable_files(i)->set_sample(set.files()[static_cast<size_t>(i)].sample);
-  *files = std::make_shared<const DataSet>(std::move(set));
-  return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<const DataSet>> Follower::OpenGroup(const v1::FileGroup& group) {
+  const v1::Deadlines& deadlines = o_.job->config.deadlines();
+  // That there are no files is no excuse any more.
+  files_->SetOpening(true);
+  o_.trainer.client->SetAwaitsFiles(false);
+  const PassWatch watch = {.what = absl::StrCat("opening ", NameOfGroup(group), " of data.train"),
+                           .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
+                           .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
+                           .keep_waiting = [this]() -> absl::Status {
+                             if (stopping()) return absl::CancelledError("the run has ended");
+                             if (o_.trainer.client->StopRequested()) files_->Stop();
+                             return o_.trainer.client->JobStatus();
+                           }};
+  const auto opened = std::make_shared<std::shared_ptr<const DataSet>>();
+  const absl::Status status =
+      RunWatched(watch,
+                 [opened, data = o_.job->config.data(), directory = o_.job->directory,
+                  found = FilesOf(group)](const std::function<bool()>&) -> absl::StatusOr<std::string> {
+                   ASSIGN_OR_RETURN(DataSet set,
+                                    DataSet::OpenFound(data, data.train(), directory, "data.train", found));
+                   *opened = std::make_shared<const DataSet>(std::move(set));
+                   return std::string();
+                 })
+          .status();
+  files_->SetOpening(false);
+  RETURN_IF_ERROR(status);
+  return *opened;
 }
 
-absl::Status Follower::TakeGroup(const v1::FileGroup& group, std::shared_ptr<const DataSet> files) {
-  v1::FileGroup taken = group;
+absl::Status Follower::TakeGroup(v1::FileGroup group) {
   // Files that every stream of this trainer has read may be gone.
   const bool reads = next_group_ >= files_->next();
-  if (reads && files == nullptr) RETURN_IF_ERROR(OpenGroup(&taken, &files));
+  std::shared_ptr<const DataSet> files;
+  if (reads) {
+    ASSIGN_OR_RETURN(files, OpenGroup(group));
+    for (int i = 0; i < group.files_size(); ++i)
+      group.mutable_files(i)->set_sample(files->files()[static_cast<size_t>(i)].sample);
+  }
   ++next_group_;
-  moved_ = Clock::Real()->Now();
   {
     MutexLock lock(&mu_);
-    if (!taken.files().empty()) last_file_ = taken.files(taken.files_size() - 1).name();
-    groups_.push_back(std::move(taken));
+    if (!group.files().empty()) last_file_ = group.files(group.files_size() - 1).name();
+    groups_.push_back(std::move(group));
     // In sync the chief is always the same.
     if (o_.trainer.sync && !o_.trainer.IsChief()) {
       groups_.pop_front();
@@ -169,14 +243,16 @@ void Follower::SetClosed() {
 }
 
 absl::Status Follower::Hear() {
-  while (true) {
-    ASSIGN_OR_RETURN(const PostedWord word, board_->NewestWord(KeyOf(next_group_)));
-    if (word.by < 0) return absl::OkStatus();
+  while (!stopping()) {
+    const std::string key = KeyOf(next_group_);
+    if (key != heard_key_) heard_ = -1;
+    heard_key_ = key;
+    ASSIGN_OR_RETURN(const PostedWord word, board_->NewestWord(key, heard_));
+    if (word.by < 0 || word.edition <= heard_) return absl::OkStatus();
     v1::FollowNews news;
     if (!news.ParseFromString(word.text)) {
       return absl::InternalError(absl::StrCat("what trainer ", word.by, " says of new files cannot be read"));
     }
-    const int64_t before = next_group_;
     // Groups that no stream needs any more are left out.
     if (news.first_group() > next_group_ && next_group_ < files_->next()) {
       next_group_ = std::min(news.first_group(), files_->next());
@@ -184,18 +260,30 @@ absl::Status Follower::Hear() {
       groups_begin_ = next_group_;
       groups_.clear();
     }
-    const int64_t skipped = next_group_ - news.first_group();
-    if (skipped < 0) {
+    const int64_t known = next_group_ - news.first_group();
+    if (known < 0) {
       return absl::InternalError(absl::StrCat("trainer ", word.by, " has posted files from group ", news.first_group(),
                                               " on; group ", next_group_, " is missing"));
     }
-    for (int64_t i = skipped; i < news.groups_size(); ++i) {
-      RETURN_IF_ERROR(TakeGroup(news.groups(static_cast<int>(i)), nullptr));
+    for (int64_t i = known; i < news.groups_size(); ++i) {
+      const absl::Status taken = TakeGroup(news.groups(static_cast<int>(i)));
+      const absl::Time now = Clock::Real()->Now();
+      // A file system on the network shows other hosts a new file only after a while.
+      if (absl::IsNotFound(taken) && now - std::min(missing_, now) < kSeenElsewhere) {
+        if (missing_ > now)
+          LOG(WARNING) << "data.follow: the chief has found a file that is not seen here yet: " << taken;
+        missing_ = std::min(missing_, now);
+        return absl::OkStatus();
+      }
+      RETURN_IF_ERROR(taken);
+      missing_ = absl::InfiniteFuture();
     }
+    heard_ = word.edition;
     if (news.closed()) SetClosed();
     // The next group may be in the next post.
-    if (next_group_ == before || KeyOf(next_group_) == KeyOf(before)) return absl::OkStatus();
+    if (KeyOf(next_group_) == key) return absl::OkStatus();
   }
+  return absl::OkStatus();
 }
 
 absl::Status Follower::PostGroups(bool closed) {
@@ -207,13 +295,11 @@ absl::Status Follower::PostGroups(bool closed) {
   news.set_first_group(next_group_);
   {
     MutexLock lock(&mu_);
-    int64_t number = groups_begin_;
-    for (const v1::FileGroup& group : groups_) {
-      if (KeyOf(number) == key) {
-        news.set_first_group(std::min(news.first_group(), number));
-        *news.add_groups() = group;
-      }
-      ++number;
+    const int64_t end = groups_begin_ + static_cast<int64_t>(groups_.size());
+    const int64_t of_key = closed ? next_group_ : last;
+    for (int64_t g = std::max(groups_begin_, of_key - (of_key - 1) % kGroupsInPost); g < end; ++g) {
+      if (news.groups().empty()) news.set_first_group(g);
+      *news.add_groups() = groups_[static_cast<size_t>(g - groups_begin_)];
     }
   }
   return board_->Post(key, news.SerializeAsString(), 2 * last + (closed ? 1 : 0));
@@ -236,9 +322,14 @@ absl::Status Follower::Look() {
   if (!news.trouble.ok() && trouble_.ok())
     LOG(WARNING) << "a look for files of data.train has failed: " << news.trouble;
   trouble_ = news.trouble;
+  changing_ = news.changing;
+  if (!news.files.empty()) moved_ = Clock::Real()->Now();
   for (FoundFile& file : news.files) found_.push_back(std::move(file));
   const size_t together = static_cast<size_t>(o_.job->config.data().follow().files_together());
-  while (found_.size() >= together || (news.closed && !found_.empty())) {
+  const auto has_group = [&] { return found_.size() >= together || (news.closed && !found_.empty()); };
+  // No more than fit into a post, so that what else the thread does has its turn.
+  do {
+    if (!has_group()) break;
     const size_t size = std::min(together, found_.size());
     v1::FileGroup group;
     int64_t bytes = 0;
@@ -249,14 +340,17 @@ absl::Status Follower::Look() {
       file->set_sample(found_[i].sample);
       bytes += found_[i].bytes;
     }
-    found_.erase(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(size));
-    std::shared_ptr<const DataSet> files;
-    if (next_group_ >= files_->next()) RETURN_IF_ERROR(OpenGroup(&group, &files));
     LOG(INFO) << "data.follow: takes " << NameOfGroup(group) << ", group " << next_group_ << ", " << bytes << " bytes";
-    RETURN_IF_ERROR(TakeGroup(group, std::move(files)));
-    RETURN_IF_ERROR(PostGroups(/*closed=*/false));
+    RETURN_IF_ERROR(TakeGroup(std::move(group)));
+    found_.erase(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(size));
+    if (!has_group() || next_group_ % kGroupsInPost == 1) RETURN_IF_ERROR(PostGroups(/*closed=*/false));
+  } while (next_group_ % kGroupsInPost != 1);
+  more_ = has_group();
+  if (!news.closed || more_) return absl::OkStatus();
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
   }
-  if (!news.closed) return absl::OkStatus();
   RETURN_IF_ERROR(PostGroups(/*closed=*/true));
   LOG(INFO) << "data.follow: '" << o_.job->config.data().follow().until() << "' is there: no more files come";
   SetClosed();
@@ -279,6 +373,7 @@ absl::Status Follower::WatchIdle() {
       absl::StrCat("no new file of data.train", last.empty() ? "" : absl::StrCat(" behind '", last, "'"), " for ",
                    absl::FormatDuration(absl::Trunc(idle, absl::Seconds(1))),
                    found_.empty() ? "" : absl::StrCat("; ", found_.size(), " of data.follow.files_together are there"),
+                   changing_.empty() ? "" : absl::StrCat("; '", changing_, "' changes from look to look"),
                    trouble_.ok() ? "" : absl::StrCat("; the last look failed: ", std::string(trouble_.message())));
   const v1::Follow& follow = o_.job->config.data().follow();
   if (idle > absl::Seconds(follow.deadline_s())) {
@@ -300,19 +395,21 @@ std::vector<StreamReading> Follower::Readings() {
 }
 
 absl::Status Follower::PostReadings() {
+  MutexLock lock(&posts_mu_);
   v1::FollowReadings message;
-  // What is known of a stream does not depend on who reads it: a process that takes a place over adds to the post of
-  // the one before it.
+  // What is known of a stream does not depend on who reads it: editions count what is known.
   std::map<int, int64_t> newest;
   for (const StreamReading& reading : Readings()) {
     v1::FollowReadings::Reading* const out = message.add_readings();
     out->set_stream(reading.stream);
     out->set_group(reading.group);
     out->set_examples(reading.examples);
-    newest[reading.stream] = reading.group;
+    out->set_dealt(reading.dealt);
+    if (reading.last) out->set_last(true);
+    newest[reading.stream] = 2 * reading.group + (reading.last ? 1 : 0);
   }
   int64_t edition = 0;
-  for (const auto& [stream, group] : newest) edition += group;
+  for (const auto& [stream, counted] : newest) edition += counted;
   if (edition <= edition_) return absl::OkStatus();
   RETURN_IF_ERROR(board_->Post(kReadings, message.SerializeAsString(), edition));
   edition_ = edition;
@@ -323,7 +420,7 @@ absl::Status Follower::Round() {
   const bool chief = o_.trainer.IsChief();
   RETURN_IF_ERROR(chief ? Look() : Hear());
   if (chief) RETURN_IF_ERROR(WatchIdle());
-  const bool awaited = files_->awaited();
+  const bool awaited = files_->awaited() && !finished_;
   o_.trainer.client->SetAwaitsFiles(awaited);
   if (awaited && o_.trainer.client->StopRequested()) files_->Stop();
   return PostReadings();
@@ -333,23 +430,25 @@ void Follower::Run() {
   // The files in the checkpoint are known to all.
   absl::Status status;
   for (int64_t g = files_->next(); g < next_group_ && status.ok(); ++g) {
-    v1::FileGroup group = o_.state.groups(static_cast<int>(g - o_.state.first_group()));
-    std::shared_ptr<const DataSet> files;
-    status = OpenGroup(&group, &files);
-    if (status.ok()) files_->Add(std::move(files));
+    absl::StatusOr<std::shared_ptr<const DataSet>> files =
+        OpenGroup(o_.state.groups(static_cast<int>(g - o_.state.first_group())));
+    status = files.status();
+    if (status.ok()) files_->Add(*std::move(files));
   }
-  while (status.ok()) {
+  while (status.ok() && !stopping()) {
     status = Round();
     if (!status.ok()) break;
-    MutexLock lock(&mu_);
     const absl::Duration pause = o_.trainer.IsChief() ? kAsChief : files_->awaited() ? kAwaited : kRound;
-    if (!stop_) changed_.WaitWithTimeout(&mu_, pause);
-    if (stop_) break;
+    MutexLock lock(&mu_);
+    if (!stop_ && !more_) changed_.WaitWithTimeout(&mu_, pause);
   }
-  if (status.ok()) return;
+  if (status.ok() || stopping()) return;
   // Those who ask a reader take DeadlineExceeded as a reason to ask again.
   if (absl::IsDeadlineExceeded(status)) status = absl::UnavailableError(status.message());
-  files_->Fail(AtField(*o_.job, status));
+  status = AtField(*o_.job, status);
+  files_->Fail(status);
+  // Its reader is gone, and others wait for what this trainer does not do any more.
+  if (finished_ && o_.trainer.client->JobStatus().ok()) o_.trainer.client->ReportFailure(status);
 }
 
 absl::StatusOr<std::shared_ptr<const DataSet>> Follower::AwaitFirst() {
@@ -373,26 +472,22 @@ absl::StatusOr<std::shared_ptr<const DataSet>> Follower::AwaitFirst() {
   }
 }
 
-absl::Status Follower::Finish() {
+void Follower::Finish() {
+  finished_ = true;
+  o_.trainer.client->SetAwaitsFiles(false);
+}
+
+void Follower::Stop() {
   {
     MutexLock lock(&mu_);
     stop_ = true;
     changed_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
-  o_.trainer.client->SetAwaitsFiles(false);
-  return PostReadings();
 }
 
 absl::StatusOr<v1::FollowState> Follower::StateAt(int64_t step, const std::vector<int64_t>& trainer_steps) {
   v1::FollowState state;
-  int64_t last_group = 0;
-  bool closed = false;
-  {
-    MutexLock lock(&mu_);
-    closed = closed_;
-    last_group = groups_begin_ + static_cast<int64_t>(groups_.size()) - 1;
-  }
   int64_t first = 0;
   for (int t = 0; t < o_.trainer.trainers; ++t) {
     std::vector<StreamReading> readings;
@@ -405,26 +500,29 @@ absl::StatusOr<v1::FollowState> Follower::StateAt(int64_t step, const std::vecto
     const LaneRange streams = o_.spec.StreamsOf(t);
     const int64_t steps = o_.trainer.sync ? step : trainer_steps[static_cast<size_t>(t)];
     for (int s = streams.begin; s < streams.begin + streams.count; ++s) {
-      StreamStart start = StartAt(s, steps, OfStream(s, readings));
-      // The last batch of a stream may have been short.
-      if (closed && start.group > last_group) start.given = start.before;
+      const StreamStart start = StartAt(s, steps, OfStream(s, readings));
       v1::FollowedStream* const out = state.add_streams();
       out->set_group(start.group);
       out->set_before(start.before);
       out->set_step(steps);
       out->set_given(start.given);
+      out->set_dealt(start.dealt);
       first = first == 0 ? start.group : std::min(first, start.group);
     }
   }
   MutexLock lock(&mu_);
   state.set_last_file(last_file_);
-  // Groups before it are in no later checkpoint.
-  while (groups_begin_ < first && !groups_.empty()) {
+  state.set_first_group(std::max(first, groups_begin_));
+  const int64_t known = groups_begin_ + static_cast<int64_t>(groups_.size());
+  for (int64_t g = state.first_group(); g < known; ++g)
+    *state.add_groups() = groups_[static_cast<size_t>(g - groups_begin_)];
+  RETURN_IF_ERROR(CheckState(state));
+  // No later checkpoint goes back behind this one.
+  while (groups_begin_ < state.first_group() && !groups_.empty()) {
     groups_.pop_front();
     ++groups_begin_;
   }
-  state.set_first_group(groups_begin_);
-  for (const v1::FileGroup& group : groups_) *state.add_groups() = group;
+  base_.assign(state.streams().begin(), state.streams().end());
   return state;
 }
 

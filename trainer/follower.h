@@ -46,11 +46,13 @@ class Follower {
     int64_t batches_per_step = 1;
     // State in the checkpoint that the run has been resumed from; the default is that of a fresh run.
     v1::FollowState state;
+    // Steps of each trainer that this state contains (sync: the same number); by trainer.
+    std::vector<int64_t> first_steps;
     // First step of this trainer, and whether it takes the place of a dead one.
     int64_t step = 0;
     bool takes_over = false;
   };
-  // Starts the thread. FailedPrecondition: the state is of another number of streams.
+  // Starts the thread. FailedPrecondition: the state is of another number of streams. DataLoss: it contradicts itself.
   static absl::StatusOr<std::unique_ptr<Follower>> Create(Options options);
   ~Follower();
   Follower(const Follower&) = delete;
@@ -59,13 +61,19 @@ class Follower {
   // Files and places for the reader of this trainer's streams (LaneReaderOptions). Errors in them reach the reader.
   std::shared_ptr<FollowedFiles> files() const { return files_; }
   const std::vector<StreamStart>& starts() const { return starts_; }
+  bool takes_over() const { return o_.takes_over; }
   // Waits for the first group. Cancelled: the job is asked to end. Errors as those of the reader.
   absl::StatusOr<std::shared_ptr<const DataSet>> AwaitFirst();
 
   // Says how many steps this trainer has done.
   void StepsDone(int64_t steps) { steps_ = steps; }
-  // Ends the thread, and posts how far the streams have come. Call after the last step.
-  absl::Status Finish();
+  // Posts where groups have ended, if that is news. Call it before the push of a step whose batches may be short, so
+  // that every checkpoint with that step knows.
+  absl::Status PostReadings();
+  // Says that this trainer has done its last step. The thread goes on: others may still wait for files.
+  void Finish();
+  // Ends the thread. Call when all trainers have done their last steps.
+  void Stop();
   // Returns what a checkpoint needs in which `step` steps have taken effect, in async trainer_steps[t] of trainer t.
   // For the chief.
   absl::StatusOr<v1::FollowState> StateAt(int64_t step, const std::vector<int64_t>& trainer_steps);
@@ -75,7 +83,6 @@ class Follower {
   absl::Status Prepare();
   // Returns where a stream goes on after `step` steps. `readings`: those of the stream that are known, ascending.
   StreamStart StartAt(int stream, int64_t step, const std::vector<StreamReading>& readings) const;
-  const v1::FollowedStream& InCheckpoint(int stream) const { return o_.state.streams(stream); }
 
   void Run();
   // What the thread does again and again.
@@ -85,31 +92,39 @@ class Follower {
   // As the chief: takes the files that have appeared, and posts whole groups.
   absl::Status Look();
   absl::Status PostGroups(bool closed);
-  // Takes the next group. `files`: null: to be opened here.
-  absl::Status TakeGroup(const v1::FileGroup& group, std::shared_ptr<const DataSet> files);
+  // Takes the next group, after opening it if this trainer reads it; sets the samples of its files.
+  absl::Status TakeGroup(v1::FileGroup group);
   void SetClosed();
-  absl::Status OpenGroup(v1::FileGroup* group, std::shared_ptr<const DataSet>* files) const;
+  // Opens files on a thread of their own, which may be left behind in a disk that does not answer.
+  absl::StatusOr<std::shared_ptr<const DataSet>> OpenGroup(const v1::FileGroup& group);
+  bool stopping();
   // Ends the wait for a file that does not come, and says in the log that the job waits.
   absl::Status WatchIdle();
   // Returns those of this trainer's streams that a later start may need.
   std::vector<StreamReading> Readings();
-  absl::Status PostReadings();
+  v1::FollowedStream BaseOf(int stream) const;
 
   const Options o_;
   PostBoard* const board_;
   std::shared_ptr<FollowedFiles> files_;
   std::vector<StreamStart> starts_;
   std::atomic<int64_t> steps_;
+  std::atomic<bool> finished_{false};
 
   // Of the thread.
   std::unique_ptr<FileLookout> lookout_;  // of the chief
   std::deque<FoundFile> found_;           // by the chief, and not in a group yet
   int64_t next_group_ = 1;                // to hear of, or to form
+  bool more_ = false;                     // of them than a round takes
   absl::Status trouble_;                  // of the last look
-  absl::Time moved_, warned_;             // last group, or moment when nobody waited; last line in the log
-  int64_t edition_ = -1;                  // of posted_readings_
-  // Written by the thread, under the lock.
-  Mutex mu_;
+  std::string changing_;                  // FileLookout::News.changing
+  absl::Time moved_, warned_;             // last file, or moment when nobody waited; last line in the log
+  std::string heard_key_;                 // last post that was heard ...
+  int64_t heard_ = -1;                    // ... and its edition
+  absl::Time missing_;                    // since when a file that the chief has found is not seen here
+  Mutex posts_mu_;                        // held while readings are posted
+  int64_t edition_ ABSL_GUARDED_BY(posts_mu_) = -1;
+  mutable Mutex mu_;
   CondVar changed_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   // Groups known so far, from groups_begin_ on, that a checkpoint may need.
@@ -117,6 +132,8 @@ class Follower {
   std::deque<v1::FileGroup> groups_ ABSL_GUARDED_BY(mu_);
   std::string last_file_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // By stream: what the newest checkpoint says, or the beginning.
+  std::vector<v1::FollowedStream> base_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

@@ -62,6 +62,12 @@ absl::Status JobData::LearnStatistics(const std::string& saved) {
     ASSIGN_OR_RETURN(statistics_, DataStatistics::Parse(saved));
     return absl::OkStatus();
   }
+  if (follows() && follower_->takes_over()) {
+    // The files that they were measured on may be gone.
+    std::vector<std::string> all;
+    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->TryCollect("statistics", &all));
+    if (complete && !all.empty()) return TakeStatistics(all);
+  }
   DataSet train = *train_;
   if (follows()) {
     absl::StatusOr<std::shared_ptr<const DataSet>> first = follower_->AwaitFirst();
@@ -70,6 +76,10 @@ absl::Status JobData::LearnStatistics(const std::string& saved) {
   }
   ASSIGN_OR_RETURN(const std::string mine, MeasureStreams(train));
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.trainer.client->Exchange("statistics", mine, /*kept=*/true));
+  return TakeStatistics(all);
+}
+
+absl::Status JobData::TakeStatistics(const std::vector<std::string>& all) {
   for (size_t t = 0; t < all.size(); ++t) {
     if (!all[t].empty()) continue;
     return absl::UnavailableError(

@@ -76,6 +76,8 @@ class JobData {
 
  private:
   explicit JobData(JobDataOptions options);
+  // Merges what all trainers have measured.
+  absl::Status TakeStatistics(const std::vector<std::string>& all);
   // Measures the streams of this trainer on a thread that may be left behind in a read that never returns.
   absl::StatusOr<std::string> MeasureStreams(const DataSet& train) const;
   absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass) const;

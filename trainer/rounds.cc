@@ -8,6 +8,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
+#include "trainer/follower.h"
 #include "trainer/job_data.h"
 
 namespace weir {
@@ -115,7 +116,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   if (batch == 0) in_step_ = 0;
   if (batch == 0 && overlap_ != nullptr) overlap_->AsksForStep(Clock::Real()->Now());
   RETURN_IF_ERROR(ahead_ == nullptr ? ReadNow(step, batch) : AwaitAhead(step, batch));
-  HeedStop();
+  if (o_.follower != nullptr) RETURN_IF_ERROR(HeedFiles());
   now_.ended = now_.ended || TooSmall();
   if (now_.ended) return &now_;
   if (ahead_ != nullptr) RETURN_IF_ERROR(StartNext(step, batch));
@@ -125,13 +126,19 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   return &now_;
 }
 
-void Rounds::HeedStop() {
+absl::Status Rounds::HeedFiles() {
+  bool last = false;
   for (const std::vector<LaneBatch>& of_worker : now_.batches) {
-    for (const LaneBatch& lane : of_worker) stopped_ |= lane.stopped;
+    for (const LaneBatch& lane : of_worker) {
+      stopped_ |= lane.stopped;
+      last |= lane.last;
+    }
   }
-  if (!stopped_) return;
-  now_.ended = !o_.trainer.sync;
-  o_.trainer.client->EndWithNextSends();
+  if (stopped_) {
+    now_.ended = !o_.trainer.sync;
+    o_.trainer.client->EndWithNextSends();
+  }
+  return last ? o_.follower->PostReadings() : absl::OkStatus();
 }
 
 bool Rounds::TooSmall() const {

@@ -27,6 +27,8 @@
 
 namespace weir {
 
+class Follower;
+
 struct Round {
   int64_t step = 0;
   int batch = 0;  // of the step
@@ -51,6 +53,8 @@ class Rounds {
     int64_t expected_first_step = 0;
     // Borrowed.
     Workers* workers = nullptr;
+    // Borrowed; null: no files follow.
+    Follower* follower = nullptr;
     // Sync with prefetch_rows: pulls ahead of the version in every step, also where that takes longer than it saves.
     bool always_ahead = false;
   };
@@ -95,8 +99,9 @@ class Rounds {
   // Async: returns true if now_ completes its step and the step has fewer than half of the examples of this trainer's
   // step 0.
   bool TooSmall() const;
-  // Ends the run before the step of now_ if one of its streams was stopped.
-  void HeedStop();
+  // data.follow: ends the run before the step of now_ if one of its streams was stopped, and posts where streams have
+  // ended before the step is pushed that has their last examples.
+  absl::Status HeedFiles();
 
   const Options o_;
   std::unique_ptr<LaneReader> reader_;  // null after CloseReader

@@ -162,6 +162,7 @@ absl::Status TrainLoop::Follow(const Begun& begun) {
                                                 .spec = data_->spec(),
                                                 .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
                                                 .state = begun.beginning.point.follow,
+                                                .first_steps = begun.first_steps,
                                                 .step = step_,
                                                 .takes_over = begun.takes_over}));
   data_->Follow(follower_.get());
@@ -205,6 +206,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                       // The files of data.follow are compared one by one.
                       .expected_first_step = follower_ == nullptr ? begun.beginning.point.first_step_examples : 0,
                       .workers = workers_.get(),
+                      .follower = follower_.get(),
                       .always_ahead = o_.always_ahead},
       std::move(reader));
   if (self_.IsChief() && batches > 1) {
@@ -278,7 +280,8 @@ absl::Status TrainLoop::Steps() {
   summary_.train_loss = progress_->mean_loss();
   ending_.steps = step_;
   ending_.skipped_lines = rounds_->CloseReader();
-  return follower_ == nullptr ? absl::OkStatus() : follower_->Finish();
+  if (follower_ != nullptr) follower_->Finish();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> TrainLoop::OneStep() {
@@ -415,6 +418,7 @@ absl::Status TrainLoop::End() {
   ending_.error = deferred_.error();
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,
                    self_.client->Exchange("end", ending_.Serialize(), /*kept=*/true));
+  if (follower_ != nullptr) follower_->Stop();
   ASSIGN_OR_RETURN(const Ending all, Ending::OfAll(endings, self_.client->Chief()));
   if (all.steps == 0 && !all.stopped) return data_->NoExamples(all.skipped_lines);
   RETURN_IF_ERROR(checkpoints_->SaveLast(StateAtBorder()));

@@ -78,8 +78,10 @@ absl::Status ExchangeHub::Handle(const v1::ExchangeRequest& request, absl::Time 
       return absl::OkStatus();
     }
   }
-  // Whoever asks for the others is not waited for; its own deadline ends that.
-  roster_->Progressed(id, now);
+  // Whoever asks for the others is not waited for; its own deadline ends that. A look at posts without waiting is no
+  // sign of life of the program: a thread beside it may look for ever.
+  if (!request.has_edition() || request.wait_s() > 0) roster_->Progressed(id, now);
+  call.request.set_wait_s(request.wait_s());
   call.request.set_key(request.key());
   call.request.set_read_trainer(request.read_trainer());
   call.request.set_chunk(request.chunk());
@@ -129,7 +131,7 @@ bool ExchangeHub::TryAnswerAnyone(const Waiting& call, absl::Time now, bool fina
   if (newest.trainer >= 0) reply.set_edition(newest.edition);
   reply.set_chief(chief);
   if (!reply.ready()) reply.add_missing(chief);
-  roster_->Progressed(call.trainer, now);
+  if (call.request.wait_s() > 0) roster_->Progressed(call.trainer, now);
   actions->push_back(
       [callback = call.reply, reply = std::move(reply)]() mutable { callback(std::move(reply), nullptr); });
   return true;

@@ -60,6 +60,8 @@ class Calls {
         std::shared_ptr<Waits> waits, std::shared_ptr<CallCounters> counters, Heartbeats* heartbeats);
 
   const CallSettings& settings() const { return settings_; }
+  // Returns true while some trainer waits for data that does not exist yet: nobody is late.
+  bool excused() const { return job_->any_awaits_files(); }
   v1::Caller CallerFor(int server) const { return sessions_->CallerFor(server); }
 
   static CallPtr New(int server, Method method, Slices request, Call::Accept accept);

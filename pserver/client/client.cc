@@ -101,8 +101,8 @@ class BoardBeside : public PostBoard {
   absl::StatusOr<std::string> Posted(std::string_view key, int trainer) override {
     return exchanges_.Posted(std::string(key), trainer);
   }
-  absl::StatusOr<PostedWord> NewestWord(std::string_view key) override {
-    return exchanges_.NewestWord(std::string(key));
+  absl::StatusOr<PostedWord> NewestWord(std::string_view key, int64_t above) override {
+    return exchanges_.NewestWord(std::string(key), above);
   }
 
  private:

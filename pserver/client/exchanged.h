@@ -26,7 +26,8 @@ class PostBoard {
   virtual ~PostBoard() = default;
   virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
   virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
-  virtual absl::StatusOr<PostedWord> NewestWord(std::string_view key) = 0;
+  // `above`: without its text if its edition is not larger.
+  virtual absl::StatusOr<PostedWord> NewestWord(std::string_view key, int64_t above) = 0;
 };
 
 // Receives bytes of any size, piece by piece.

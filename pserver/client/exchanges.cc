@@ -209,11 +209,11 @@ absl::StatusOr<PostedWord> Exchanges::FindWord(const std::string& key, int64_t e
   return word;
 }
 
-absl::StatusOr<PostedWord> Exchanges::HearWord(const std::string& key, int64_t edition, bool wait) {
+absl::StatusOr<PostedWord> Exchanges::HearWord(const std::string& key, int64_t edition, bool wait, int64_t above) {
   // A post that is replaced while it is read has a newer edition.
   for (int tries = 0; tries < kReads; ++tries) {
     ASSIGN_OR_RETURN(PostedWord word, FindWord(key, edition, wait));
-    if (word.by < 0) return word;
+    if (word.by < 0 || word.edition <= above) return word;
     bool replaced = false;
     ASSIGN_OR_RETURN(word.text, ReadPost(key, word.by, &replaced));
     if (!replaced) return word;
@@ -225,7 +225,9 @@ absl::StatusOr<PostedWord> Exchanges::AwaitWord(const std::string& key, int64_t 
   return HearWord(key, edition, /*wait=*/true);
 }
 
-absl::StatusOr<PostedWord> Exchanges::NewestWord(const std::string& key) { return HearWord(key, 0, /*wait=*/false); }
+absl::StatusOr<PostedWord> Exchanges::NewestWord(const std::string& key, int64_t above) {
+  return HearWord(key, 0, /*wait=*/false, above);
+}
 
 // ------------------------------------------------------------------------------------------------------------ streams
 

@@ -34,7 +34,8 @@ class Exchanges {
   std::unique_ptr<ByteStream> StreamTo(const std::string& key, int trainer);
   absl::Status ReadStream(const std::string& key, int trainer, const TakeBytes& take);
   absl::StatusOr<PostedWord> AwaitWord(const std::string& key, int64_t edition);
-  absl::StatusOr<PostedWord> NewestWord(const std::string& key);
+  // `above`: without its text if its edition is not larger.
+  absl::StatusOr<PostedWord> NewestWord(const std::string& key, int64_t above = -1);
 
  private:
   class StreamWriter;
@@ -60,7 +61,7 @@ class Exchanges {
   // Finds out who has posted the newest edition, without its text. `wait`: until there is one of at least `edition`, or
   // this trainer is the chief.
   absl::StatusOr<PostedWord> FindWord(const std::string& key, int64_t edition, bool wait);
-  absl::StatusOr<PostedWord> HearWord(const std::string& key, int64_t edition, bool wait);
+  absl::StatusOr<PostedWord> HearWord(const std::string& key, int64_t edition, bool wait, int64_t above = -1);
   // Sends a chunk of a stream when there is room for it. chunks: number of chunks of the whole stream, 0 while unknown.
   absl::Status SendChunk(const std::string& key, int trainer, int chunk, int chunks, std::string bytes);
   void HearOfChief(const v1::ExchangeReply& reply);

@@ -148,8 +148,9 @@ void Heartbeats::Send(int server) {
   *request.mutable_caller() = sessions_->CallerFor(server);
   if (request.caller().session() == 0 || job_->expelled()) return;
   request.set_step(job_->step());
-  request.set_waiting_for(job_->awaits_files() ? "new files of data.train" : waits_->on());
-  if (job_->awaits_files()) request.set_awaits_files(true);
+  const bool awaits_files = job_->awaits_files() && waits_->awaits_batches();
+  request.set_waiting_for(awaits_files ? "new files of data.train" : waits_->on());
+  if (awaits_files) request.set_awaits_files(true);
   request.set_stop_requested(job_->stop_requested());
   if (const absl::Status failure = job_->failure(); !failure.ok()) {
     request.set_failure(std::string(failure.message()));

@@ -59,7 +59,7 @@ CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, c
     }
     const absl::Duration waited = settings().clock->Now() - start;
     const bool needed = reader.thread == Waits::kProgram || waits_.ahead_needed();
-    if (needed && waited >= settings().slow_warning) {
+    if (needed && waited >= settings().slow_warning && !calls_.excused()) {
       LOG(WARNING) << settings().Self() << ": waits for version " << reader.version << " of "
                    << settings().transport->Describe(server) << ", which waits for " << header.waiting_for() << ", for "
                    << SecondsText(waited);

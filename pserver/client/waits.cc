@@ -81,6 +81,12 @@ bool Waits::ahead_needed() const {
 void Waits::NeedAhead(bool needed) {
   MutexLock lock(&mu_);
   ahead_needed_ = needed;
+  ahead_used_ = true;
+}
+
+bool Waits::awaits_batches() const {
+  MutexLock lock(&mu_);
+  return ahead_needed_ || !ahead_used_;
 }
 
 void Waits::CancelAhead() {

@@ -56,6 +56,9 @@ class Waits {
 
   void NeedAhead(bool needed);
   bool ahead_needed() const;
+  // Returns true if the program waits for batches that a thread reads ahead of it, or has never spoken of such a
+  // thread.
+  bool awaits_batches() const;
   // Wakes all waits; those of the thread ahead end.
   void CancelAhead();
   bool ahead_cancelled() const;
@@ -72,6 +75,7 @@ class Waits {
   int64_t wakes_ ABSL_GUARDED_BY(mu_) = 0;
   std::array<Waiting, 3> waiting_ ABSL_GUARDED_BY(mu_);  // by Thread
   bool ahead_needed_ ABSL_GUARDED_BY(mu_) = false;
+  bool ahead_used_ ABSL_GUARDED_BY(mu_) = false;  // NeedAhead has been called
   bool ahead_cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,8 +18,10 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/clock.h"
 #include "framework/checkpoint/directory.h"
+#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pserver/protocol/transport.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
@@ -278,6 +281,153 @@ TEST_F(FollowTest, AnEndedRunGoesOnWithMoreFiles) {
     }
     EXPECT_EQ(examples + left_out, kAll) << mode;
     EXPECT_LT(left_out, 32) << mode;
+  }
+}
+
+// The last step of a day may have fewer examples than its checkpoint, written at once, would make it.
+TEST_F(FollowTest, ACheckpointOfEveryStepKnowsHowFarTheLastOneWent) {
+  for (const char* mode : {"distribute.sync=true", "distribute.sync=false"}) {
+    const bool sync = absl::EndsWith(mode, "true");
+    const std::string name = sync ? "every_step" : "every_step_async";
+    Inbox inbox(name);
+    int64_t examples = 0, left_out = 0;
+    for (int day = 0; day < 5; ++day) {
+      inbox.Add(2);
+      inbox.Done();
+      const InProcessResult result = Run(
+          RunOn(name, {mode, CheckpointIn(name + "_kept"), "train.digest_every_steps=0", "checkpoint.every_steps=1"},
+                {.servers = 2, .trainers = 3, .resume = day > 0}));
+      inbox.NotDone();
+      if (sync) examples += result.summary.examples;
+      for (const TrainSummary& summary : result.summaries) examples += sync ? 0 : summary.examples;
+      left_out = result.summary.left_out;
+    }
+    EXPECT_EQ(examples + left_out, kAll) << mode;
+  }
+}
+
+TEST_F(FollowTest, FilesOfAFewLinesAreAllTrainedOn) {
+  fs::create_directories(Path("few"));
+  int written = 0;
+  for (int f = 0; f < 300; ++f) {
+    const int lines = 1 + f % 3;
+    WriteSlotLines(Path(absl::StrFormat("few/part-%03d.txt", f)), written, written + lines);
+    written += lines;
+  }
+  std::ofstream(Path("few/DONE")) << "\n";
+  const InProcessResult result = Run(RunOn("few", {}, {.servers = 1, .trainers = 3}));
+  EXPECT_EQ(result.summary.examples + result.summary.left_out, written);
+  EXPECT_EQ(result.summary.steps, (written + 16) / 32);
+}
+
+// The chief has done its last step and looks for files all the same.
+TEST_F(FollowTest, InAsyncAChiefThatIsDoneLooksOnForTheOthers) {
+  // Lanes 4 to 7, those of trainer 1, lack one example of their fourth batch.
+  fs::create_directories(Path("done_early"));
+  WriteSlotLines(Path("done_early/part-0.txt"), 0, 124);
+  std::thread writer([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    WriteSlotLines(Path("done_early/new"), 124, 200);
+    fs::rename(Path("done_early/new"), Path("done_early/part-1.txt"));
+  });
+  const InProcessResult result =
+      Run(RunOn("done_early", {"distribute.sync=false", "train.max_steps=4", "train.digest_every_steps=0"},
+                {.servers = 1, .trainers = 2}));
+  writer.join();
+  ASSERT_EQ(result.summaries.size(), 2u);
+  for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.steps, 4);
+}
+
+TEST_F(FollowTest, InAsyncAChiefThatIsDoneEndsAJobWithoutANewFile) {
+  fs::create_directories(Path("done_never"));
+  WriteSlotLines(Path("done_never/part-0.txt"), 0, 124);
+  InProcessRun run = {.overrides = Settings("done_never", "deadline_s: 1"), .servers = 1, .trainers = 2};
+  run.overrides.insert(run.overrides.end(),
+                       {"distribute.sync=false", "train.max_steps=4", "train.digest_every_steps=0"});
+  EXPECT_THAT(TryRun(run).status(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no new file of data.train")));
+}
+
+// A process that takes a dead trainer's place finds where its streams were, also where the files before are gone.
+TEST_F(FollowTest, AnotherTrainerGoesOnWhereADeadOneWas) {
+  class Mortal : public Transport {
+   public:
+    Mortal(Transport* inner, int64_t step) : inner_(inner), step_(step) {}
+    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+      if (method == Method::kPush) {
+        const absl::StatusOr<Frame> frame = DecodeFrame(request);
+        v1::PushRequest push;
+        if (frame.ok() && push.ParseFromString(frame->header) && push.step() >= step_) *dead_ = true;
+      }
+      if (*dead_) return done(absl::UnavailableError("dead"));
+      inner_->Call(server, method, std::move(request), timeout, std::move(done));
+    }
+    std::string Describe(int server) const override { return inner_->Describe(server); }
+    int servers() const override { return inner_->servers(); }
+
+   private:
+    Transport* const inner_;
+    const int64_t step_;
+    const std::shared_ptr<std::atomic<bool>> dead_ = std::make_shared<std::atomic<bool>>(false);
+  };
+  for (const char* more : {"data.dense={ transform: NONE }", "data.dense={ transform: STANDARDIZE }"}) {
+    const std::string name = absl::StrCat("takeover_", absl::StrContains(more, "STANDARD"));
+    Inbox inbox(name);
+    inbox.Add(7);  // 725 examples
+    std::thread writer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+      // A checkpoint after this knows the streams of both.
+      inbox.Add(3);
+      inbox.Done();
+    });
+    int zeros = 0;
+    InProcessRun run = RunOn(name,
+                             {"distribute.sync=false", "train.digest_every_steps=0", "checkpoint.every_steps=2", more,
+                              CheckpointIn(name + "_kept"), "deadlines.lease_s=1.5", "deadlines.rpc_s=0.5"},
+                             {.servers = 2,
+                              .trainers = 2,
+                              .replace_trainer_0 = true,
+                              .between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
+                                if (trainer != 0 || zeros++ > 0) return nullptr;
+                                return std::make_unique<Mortal>(servers, /*step=*/15);
+                              }});
+    const absl::StatusOr<InProcessResult> result = TryRun(run);
+    writer.join();
+    ASSERT_TRUE(result.ok()) << more << result.status();
+    int64_t given = 0;
+    const v1::CheckpointManifest kept = Newest(name + "_kept");
+    for (const v1::FollowedStream& stream : kept.follow().streams()) given += stream.given();
+    EXPECT_EQ(given + result->summary.left_out, kAll) << more;
+    EXPECT_LT(result->summary.left_out, 32) << more;
+  }
+}
+
+// With other trainers streams go on at the least of their steps; a later checkpoint says where they really are.
+TEST_F(FollowTest, AsyncRunsGoOnWithOtherTrainers) {
+  Inbox inbox("others");
+  int64_t before = 0;
+  const int trainers[] = {2, 3, 3};
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<bool> stop{false};
+    std::thread writer([&] {
+      inbox.Add(round == 2 ? 2 : 4);
+      if (round == 2) inbox.Done();
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      stop = round < 2;
+    });
+    const absl::StatusOr<InProcessResult> result =
+        TryRun(RunOn("others", {"distribute.sync=false", "train.digest_every_steps=0", CheckpointIn("others_kept")},
+                     {.servers = 1, .trainers = trainers[round], .resume = round > 0, .stop = &stop}));
+    writer.join();
+    ASSERT_TRUE(result.ok()) << result.status();
+    int64_t given = 0, examples = 0;
+    const v1::CheckpointManifest kept = Newest("others_kept");
+    for (const v1::FollowedStream& stream : kept.follow().streams()) given += stream.given();
+    for (const TrainSummary& summary : result->summaries) examples += summary.examples;
+    // In the second run some examples may be those of the first, but no run leaves any out.
+    EXPECT_TRUE(round == 1 ? examples >= given - before : examples == given - before)
+        << round << ": " << examples << " of " << given - before;
+    EXPECT_TRUE(round < 2 || given + result->summary.left_out == kAll) << given;
+    before = given;
   }
 }
 

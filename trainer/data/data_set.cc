@@ -44,8 +44,11 @@ absl::StatusOr<std::vector<std::string>> Matches(const std::string& pattern) {
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
   // A missing directory has no matches, like an empty one.
-  if (result == GLOB_ABORTED && error != ENOENT) {
+  if (result == GLOB_ABORTED && error == EACCES) {
     return absl::PermissionDeniedError(absl::StrCat("cannot read a directory of '", pattern, "'"));
+  }
+  if (result == GLOB_ABORTED && error != ENOENT) {
+    return absl::UnavailableError(absl::StrCat("cannot read a directory of '", pattern, "': ", ::strerror(error)));
   }
   if (result == GLOB_NOSPACE) return absl::ResourceExhaustedError(absl::StrCat("no memory to expand '", pattern, "'"));
   return paths;
@@ -276,7 +279,7 @@ absl::StatusOr<std::vector<FoundFile>> DataSet::Look(const v1::Data& data, const
   std::map<std::string, FoundFile> found;
   for (const std::string& pattern : source.files()) {
     if (!access.list.empty()) {
-      RETURN_IF_ERROR(List(pattern, access, absl::StrCat(std::string(field), ".files"), &found).status());
+      RETURN_IF_ERROR(List(pattern, access, std::string(field), &found).status());
       continue;
     }
     const std::string full = Join(directory, pattern);

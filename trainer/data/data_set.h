@@ -36,7 +36,8 @@ class DataSet {
                                       std::string_view field);
 
   // Looks which files there are now, without opening them; sorted by name, perhaps none. Those up to the name `after`
-  // may lack all but their names. PermissionDenied: a directory cannot be read. Errors of data.pipe_list.
+  // may lack all but their names. `field` names the patterns in messages: "data.train.files". PermissionDenied: a
+  // directory must not be read, Unavailable: it cannot be for now. Errors of data.pipe_list.
   static absl::StatusOr<std::vector<FoundFile>> Look(const v1::Data& data, const v1::DataSource& source,
                                                      std::string_view directory, std::string_view field,
                                                      std::string_view after = "");

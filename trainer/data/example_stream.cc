@@ -89,9 +89,10 @@ void ExampleStream::Rewind(int64_t epoch) {
   epoch_ = epoch;
 }
 
-void ExampleStream::Rewind(int64_t epoch, const DataSet* data) {
+void ExampleStream::Rewind(int64_t epoch, const DataSet* data, int64_t dealt_before) {
   CHECK_GT(epoch, epoch_);
   Rewind(epoch);
+  dealt_before_ = dealt_before;
   // Lanes that read files together must have one number for each, whichever files they have read before.
   round_ = epoch;
   data_ = data;
@@ -161,7 +162,8 @@ absl::Status ExampleStream::PassHeader(const DataFile& file, const Segment& segm
 
 bool ExampleStream::SkipToOwn(const Segment& segment) {
   if (segment.modulus == 1) return true;
-  const int64_t others = (segment.remainder - dealt_records_ % segment.modulus + segment.modulus) % segment.modulus;
+  const int64_t turn = (dealt_before_ + dealt_records_) % segment.modulus;
+  const int64_t others = (segment.remainder - turn + segment.modulus) % segment.modulus;
   const int64_t skipped = source_->Skip(others);
   dealt_records_ += skipped;
   return skipped == others;

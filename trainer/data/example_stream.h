@@ -79,8 +79,10 @@ class ExampleStream {
   // Starts again from the beginning, as an epoch from 0 on. Not after an error.
   void Rewind(int64_t epoch = 0);
   // Goes on with the examples of other files, as epoch `epoch`, which is greater than that of all files before. `data`:
-  // borrowed.
-  void Rewind(int64_t epoch, const DataSet* data);
+  // borrowed. `dealt_before`: records of earlier files that are dealt one by one, whose dealing goes on.
+  void Rewind(int64_t epoch, const DataSet* data, int64_t dealt_before);
+  // Returns the number of records that are dealt one by one in the present files, of all streams; at their end only.
+  int64_t dealt_records() const { return dealt_records_; }
 
  private:
   bool NextLine(std::string_view* line);
@@ -127,6 +129,7 @@ class ExampleStream {
   // By file: of files that have headers, and of example files.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
+  int64_t dealt_before_ = 0;   // the same of earlier files
   // Of the record at hand among those of all streams, for Example.draw. A record of a numbered segment has its number,
   // which text and the example files made of it share; others have their position.
   uint64_t place_ = 0;

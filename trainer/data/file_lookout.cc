@@ -31,15 +31,18 @@ class Looks {
   }
 
   absl::Status Look(FileLookout::News* news) {
-    bool closed = false;
     // Looked for first: all files are there when this one is.
+    std::set<std::string> until;
     if (!until_.files(0).empty()) {
-      ASSIGN_OR_RETURN(const std::vector<FoundFile> until,
+      ASSIGN_OR_RETURN(const std::vector<FoundFile> last,
                        DataSet::Look(data_, until_, directory_, "data.follow.until"));
-      closed = !until.empty();
+      for (const FoundFile& file : last) until.insert(file.name);
     }
-    ASSIGN_OR_RETURN(const std::vector<FoundFile> found,
-                     DataSet::Look(data_, data_.train(), directory_, "data.train", after_));
+    const bool closed = !until.empty();
+    ASSIGN_OR_RETURN(std::vector<FoundFile> found,
+                     DataSet::Look(data_, data_.train(), directory_, "data.train.files", after_));
+    // A pattern of the data may match it too.
+    std::erase_if(found, [&](const FoundFile& file) { return until.count(file.name) > 0; });
     Warn(found);
     std::map<std::string, FoundFile> rest;
     bool all_before = true;
@@ -52,6 +55,7 @@ class Looks {
       if (all_before) {
         news->files.push_back(file);
       } else {
+        if (!unchanged && news->changing.empty() && before != seen_.end()) news->changing = file.name;
         rest[file.name] = file;
       }
     }
@@ -134,8 +138,9 @@ FileLookout::~FileLookout() {
 
 FileLookout::News FileLookout::Take() {
   MutexLock lock(&state_->mu);
-  News taken = std::move(state_->news);
-  state_->news = News{.files = {}, .closed = taken.closed, .trouble = taken.trouble, .failure = taken.failure};
+  News taken = state_->news;
+  state_->news = taken;
+  state_->news.files.clear();
   return taken;
 }
 
@@ -146,6 +151,7 @@ void FileLookout::Run(const std::shared_ptr<State>& state) {
     const absl::Status looked = state->looks.Look(&found);
     MutexLock lock(&state->mu);
     state->news.trouble = looked;
+    state->news.changing = found.changing;
     state->news.closed |= found.closed;
     state->news.files.insert(state->news.files.end(), found.files.begin(), found.files.end());
     // A command may fail because of a network; a rule that is broken stays broken.

@@ -28,6 +28,8 @@ class FileLookout {
     std::vector<FoundFile> files;
     // The file of data.follow.until is there: these are the last files, whether changed or not.
     bool closed = false;
+    // File that holds up those behind it, because it differs from look to look; "": none does.
+    std::string changing;
     // Why the last look has failed: the next one may succeed.
     absl::Status trouble;
     // Why no look can succeed.

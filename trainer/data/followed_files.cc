@@ -73,7 +73,7 @@ bool FollowedFiles::Knows(int64_t number) const {
 
 void FollowedFiles::HasRead(const StreamReading& reading) {
   MutexLock lock(&mu_);
-  readings_[reading.stream][reading.group] = reading.examples;
+  readings_[reading.stream][reading.group] = reading;
 }
 
 std::vector<StreamReading> FollowedFiles::Readings(const std::function<int64_t(int stream)>& keep) {
@@ -83,9 +83,9 @@ std::vector<StreamReading> FollowedFiles::Readings(const std::function<int64_t(i
     const int64_t kept = keep(stream);
     // Examples do not decrease from group to group.
     auto from = groups.begin();
-    while (from != groups.end() && std::next(from) != groups.end() && std::next(from)->second <= kept) ++from;
+    while (from != groups.end() && std::next(from) != groups.end() && std::next(from)->second.examples <= kept) ++from;
     groups.erase(groups.begin(), from);
-    for (const auto& [group, examples] : groups) all.push_back({stream, group, examples});
+    for (const auto& [group, reading] : groups) all.push_back(reading);
   }
   return all;
 }
@@ -98,6 +98,16 @@ void FollowedFiles::SetAwaited(bool awaited) {
 bool FollowedFiles::awaited() const {
   MutexLock lock(&mu_);
   return awaited_;
+}
+
+void FollowedFiles::SetOpening(bool opening) {
+  MutexLock lock(&mu_);
+  opening_ = opening;
+}
+
+bool FollowedFiles::opening() const {
+  MutexLock lock(&mu_);
+  return opening_;
 }
 
 void FollowedFiles::OnNews(std::function<void()> on_news) {

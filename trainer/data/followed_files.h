@@ -24,6 +24,8 @@ struct StreamStart {
   int64_t before = 0;  // examples of the stream in earlier groups
   int64_t given = 0;  // examples that it has given, at least `before`; the first given - before of the group are passed
   int64_t batches = 0;  // batches that it has given
+  // Records that were dealt one by one in earlier groups, of all streams.
+  int64_t dealt = 0;
 };
 
 // The examples of a stream up to the end of a group.
@@ -31,6 +33,8 @@ struct StreamReading {
   int stream = 0;
   int64_t group = 0;
   int64_t examples = 0;  // of the group and all groups before it
+  int64_t dealt = 0;     // records that were dealt one by one in these, of all streams
+  bool last = false;     // the stream has ended here
 };
 
 // Thread-safe.
@@ -66,6 +70,9 @@ class FollowedFiles {
   // Says whether the one who wants examples waits because a stream does (LaneReader::AwaitsFiles).
   void SetAwaited(bool awaited);
   bool awaited() const;
+  // Says whether a group is known and its files are being opened: it is then no excuse that there are none.
+  void SetOpening(bool opening);
+  bool opening() const;
 
   // Sets what is called, without a lock, after each change; null: nothing.
   void OnNews(std::function<void()> on_news);
@@ -78,8 +85,9 @@ class FollowedFiles {
   int64_t next_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, std::shared_ptr<const DataSet>> groups_ ABSL_GUARDED_BY(mu_);  // that some stream has yet to read
   std::map<int, int64_t> at_ ABSL_GUARDED_BY(mu_);                                 // by stream: the group it is in
-  std::map<int, std::map<int64_t, int64_t>> readings_ ABSL_GUARDED_BY(mu_);        // by stream and group
+  std::map<int, std::map<int64_t, StreamReading>> readings_ ABSL_GUARDED_BY(mu_);  // by stream and group
   bool awaited_ ABSL_GUARDED_BY(mu_) = false;
+  bool opening_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status failed_ ABSL_GUARDED_BY(mu_);

@@ -67,6 +67,7 @@ class Lane {
     const StreamStart& start = shared->options.starts[static_cast<size_t>(stream - shared->options.streams.begin)];
     group_ = start.group - 1;
     examples_before_ = start.before;
+    dealt_before_ = start.dealt;
     skip_records_ = start.given - start.before;
     passed_ = start.batches;
     // A batch is short only where files end for good.
@@ -93,6 +94,7 @@ class Lane {
     batch->examples = static_cast<int64_t>(batch_.size());
     batch->ended = batch_.empty();
     batch->stopped = stopped_;
+    batch->last = shared_.followed() != nullptr && ended_ && !stopped_;
     batch->first_examples = first_examples_;
     batch->fraction = Fraction();
     shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &batch->vars);
@@ -273,8 +275,11 @@ class Lane {
 
   // EndEpoch for a group of files. Where the next group is not known yet it may be called again.
   absl::StatusOr<bool> EndGroup() {
-    const int64_t read = examples_before_ + records_.epoch_examples();
-    if (files_ != nullptr) shared_.followed()->HasRead({.stream = stream_, .group = group_, .examples = read});
+    StreamReading read = {.stream = stream_,
+                          .group = group_,
+                          .examples = examples_before_ + records_.epoch_examples(),
+                          .dealt = dealt_before_ + records_.dealt_records()};
+    if (files_ != nullptr) shared_.followed()->HasRead(read);
     ASSIGN_OR_RETURN(FollowedFiles::Group next, shared_.followed()->Find(stream_, group_ + 1));
     switch (next.state) {
       case FollowedFiles::Group::kUnknown:
@@ -282,8 +287,9 @@ class Lane {
         return false;
       case FollowedFiles::Group::kThere:
         ++group_;
-        examples_before_ = read;
-        records_.StartEpoch(group_, next.files.get());
+        examples_before_ = read.examples;
+        dealt_before_ = read.dealt;
+        records_.StartEpoch(group_, next.files.get(), dealt_before_);
         files_ = std::move(next.files);
         in_epoch_ = 0;
         return false;
@@ -291,6 +297,9 @@ class Lane {
         stopped_ = true;
         break;
       case FollowedFiles::Group::kClosed:
+        // Whoever knows of the last batch knows that it may be short.
+        read.last = true;
+        shared_.followed()->HasRead(read);
         break;
     }
     if (stopped_ || shared_.drop_last()) batch_.clear();
@@ -323,6 +332,7 @@ class Lane {
   int64_t group_ = 0;
   std::shared_ptr<const DataSet> files_;
   int64_t examples_before_ = 0;
+  int64_t dealt_before_ = 0;
   int64_t awaited_ = 0;
   bool stopped_ = false;
 };
@@ -374,7 +384,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
 
   bool AwaitsFiles() const {
     MutexLock lock(&mu_);
-    return late_ && AnyAwaitsFiles();
+    return late_ && OnlyAwaitsFiles();
   }
 
   void Cancel() {
@@ -422,16 +432,21 @@ class Machine : public std::enable_shared_from_this<Machine> {
   std::string ShuffleSummary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns true if the lane cannot go on before more files are known.
   bool AwaitsFiles(const Queue& queue) const { return queue.awaited > 0 && !shared_->followed()->Knows(queue.awaited); }
-  bool AnyAwaitsFiles() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Returns true if nothing but files that do not exist yet keeps lanes from having batches.
+  bool OnlyAwaitsFiles() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (shared_->followed() == nullptr || shared_->followed()->opening()) return false;
+    bool any = false;
     for (const Queue& queue : queues_) {
-      if (queue.ready.empty() && !queue.busy && AwaitsFiles(queue)) return true;
+      if (!queue.ready.empty() || !queue.error.ok()) continue;
+      if (queue.busy || !AwaitsFiles(queue)) return false;
+      any = true;
     }
-    return false;
+    return any;
   }
   // Records whether a Next is late, for those who ask why.
   void SetLate(bool late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     late_ = late;
-    if (shared_->followed() != nullptr) shared_->followed()->SetAwaited(late && AnyAwaitsFiles());
+    if (shared_->followed() != nullptr) shared_->followed()->SetAwaited(late && OnlyAwaitsFiles());
   }
   bool AllReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -640,6 +655,7 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
       out.examples = 0;
       out.ended = true;
       out.stopped = queue.ready.front().stopped;
+      out.last = queue.ready.front().last;
       out.first_examples = queue.ready.front().first_examples;
       out.positions.clear();
       out.vars = queue.ready.front().vars;

@@ -42,6 +42,8 @@ struct LaneBatch {
   bool ended = false;
   // True if the stream has ended because of FollowedFiles::Stop, without the batch that it had begun.
   bool stopped = false;
+  // True if no batch with examples follows, because no file does.
+  bool last = false;
   // Number of examples of the stream's first LaneReaderOptions.first_batches batches, as far as they have been given or
   // skipped.
   int64_t first_examples = 0;
@@ -106,8 +108,8 @@ class LaneReader {
 
   // Returns true if every stream of this process has ended, as of the last Next.
   virtual bool ended() const = 0;
-  // Returns true if Next has waited for a moment, or has ended with DeadlineExceeded, and some stream still waits for
-  // files that are not known yet. May be called from any thread.
+  // Returns true if Next has waited for a moment, or has ended with DeadlineExceeded, and every stream that lacks a
+  // batch waits for files that do not exist yet. May be called from any thread.
   virtual bool AwaitsFiles() const = 0;
   // Returns the number of examples that Next has given.
   virtual int64_t given() const = 0;

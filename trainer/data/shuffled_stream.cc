@@ -103,9 +103,9 @@ void ShuffledStream::StartEpoch(int64_t epoch) {
   stream_.Rewind(epoch);
 }
 
-void ShuffledStream::StartEpoch(int64_t epoch, const DataSet* data) {
+void ShuffledStream::StartEpoch(int64_t epoch, const DataSet* data, int64_t dealt_before) {
   Forget(epoch);
-  stream_.Rewind(epoch, data);
+  stream_.Rewind(epoch, data, dealt_before);
 }
 
 void ShuffledStream::Forget(int64_t epoch) {

@@ -39,7 +39,9 @@ class ShuffledStream {
   // Starts a later epoch. Call at any time after the first epoch has ended.
   void StartEpoch(int64_t epoch);
   // The same for an epoch of other files (ExampleStream::Rewind).
-  void StartEpoch(int64_t epoch, const DataSet* data);
+  void StartEpoch(int64_t epoch, const DataSet* data, int64_t dealt_before);
+  // ExampleStream::dealt_records, at the end of the epoch.
+  int64_t dealt_records() const { return stream_.dealt_records(); }
   int64_t epoch() const { return epoch_; }
   // Returns the number of examples read so far, of all epochs.
   int64_t total_read() const { return total_read_; }

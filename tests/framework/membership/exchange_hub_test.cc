@@ -127,6 +127,26 @@ TEST_F(ExchangeHubTest, TheChiefDoesNotWaitForAnyonesPost) {
   EXPECT_FALSE((**answer)->has_by());
 }
 
+// A thread beside the program may look for posts for ever; the program may hang meanwhile.
+TEST_F(ExchangeHubTest, ALookAtPostsIsNoProgress) {
+  const absl::Time begin = roster_.place(1).progress;
+  v1::ExchangeRequest look = Request(1, "follow.0");
+  look.set_edition(0);
+  look.set_anyone(true);
+  look.set_wait_s(0);
+  for (int i = 0; i < 3; ++i) {
+    now_ += absl::Seconds(1);
+    const Answer answer = Call(look);
+    Pass(absl::ZeroDuration());
+    ASSERT_TRUE(answer->has_value() && (**answer).ok());
+  }
+  EXPECT_EQ(roster_.place(1).progress, begin);
+  look.set_wait_s(5);
+  now_ += absl::Seconds(1);
+  (void)Call(look);
+  EXPECT_EQ(roster_.place(1).progress, now_) << "whoever waits for another one is not waited for";
+}
+
 TEST_F(ExchangeHubTest, AStreamPassesChunksInOrderAndEnds) {
   v1::ExchangeRequest read = Request(1, "residuals");
   read.set_stream_from(0);

@@ -39,12 +39,14 @@ class FileLookoutTest : public ::testing::Test {
   struct Seen {
     std::vector<std::string> files;
     bool closed = false;
+    std::string changing;
     absl::Status trouble, failure;
   };
   static void Take(FileLookout& lookout, Seen* seen) {
     const FileLookout::News news = lookout.Take();
     for (const FoundFile& file : news.files) seen->files.push_back(file.name);
     seen->closed |= news.closed;
+    seen->changing = news.changing;
     seen->trouble = news.trouble;
     seen->failure = news.failure;
   }
@@ -105,6 +107,7 @@ TEST_F(FileLookoutTest, AFileThatGrowsHoldsUpThoseBehindIt) {
   SeveralLooks();
   Take(lookout, &seen);
   EXPECT_THAT(seen.files, ElementsAre("in/a.txt"));
+  EXPECT_EQ(seen.changing, "in/b.txt");
   grows = false;
   writer.join();
   EXPECT_TRUE(Await(lookout, &seen, [&] { return seen.files.size() == 3; }));
@@ -124,6 +127,15 @@ TEST_F(FileLookoutTest, TheFileOfUntilMakesTheOthersTheLast) {
   SeveralLooks();
   Take(lookout, &seen);
   EXPECT_EQ(seen.files.size(), 2u);
+}
+
+TEST_F(FileLookoutTest, TheFileOfUntilIsNoData) {
+  Write("a.txt");
+  Write("DONE.txt");
+  FileLookout lookout(Data("until: 'in/*DONE*'"), dir_.path(), "");
+  Seen seen;
+  ASSERT_TRUE(Await(lookout, &seen, [&] { return seen.closed; }));
+  EXPECT_THAT(seen.files, ElementsAre("in/a.txt"));
 }
 
 TEST_F(FileLookoutTest, AFileThatComesTooLateIsNeverTaken) {
@@ -179,7 +191,8 @@ TEST_F(FileLookoutTest, AListingThatIsNoneEndsTheLooks) {
   FileLookout lookout(Data("", "pipe: 'cat {}' pipe_list: 'echo nonsense #{}'"), dir_.path(), "");
   Seen seen;
   ASSERT_TRUE(Await(lookout, &seen, [&] { return !seen.failure.ok(); }));
-  EXPECT_THAT(seen.failure, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got 'nonsense'")));
+  EXPECT_THAT(seen.failure, StatusIs(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("data.train.files: a line of data.pipe_list for 'in/*.txt'")));
 }
 
 }  // namespace

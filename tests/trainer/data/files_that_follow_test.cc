@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -110,8 +111,9 @@ TEST_F(FilesThatFollowTest, ABatchGoesOnWithTheNextGroup) {
   dir_.Write("f3", NumberLines(30, 36));
   const LaneReaderOptions options = Options("shuffle: NO_SHUFFLE batch_size: 4");
   const Numbers n = ReadAsTheyCome(options, {{"f1"}, {"f2"}, {"f3"}});
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 20), ElementsAre(30, 32), ElementsAre(34)));
-  EXPECT_THAT(n[1], ElementsAre(ElementsAre(11, 13), ElementsAre(21, 31), ElementsAre(33, 35)));
+  // Lines are dealt in turn over all files.
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 21), ElementsAre(31, 33), ElementsAre(35)));
+  EXPECT_THAT(n[1], ElementsAre(ElementsAre(11, 13), ElementsAre(20, 30), ElementsAre(32, 34)));
   EXPECT_EQ(ReadKnown(options, {{"f1"}, {"f2"}, {"f3"}}), n);
 }
 
@@ -152,6 +154,27 @@ TEST_F(FilesThatFollowTest, EveryExampleIsGivenOnce) {
   }
   std::sort(given.begin(), given.end());
   EXPECT_EQ(given, wanted);
+}
+
+TEST_F(FilesThatFollowTest, StreamsShareManySmallFilesEvenly) {
+  std::vector<std::vector<std::string>> groups;
+  int written = 0;
+  for (int f = 0; f < 101; ++f) {
+    // Never as many lines as streams.
+    const std::string name = absl::StrCat("f", f, f % 5 == 0 ? ".gz" : "");
+    const std::string text = NumberLines(written, written + f % 4);
+    dir_.Write(name, f % 5 == 0 ? Gzip(text) : text);
+    groups.push_back({name});
+    written += f % 4;
+  }
+  const Numbers n = ReadKnown(Options("shuffle: NO_SHUFFLE batch_size: 8", 8), groups);
+  std::vector<float> given;
+  for (const auto& lane : n) {
+    EXPECT_NEAR(static_cast<double>(lane.size()), written / 8.0, 1);
+    for (const auto& batch : lane) given.push_back(batch[0]);
+  }
+  std::sort(given.begin(), given.end());
+  for (int i = 0; i < written; ++i) EXPECT_EQ(given[static_cast<size_t>(i)], i);
 }
 
 TEST_F(FilesThatFollowTest, EachFileHasItsOwnHeader) {
@@ -206,6 +229,39 @@ TEST_F(FilesThatFollowTest, AWaitForFilesIsNamed) {
   EXPECT_FALSE(following.files->awaited());
 }
 
+// It is late because of its disk, whatever another one waits for.
+TEST_F(FilesThatFollowTest, AStreamThatIsStuckInAReadIsNotExcused) {
+  dir_.Write("f1", NumberLines(10, 14));
+  LaneReaderOptions options = Options("shuffle: NO_SHUFFLE batch_size: 4");
+  Mutex mu;
+  CondVar changed;
+  bool stuck = true;
+  options.before_batch = [&](int stream, int64_t batch) {
+    if (stream != 1 || batch != 1) return;
+    MutexLock lock(&mu);
+    while (stuck) changed.Wait(&mu);
+  };
+  Following following = Open(options);
+  following.files->Add(Group(options.spec, {"f1"}));
+  std::vector<LaneBatch> batches;
+  ASSERT_EQ(following.reader->Next(absl::Seconds(60), &batches), absl::OkStatus());
+  EXPECT_FALSE(following.reader->Next(absl::Milliseconds(300), &batches).ok());
+  EXPECT_FALSE(following.reader->AwaitsFiles());
+  {
+    MutexLock lock(&mu);
+    stuck = false;
+    changed.SignalAll();
+  }
+  EXPECT_FALSE(following.reader->Next(absl::Milliseconds(300), &batches).ok());
+  EXPECT_TRUE(following.reader->AwaitsFiles());
+  // Files that are there and cannot be opened are no excuse either.
+  following.files->SetOpening(true);
+  EXPECT_FALSE(following.reader->Next(absl::Milliseconds(300), &batches).ok());
+  EXPECT_FALSE(following.reader->AwaitsFiles());
+  following.files->SetOpening(false);
+  following.files->Close();
+}
+
 TEST_F(FilesThatFollowTest, AReaderThatIsDestroyedWhileItWaitsEnds) {
   Following following = Open(Options("batch_size: 4"));
   std::vector<LaneBatch> batches;
@@ -239,6 +295,7 @@ TEST_F(FilesThatFollowTest, AStartAnywhereGivesWhatTheFirstRunGave) {
           if (reading.stream != s || reading.examples > start.given) continue;
           start.group = reading.group + 1;
           start.before = reading.examples;
+          start.dealt = reading.dealt;
         }
         starts.push_back(start);
       }
