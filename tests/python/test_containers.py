@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples/docker"
 sys.path.insert(0, str(ROOT / "tools"))
 
+import dockerfile  # noqa: E402
 import kubernetes_check as manifests  # noqa: E402
 from kubernetes_play import free_ports  # noqa: E402
 
@@ -29,14 +29,8 @@ SECONDS = 120
 
 def instructions() -> list[list[tuple[str, str]]]:
     """Returns the instructions of each stage: [[("FROM", "debian:bookworm AS build"), ...], ...]."""
-    text = re.sub(r"^#.*\n", "", (EXAMPLE / "Dockerfile").read_text(), flags=re.M).replace("\\\n", " ")
-    stages = []
-    for line in filter(None, map(str.strip, text.split("\n"))):
-        name, rest = line.split(None, 1)
-        if name == "FROM":
-            stages.append([])
-        stages[-1].append((name, rest))
-    return stages
+    return [[("FROM", stage.start.text), *((each.name, each.text) for each in stage.instructions)]
+            for stage in dockerfile.parse(EXAMPLE / "Dockerfile")]
 
 
 BUILD, FINAL = instructions()
