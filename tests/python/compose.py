@@ -134,9 +134,9 @@ class Project:
                     self._store, self.image(name), shlex.split(command) if isinstance(command, str) else command,
                     self.settings(name), stdout=log)
 
-    def was_asked_for(self, service: str) -> bool:
-        """Returns whether somebody looked a service up when its name was not there."""
-        return f"{service} none\n" in self._network.asked.read_text()
+    def has_missed(self, service: str, other: str) -> bool:
+        """Returns whether a service looked another one up when its name was not there."""
+        return f"{other} none {self._network.addresses[service]}\n" in self._network.asked.read_text()
 
     def ended(self) -> list[str]:
         """Returns those of the services started last that have ended."""

@@ -350,4 +350,3 @@ class Player:
 def _extract(directory: str) -> list[str]:
     script = 'mkdir --parents "$1" && exec tar --extract --file=- --same-permissions --numeric-owner --directory="$1"'
     return ["/bin/sh", "-c", script, "sh", directory]
-

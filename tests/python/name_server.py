@@ -3,7 +3,7 @@
     python3 name_server.py ADDRESS LOG
 
 Lines of standard input say what is there from now on: "NAME ADDRESS", or "NAME" for one that is gone. Each is answered
-by an empty line. Ends with its input. Names that were asked for are lines of LOG, with the address or "none".
+by an empty line. Ends with its input. Each question is a line of LOG: the name, its address or "none", the client.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
             if server in ready:
                 query, client = server.recvfrom(4096)
                 reply, name = reply_to(query, addresses)
-                print(name, addresses.get(name, "none"), file=asked)
+                print(name, addresses.get(name, "none"), client[0], file=asked)
                 server.sendto(reply, client)
             if sys.stdin in ready:
                 line = sys.stdin.readline()
