@@ -447,8 +447,16 @@ void Follower::Run() {
   if (absl::IsDeadlineExceeded(status)) status = absl::UnavailableError(status.message());
   status = AtField(*o_.job, status);
   files_->Fail(status);
-  // Its reader is gone, and others wait for what this trainer does not do any more.
-  if (finished_ && o_.trainer.client->JobStatus().ok()) o_.trainer.client->ReportFailure(status);
+  // This trainer hears of it when its reader comes to the end of what is there. Before that, and when it is done,
+  // others may wait for what it can do no more.
+  while (!stopping() && o_.trainer.client->JobStatus().ok()) {
+    if (finished_ || o_.trainer.client->AnyAwaitsFiles()) {
+      o_.trainer.client->ReportFailure(status);
+      return;
+    }
+    MutexLock lock(&mu_);
+    if (!stop_) changed_.WaitWithTimeout(&mu_, kAwaited);
+  }
 }
 
 absl::StatusOr<std::shared_ptr<const DataSet>> Follower::AwaitFirst() {
