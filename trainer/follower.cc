@@ -449,13 +449,15 @@ void Follower::Run() {
   files_->Fail(status);
   // This trainer hears of it when its reader comes to the end of what is there. Before that, and when it is done,
   // others may wait for what it can do no more.
-  while (!stopping() && o_.trainer.client->JobStatus().ok()) {
-    if (finished_ || o_.trainer.client->AnyAwaitsFiles()) {
-      o_.trainer.client->ReportFailure(status);
-      return;
+  while (true) {
+    {
+      MutexLock lock(&mu_);
+      if (!stop_) changed_.WaitWithTimeout(&mu_, kRound);
     }
-    MutexLock lock(&mu_);
-    if (!stop_) changed_.WaitWithTimeout(&mu_, kAwaited);
+    if (stopping() || !o_.trainer.client->JobStatus().ok()) return;
+    if (!finished_ && !o_.trainer.client->AnyAwaitsFiles()) continue;
+    o_.trainer.client->ReportFailure(status);
+    return;
   }
 }
 
