@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/op_view.h"
 #include "framework/tensor/tensor.h"
 #include "glog/logging.h"
 #include "google/protobuf/descriptor.h"
@@ -149,6 +150,11 @@ void TrainingWatch::Begin(const Job& job, const v1::ProgramDesc& program, int64_
   }
   std::map<std::string, bool> seen;
   for (const v1::OpDesc& op : program.blocks(0).ops()) {
+    if (op.type() == "prefetch") {
+      const NameList& tables = StringsOf(op, "row_tables");
+      const NameList& rows = SlotVars(op.outputs(), "Rows");
+      for (int i = 0; i < std::min(tables.size(), rows.size()); ++i) rows_.emplace_back(tables[i], rows[i]);
+    }
     if (op.role() != v1::BACKWARD) continue;
     for (const v1::ParamGrad& grad : op.param_grads()) {
       if (!std::exchange(seen[grad.grad()], true)) gradients_.push_back(grad.grad());
@@ -174,18 +180,19 @@ void TrainingWatch::StepDone(int64_t step, int64_t examples, absl::Duration time
 }
 
 void TrainingWatch::Histograms(int64_t step, const Session& session) {
-  const auto add = [&](const std::vector<std::string>& names, const char* group) {
-    for (const std::string& name : names) {
-      const Variable* const variable = session.Find(/*lane=*/0, name);
-      const Tensor* const tensor = variable == nullptr ? nullptr : std::get_if<Tensor>(variable);
-      if (tensor == nullptr || tensor->dtype() != v1::FLOAT32 || tensor->size() == 0) continue;
-      events_->file()->Histogram(
-          absl::StrCat(group, "/", name), step,
-          MakeEventHistogram(absl::MakeConstSpan(tensor->data<float>(), static_cast<size_t>(tensor->size()))));
-    }
+  const auto add = [&](const std::string& name, const std::string& variable_name) {
+    const Variable* const variable = session.Find(/*lane=*/0, variable_name);
+    if (variable == nullptr) return;
+    const SelectedRows* const rows = std::get_if<SelectedRows>(variable);
+    const Tensor* const tensor = rows != nullptr ? &rows->values : std::get_if<Tensor>(variable);
+    if (tensor == nullptr || tensor->dtype() != v1::FLOAT32 || tensor->size() == 0) return;
+    events_->file()->Histogram(
+        name, step,
+        MakeEventHistogram(absl::MakeConstSpan(tensor->data<float>(), static_cast<size_t>(tensor->size()))));
   };
-  add(parameters_, "parameters");
-  add(gradients_, "gradients");
+  for (const std::string& name : parameters_) add(absl::StrCat("parameters/", name), name);
+  for (const auto& [table, rows] : rows_) add(absl::StrCat("tables/", table), rows);
+  for (const std::string& name : gradients_) add(absl::StrCat("gradients/", name), name);
 }
 
 void TrainingWatch::Point(const TrainingPoint& point) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -40,7 +41,8 @@ class TrainingWatch {
     int trainer_id = 0;
     // Directory for an event file, "" for none.
     std::string tensorboard;
-    // Steps between two histograms of dense parameters and their gradients in the event file; 0: none.
+    // Steps between two histograms in the event file, of dense parameters, of the rows that a batch reads of tables,
+    // and of the gradients of lane 0; 0: none.
     int64_t histogram_steps = 0;
     Clock* clock = Clock::Real();
   };
@@ -74,8 +76,10 @@ class TrainingWatch {
   Histogram* const step_time_;
   absl::Time last_point_;
   int64_t last_data_ = 0, last_border_ = 0, last_servers_ = 0;
-  std::vector<std::string> parameters_, gradients_;  // dense, of the program
-  std::unique_ptr<EventLog> events_;                 // null: no event file
+  std::vector<std::string> parameters_, gradients_;  // of the program; parameters: dense ones
+  // Tables, and the variables with the rows that a batch reads of them.
+  std::vector<std::pair<std::string, std::string>> rows_;
+  std::unique_ptr<EventLog> events_;  // null: no event file
 };
 
 }  // namespace weir

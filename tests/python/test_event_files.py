@@ -103,7 +103,8 @@ def test_servers_write_rows_and_memory(runs):
 def test_histograms_count_parameters_and_gradients(runs):
     events = of(runs, "trainer.0")
     tags = events.Tags()["histograms"]
-    assert {tag.partition("/")[0] for tag in tags} == {"parameters", "gradients"}
+    assert {tag.partition("/")[0] for tag in tags} == {"parameters", "tables", "gradients"}
+    assert {"tables/users", "gradients/users@GRAD"} < set(tags)
     for tag in tags:
         each = events.Histograms(tag)
         assert [one.step for one in each] == [20, 40, 60]
