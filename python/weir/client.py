@@ -370,7 +370,6 @@ class Client:
     def _call(self, server: _Server, method: str, request: bytes, what: str, end: float) -> bytes:
         """Makes one call, and repeats it until `end` where the protocol says that it may be."""
         code = self._grpc.StatusCode
-        begin = time.monotonic()
         call = server.channel.unary_unary(f"/weir.v1.ParameterServer/{method}")
         while True:
             try:
@@ -383,7 +382,7 @@ class Client:
                 if time.monotonic() + _SECONDS_BETWEEN_TRIES < end:
                     time.sleep(_SECONDS_BETWEEN_TRIES)
                     continue
-                raise ClientError(f"no answer from server {server.address} within {end - begin:.3g} s, asked for {what}"
+                raise ClientError(f"no answer from server {server.address} within {self._timeout:g} s, asked for {what}"
                                   f": {details or name}", server.address, name)
             if failed.code() == code.UNIMPLEMENTED:
                 raise ClientError(f"{server.address} is no server of Weir: {details or name}", server.address, name)
