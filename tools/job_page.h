@@ -61,9 +61,10 @@ class JobPageState {
   struct ProcessPlace {
     v1::JobState::Process shown;
     std::vector<v1::ProcessStatus::Table> tables;
-    // What the process waits for: as server 0 has heard from it, and as a server in it knows.
+    // Waits of the process: those that server 0 has heard of, and those that a server in the process knows.
     std::vector<v1::WatchedWait> told, of_server;
   };
+  // Makes `shown.waits` of both.
   void ShowWaits(ProcessPlace* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ++seq_; }
   double Now() const { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }

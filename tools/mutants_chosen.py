@@ -357,7 +357,7 @@ CHOSEN = [
         tests=("//tests/e2e:uneven_save_test",),
     ),
     Chosen(
-        "resume-skips-one-batch-more", "trainer/data/lane_reader.cc", "{ skip_ = batches; }", "{ skip_ = batches + 1; }"
+        "resume-skips-one-batch-more", "trainer/data/lane.h", "{ skip_ = batches; }", "{ skip_ = batches + 1; }"
     ),
     # Data.
     Chosen("gzip-ends-with-its-first-member", "trainer/data/byte_source.cc", "inflateReset(&zlib_);", "return 0;"),

@@ -42,7 +42,7 @@ struct Begun {
   Beginning beginning;
   // First step of this trainer: the number of its steps that the state of the servers contains.
   int64_t step = 0;
-  // The same of every trainer, before anyone has died.
+  // First steps of all trainers, by trainer, as they were before anyone died.
   std::vector<int64_t> first_steps;
   // True if this process takes the place of a dead trainer.
   bool takes_over = false;

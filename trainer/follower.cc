@@ -64,8 +64,8 @@ absl::StatusOr<std::vector<StreamReading>> ParseReadings(const std::string& text
   return readings;
 }
 
-// Returns DataLoss if streams go on in groups that the state does not have.
-absl::Status CheckState(const v1::FollowState& state) {
+// Returns a description of a stream that goes on in a group that the state does not have; "" if none does.
+std::string Contradiction(const v1::FollowState& state) {
   const int64_t next = state.first_group() + state.groups_size();
   for (int s = 0; s < state.streams_size(); ++s) {
     const v1::FollowedStream& stream = state.streams(s);
@@ -73,12 +73,11 @@ absl::Status CheckState(const v1::FollowState& state) {
         stream.before() >= 0 && stream.given() >= stream.before() && stream.step() >= 0 && stream.dealt() >= 0) {
       continue;
     }
-    return absl::DataLossError(
-        absl::StrCat("--resume: the checkpoint says that stream ", s, " of data.follow goes on in ", "group ",
-                     stream.group(), " after ", stream.given(), " examples, ", stream.before(),
-                     " of them before it; it has groups ", state.first_group(), " to ", next - 1));
+    return absl::StrCat("stream ", s, " of data.follow goes on in group ", stream.group(), " after ", stream.given(),
+                        " examples, ", stream.before(), " of them before it; there are groups ", state.first_group(),
+                        " to ", next - 1);
   }
-  return absl::OkStatus();
+  return "";
 }
 
 std::vector<StreamReading> OfStream(int stream, const std::vector<StreamReading>& all) {
@@ -104,7 +103,10 @@ absl::StatusOr<std::unique_ptr<Follower>> Follower::Create(Options options) {
     return absl::FailedPreconditionError(absl::StrCat("--resume: the checkpoint is of ", options.state.streams_size(),
                                                       " streams of data.follow, the job has ", streams));
   }
-  RETURN_IF_ERROR(CheckState(options.state));
+  if (const std::string wrong = Contradiction(options.state); !wrong.empty()) {
+    return absl::DataLossError(absl::StrCat("--resume: the checkpoint contradicts itself: ", wrong,
+                                            "; resume from another one, or start a fresh run without --resume"));
+  }
   std::unique_ptr<Follower> follower(new Follower(std::move(options)));
   RETURN_IF_ERROR(follower->Prepare());
   follower->thread_ = StartThread("weir-follow", [raw = follower.get()] { raw->Run(); });
@@ -526,7 +528,9 @@ absl::StatusOr<v1::FollowState> Follower::StateAt(int64_t step, const std::vecto
   const int64_t known = groups_begin_ + static_cast<int64_t>(groups_.size());
   for (int64_t g = state.first_group(); g < known; ++g)
     *state.add_groups() = groups_[static_cast<size_t>(g - groups_begin_)];
-  RETURN_IF_ERROR(CheckState(state));
+  if (const std::string wrong = Contradiction(state); !wrong.empty()) {
+    return absl::InternalError(absl::StrCat("a checkpoint would contradict itself: ", wrong));
+  }
   // No later checkpoint goes back behind this one.
   while (groups_begin_ < state.first_group() && !groups_.empty()) {
     groups_.pop_front();

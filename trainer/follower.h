@@ -85,7 +85,7 @@ class Follower {
   StreamStart StartAt(int stream, int64_t step, const std::vector<StreamReading>& readings) const;
 
   void Run();
-  // What the thread does again and again.
+  // Runs once in every round of the thread: learns of files, and tells the others what they need.
   absl::Status Round();
   // As a trainer that is not the chief, or has just become it: takes the groups that have been posted.
   absl::Status Hear();
@@ -97,11 +97,13 @@ class Follower {
   void SetClosed();
   // Opens files on a thread of their own, which may be left behind in a disk that does not answer.
   absl::StatusOr<std::shared_ptr<const DataSet>> OpenGroup(const v1::FileGroup& group);
+  // Returns true after Stop.
   bool stopping();
   // Ends the wait for a file that does not come, and says in the log that the job waits.
   absl::Status WatchIdle();
   // Returns those of this trainer's streams that a later start may need.
   std::vector<StreamReading> Readings();
+  // Returns an element of base_.
   v1::FollowedStream BaseOf(int stream) const;
 
   const Options o_;
@@ -111,7 +113,7 @@ class Follower {
   std::atomic<int64_t> steps_;
   std::atomic<bool> finished_{false};
 
-  // Of the thread.
+  // Used by the thread alone.
   std::unique_ptr<FileLookout> lookout_;  // of the chief
   std::deque<FoundFile> found_;           // by the chief, and not in a group yet
   int64_t next_group_ = 1;                // to hear of, or to form
@@ -122,7 +124,8 @@ class Follower {
   std::string heard_key_;                 // last post that was heard ...
   int64_t heard_ = -1;                    // ... and its edition
   absl::Time missing_;                    // since when a file that the chief has found is not seen here
-  Mutex posts_mu_;                        // held while readings are posted
+
+  Mutex posts_mu_;  // held while readings are posted
   int64_t edition_ ABSL_GUARDED_BY(posts_mu_) = -1;
   mutable Mutex mu_;
   CondVar changed_;

@@ -448,8 +448,7 @@ absl::Status StartWatching(Runtime* r) {
     ASSIGN_OR_RETURN(r->figures, TrainingWatch::Create({.trainer_id = id,
                                                         .tensorboard = events.directory,
                                                         .histogram_steps = events.histogram_steps}));
-    // A directory without rows would be one more run on the page.
-    if (r->own_core != nullptr && r->cluster.servers_in_trainers) {
+    if (r->own_core != nullptr) {
       ASSIGN_OR_RETURN(r->server_events, ServerEvents::Start(r->own_core, id));
     }
   }

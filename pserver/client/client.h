@@ -124,8 +124,8 @@ class Client : public ParamChannel {
   virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
   virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
 
-  // Returns a borrowed board with the same posts, for one thread beside the program's and the one ahead of it. Its
-  // waits for answers end with the job's failure.
+  // Returns a borrowed board with the same posts, which threads may use beside the program's and the one ahead of it.
+  // Its waits for answers end with the job's failure; nobody is told of them.
   virtual PostBoard* Beside() = 0;
   // Says whether this trainer waits for data that does not exist yet (data.follow): heart-beats tell the servers, and
   // no deadline for progress runs while a trainer does. Callable from any thread.
@@ -162,7 +162,7 @@ class Client : public ParamChannel {
   virtual bool StopRequested() = 0;
   // Tells every server that this trainer ends with an error, so that the other processes end too. When the job has
   // failed elsewhere, reports that failure instead (JobStatus). Returns when every living server has heard, or after 2
-  // s.
+  // s. Callable from any thread.
   virtual void ReportFailure(const absl::Status& status) = 0;
   // Tells every server that this trainer is done and waits for the acknowledgement.
   virtual absl::Status Done() = 0;

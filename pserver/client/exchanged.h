@@ -20,7 +20,7 @@ struct PostedWord {
   bool chief = false;
 };
 
-// Posts of the trainers of a job (Client::Post, Posted, NewestWord). One thread at a time.
+// Posts of the trainers of a job (Client::Post, Posted, NewestWord). Thread-safe.
 class PostBoard {
  public:
   virtual ~PostBoard() = default;

@@ -1,7 +1,7 @@
 // Waits of one trainer for answers of its servers: the answers that have come, and who waits for whom. Thread-safe.
 //
-// Three threads may wait at a time: the one that runs the program, one that works ahead of it (Client::Ahead), and one
-// that reads and writes posts beside it (Client::Beside).
+// Two threads may wait at a time for what the program needs: the one that runs it, and one that works ahead of it
+// (Client::Ahead). Others may wait beside them (Client::Beside), and nobody is told what for.
 #ifndef WEIR_PSERVER_CLIENT_WAITS_H_
 #define WEIR_PSERVER_CLIENT_WAITS_H_
 

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
@@ -20,13 +18,12 @@
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "trainer/data/features.h"
+#include "trainer/data/lane.h"
 #include "trainer/data/lines_ahead.h"
-#include "trainer/data/shuffled_stream.h"
 
 namespace weir {
 namespace {
 
-constexpr double kMiB = 1 << 20;
 const ProfileName kMakeBatch("make a batch");
 // Time for threads to end when a reader is destroyed: they check every thousand lines and every block of 256 KiB.
 constexpr absl::Duration kLeave = absl::Seconds(2);
@@ -37,311 +34,11 @@ int ReaderThreads(const LaneReaderOptions& options) {
   return std::min(options.threads > 0 ? options.threads : UsableCores(), options.streams.count);
 }
 
-// State that all lanes of a reader share. Constant except for the flags and counters.
-struct Shared {
-  LaneReaderOptions options;
-  DataSet data;
-  std::unique_ptr<LineParser> parser;
-  RowFilter where;
-  Features features;
-  DataStatistics statistics;
-  bool has_statistics = false;
-  std::unique_ptr<LinesAhead> ahead;      // null: no lines are compressed
-  std::atomic<bool> cancelled{false};     // checked between lines; the lock of the reader orders everything else
-  std::atomic<int64_t> skipped_lines{0};  // a counter that no thread waits for
-  mutable Mutex skipped_mu;
-  std::vector<InputPosition> skipped ABSL_GUARDED_BY(skipped_mu);  // with_positions only
-
-  FollowedFiles* followed() const { return options.followed.get(); }
-  int64_t epochs() const { return options.one_pass_in_order ? 1 : options.spec.epochs; }
-  bool drop_last() const { return !options.one_pass_in_order && options.spec.config.drop_last(); }
-  bool shuffles() const { return !options.one_pass_in_order && options.spec.config.shuffle() != v1::Data::NO_SHUFFLE; }
-  int64_t shuffle_bytes() const { return (options.spec.config.shuffle_memory_mb() << 20) / options.spec.streams(); }
-};
-
-// Makes the batches of one stream. Owned by the reader thread that works on the lane.
-class Lane {
- public:
-  Lane(Shared* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {
-    if (shared->followed() == nullptr) return;
-    const StreamStart& start = shared->options.starts[static_cast<size_t>(stream - shared->options.streams.begin)];
-    group_ = start.group - 1;
-    examples_before_ = start.before;
-    dealt_before_ = start.dealt;
-    skip_records_ = start.given - start.before;
-    passed_ = start.batches;
-    // A batch is short only where files end for good.
-    first_examples_ = std::min({shared->options.first_batches * BatchSize(), start.batches * BatchSize(), start.given});
-  }
-
-  // Skips `batches` batches before the first one that is made. Call before the first Work.
-  void SkipTo(int64_t batches) { skip_ = batches; }
-
-  // Does a piece of the work on the next batch. Returns true when the batch is complete; at the end of the stream it
-  // has 0 examples and `ended`. Pieces keep lanes that read one compressed file close together.
-  absl::StatusOr<bool> Work(LaneBatch* batch) {
-    awaited_ = 0;
-    const bool prepared = records_.Prepare(kPiece);
-    RETURN_IF_ERROR(records_.status());
-    if (!prepared) return false;
-    if ((skip_ > 0 || skip_records_ > 0) && !ended_) {
-      RETURN_IF_ERROR(Skip());
-      return false;
-    }
-    ASSIGN_OR_RETURN(const bool gathered, Gather(&batch->positions));
-    if (!gathered) return false;
-    Pass();
-    batch->examples = static_cast<int64_t>(batch_.size());
-    batch->ended = batch_.empty();
-    batch->stopped = stopped_;
-    batch->last = shared_.followed() != nullptr && ended_ && !stopped_;
-    batch->first_examples = first_examples_;
-    batch->fraction = Fraction();
-    shared_.features.MakeBatch(batch_, shared_.has_statistics ? &shared_.statistics : nullptr, &batch->vars);
-    batch_.clear();
-    return true;
-  }
-
-  // Returns the group of files without which the next Work can do nothing; 0: there is none.
-  int64_t awaited() const { return awaited_; }
-
-  double Fraction() const {
-    if (ended_) return 1;
-    if (shared_.followed() != nullptr) return 0;
-    const int64_t examples = records_.expected_examples();
-    if (examples <= 0) return 0;
-    const double of_epoch = static_cast<double>(in_epoch_) / static_cast<double>(examples);
-    return (static_cast<double>(records_.epoch()) + std::min(1.0, of_epoch)) / static_cast<double>(shared_.epochs());
-  }
-  int64_t epoch() const { return records_.epoch(); }
-  int64_t total_read() const { return records_.total_read(); }
-  bool window() const { return records_.window(); }
-  int64_t buffered() const { return records_.most_examples(); }
-  std::string Describe() const {
-    if (!shared_.shuffles()) return absl::StrCat("stream ", stream_, ": file order");
-    return absl::StrFormat(
-        "stream %d: %s, %d examples in the buffer, %.1f of %.1f MiB%s", stream_, records_.window() ? "WINDOW" : "ALL",
-        records_.most_examples(), static_cast<double>(records_.most_bytes()) / kMiB,
-        static_cast<double>(shared_.shuffle_bytes()) / kMiB,
-        records_.epoch_examples() < 0 ? std::string()
-                                      : absl::StrCat(", ", records_.epoch_examples(), " examples an epoch"));
-  }
-
- private:
-  static ShuffledStream::Options MakeOptions(Shared* shared, int stream) {
-    const DataSpec& spec = shared->options.spec;
-    ShuffledStream::Options options;
-    options.stream = {.data = &shared->data,
-                      .parser = shared->parser.get(),
-                      .stream = stream,
-                      .streams = spec.streams(),
-                      .seed = spec.seed,
-                      .bad_line = spec.config.bad_line(),
-                      .where = shared->where.empty() ? nullptr : &shared->where,
-                      .required = {},
-                      .label_ranges = {},
-                      .may_be_absent = {},
-                      .skipped = &shared->skipped_lines,
-                      .cancelled = &shared->cancelled,
-                      .ahead = shared->ahead.get(),
-                      .lane = stream - shared->options.streams.begin};
-    if (shared->options.with_positions) {
-      options.stream.on_skipped = [shared](const InputPosition& position) {
-        MutexLock lock(&shared->skipped_mu);
-        shared->skipped.push_back(position);
-      };
-    }
-    options.stream.label_ranges = shared->features.label_ranges();
-    options.stream.forgives_labels = shared->options.labels_may_be_missing;
-    if (!shared->options.labels_may_be_missing) {
-      options.stream.required = shared->features.required();
-    } else {
-      for (const auto& [position, name] : shared->features.required()) options.stream.may_be_absent.push_back(position);
-    }
-    options.shuffle = shared->shuffles();
-    // A batch in file order is of few blocks. A shuffle buffer would hold on to nearly all.
-    options.stream.borrows = !options.shuffle;
-    options.buffer_bytes = shared->shuffle_bytes();
-    if (spec.config.shuffle() == v1::Data::WINDOW && spec.config.shuffle_window() > 0) {
-      options.buffer_bytes = std::numeric_limits<int64_t>::max();
-      options.buffer_examples = spec.config.shuffle_window();
-    }
-    options.seed = spec.seed;
-    return options;
-  }
-
-  // Skips a piece of what SkipTo asked for: one batch, some records, or all before the epoch of the first wanted batch.
-  absl::Status Skip() {
-    const bool follows = shared_.followed() != nullptr;
-    if (!follows && passed_ >= shared_.options.first_batches && records_.epoch_examples() >= 0 && Jump())
-      return absl::OkStatus();
-    if (skip_records_ > 0) {
-      Record record;
-      for (int64_t piece = kPiece; piece > 0 && skip_records_ > 0; --piece, --skip_records_) {
-        if (NextRecord(&record, nullptr)) continue;
-        RETURN_IF_ERROR(records_.status());
-        if (follows) RETURN_IF_ERROR(EndGroup().status());
-        if (follows && !ended_) return absl::OkStatus();
-        ended_ = true;
-        skip_records_ = 0;
-      }
-      return absl::OkStatus();
-    }
-    ASSIGN_OR_RETURN(const bool gathered, Gather(nullptr));
-    if (!gathered) return absl::OkStatus();
-    --skip_;
-    Pass();
-    batch_.clear();
-    return absl::OkStatus();
-  }
-
-  // Moves to the epoch of the first wanted batch if that is a later one, and sets what to skip within it.
-  bool Jump() {
-    const int64_t size = BatchSize(), examples = records_.epoch_examples();
-    const int64_t last = shared_.epochs() - 1;
-    int64_t epoch = 0;
-    if (shared_.drop_last() || examples < size) {
-      // Every epoch gives as many batches as the first.
-      const int64_t each = shared_.drop_last() ? examples / size : 1;
-      if (each == 0) return false;
-      const int64_t in_epoch = in_epoch_ / size;
-      const int64_t epochs = std::min((in_epoch + skip_) / each, last - records_.epoch());
-      if (epochs <= 0) return false;
-      epoch = records_.epoch() + epochs;
-      passed_ += skip_;
-      skip_ = in_epoch + skip_ - epochs * each;
-      passed_ -= skip_;
-    } else {
-      // All batches so far were full.
-      const __int128 records = static_cast<__int128>(passed_ + skip_) * size;
-      epoch = static_cast<int64_t>(std::min<__int128>(records / examples, last));
-      if (epoch <= records_.epoch()) return false;
-      // Skipping beyond the end stops at the end.
-      skip_records_ =
-          static_cast<int64_t>(std::min<__int128>(records - static_cast<__int128>(epoch) * examples, examples + 1));
-      passed_ += skip_;
-      skip_ = 0;
-    }
-    batch_.clear();
-    StartEpoch(epoch);
-    return true;
-  }
-
-  bool NextRecord(Record* record, InputPosition* position) {
-    const bool there = records_.Next(record, position);
-    in_epoch_ += there;
-    return there;
-  }
-
-  // Collects the records of the next batch in batch_. Returns true when it is full or the last one; it is empty if the
-  // stream has ended. Returns false if the stream has begun another epoch, so that the caller must call again.
-  absl::StatusOr<bool> Gather(std::vector<InputPosition>* positions) {
-    if (batch_.empty() && positions != nullptr) positions->clear();
-    if (ended_) return true;
-    const size_t size = static_cast<size_t>(BatchSize());
-    Record record;
-    InputPosition position;
-    while (batch_.size() < size) {
-      if (!NextRecord(&record, &position)) {
-        RETURN_IF_ERROR(records_.status());
-        return shared_.followed() != nullptr ? EndGroup() : EndEpoch();
-      }
-      batch_.push_back(std::move(record));
-      if (positions != nullptr && shared_.options.with_positions) positions->push_back(position);
-    }
-    return true;
-  }
-
-  // Ends an epoch before the batch was full. Returns whether the records form a batch nevertheless.
-  bool EndEpoch() {
-    const bool has_batches = records_.epoch_examples() >= BatchSize();
-    const bool last = records_.epoch() + 1 >= shared_.epochs();
-    if (shared_.drop_last()) {
-      batch_.clear();
-      ended_ = last || !has_batches;
-    } else {
-      ended_ = last || records_.epoch_examples() == 0;
-    }
-    if (!ended_) StartEpoch(records_.epoch() + 1);
-    // A batch continues into the next epoch, unless the stream never has enough records for one: then each epoch is a
-    // batch.
-    return ended_ || (!shared_.drop_last() && !has_batches);
-  }
-
-  void StartEpoch(int64_t epoch) {
-    records_.StartEpoch(epoch);
-    in_epoch_ = 0;
-  }
-
-  // EndEpoch for a group of files. Where the next group is not known yet it may be called again.
-  absl::StatusOr<bool> EndGroup() {
-    StreamReading read = {.stream = stream_,
-                          .group = group_,
-                          .examples = examples_before_ + records_.epoch_examples(),
-                          .dealt = dealt_before_ + records_.dealt_records()};
-    if (files_ != nullptr) shared_.followed()->HasRead(read);
-    ASSIGN_OR_RETURN(FollowedFiles::Group next, shared_.followed()->Find(stream_, group_ + 1));
-    switch (next.state) {
-      case FollowedFiles::Group::kUnknown:
-        awaited_ = group_ + 1;
-        return false;
-      case FollowedFiles::Group::kThere:
-        ++group_;
-        examples_before_ = read.examples;
-        dealt_before_ = read.dealt;
-        records_.StartEpoch(group_, next.files.get(), dealt_before_);
-        files_ = std::move(next.files);
-        in_epoch_ = 0;
-        return false;
-      case FollowedFiles::Group::kStopped:
-        stopped_ = true;
-        break;
-      case FollowedFiles::Group::kClosed:
-        // Whoever knows of the last batch knows that it may be short.
-        read.last = true;
-        shared_.followed()->HasRead(read);
-        break;
-    }
-    if (stopped_ || shared_.drop_last()) batch_.clear();
-    ended_ = true;
-    return true;
-  }
-
-  // Counts the batch that Gather has collected as given or skipped.
-  void Pass() {
-    if (passed_ < shared_.options.first_batches) first_examples_ += static_cast<int64_t>(batch_.size());
-    ++passed_;
-  }
-
-  int64_t BatchSize() const { return shared_.options.spec.StreamBatch(stream_); }
-
-  static constexpr int64_t kPiece =
-      2048;  // records: half a megabyte of text, far less than a lane may be ahead of others
-
-  Shared& shared_;
-  const int stream_;
-  ShuffledStream records_;
-  int64_t skip_ = 0;           // batches to pass
-  int64_t skip_records_ = 0;   // records to pass after those batches
-  std::vector<Record> batch_;  // records_ owns their memory
-  int64_t passed_ = 0;         // batches given or skipped
-  int64_t in_epoch_ = 0;       // records of this epoch given or skipped
-  int64_t first_examples_ = 0;
-  bool ended_ = false;
-  // Files that follow: the present group, its files (null: none yet), and the examples of the groups before it.
-  int64_t group_ = 0;
-  std::shared_ptr<const DataSet> files_;
-  int64_t examples_before_ = 0;
-  int64_t dealt_before_ = 0;
-  int64_t awaited_ = 0;
-  bool stopped_ = false;
-};
-
 // State that the threads of a reader work on. The threads and the Reader own it together: a thread that is stuck in a
 // read of a disk that does not answer keeps it alive.
 class Machine : public std::enable_shared_from_this<Machine> {
  public:
-  explicit Machine(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {
+  explicit Machine(std::unique_ptr<LaneContext> shared) : shared_(std::move(shared)) {
     const LaneRange& streams = shared_->options.streams;
     for (int i = 0; i < streams.count; ++i) {
       lanes_.push_back(std::make_unique<Lane>(shared_.get(), streams.begin + i));
@@ -451,7 +148,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
   bool AllReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::unique_ptr<Shared> shared_;
+  const std::unique_ptr<LaneContext> shared_;
   // lanes_[i] is owned by the thread that has set queues_[i].busy.
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::thread> threads_;  // owned by the thread that calls Next
@@ -673,7 +370,7 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
 
 class Reader : public LaneReader {
  public:
-  explicit Reader(std::unique_ptr<Shared> shared) : machine_(std::make_shared<Machine>(std::move(shared))) {
+  explicit Reader(std::unique_ptr<LaneContext> shared) : machine_(std::make_shared<Machine>(std::move(shared))) {
     machine_->Follow();
   }
   ~Reader() override { machine_->Close(); }
@@ -696,7 +393,7 @@ class Reader : public LaneReader {
   const std::shared_ptr<Machine> machine_;
 };
 
-absl::Status CheckStatistics(const Shared& shared) {
+absl::Status CheckStatistics(const LaneContext& shared) {
   const DataSpec& spec = shared.options.spec;
   if (!NeedsStatistics(spec)) return absl::OkStatus();
   if (!shared.has_statistics) {
@@ -724,7 +421,7 @@ absl::Status CheckStatistics(const Shared& shared) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, LaneReaderOptions options) {
-  auto shared = std::make_unique<Shared>();
+  auto shared = std::make_unique<LaneContext>();
   CHECK(options.streams.begin >= 0 && options.streams.begin + options.streams.count <= options.spec.streams());
   CHECK(options.followed == nullptr ||
         (!options.one_pass_in_order && options.starts.size() == static_cast<size_t>(options.streams.count)));

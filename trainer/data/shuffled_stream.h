@@ -38,7 +38,7 @@ class ShuffledStream {
 
   // Starts a later epoch. Call at any time after the first epoch has ended.
   void StartEpoch(int64_t epoch);
-  // The same for an epoch of other files (ExampleStream::Rewind).
+  // Starts a later epoch, of other files (ExampleStream::Rewind).
   void StartEpoch(int64_t epoch, const DataSet* data, int64_t dealt_before);
   // ExampleStream::dealt_records, at the end of the epoch.
   int64_t dealt_records() const { return stream_.dealt_records(); }
@@ -57,6 +57,7 @@ class ShuffledStream {
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
+  // Drops what is left of the present epoch.
   void Forget(int64_t epoch);
   // Reads one record; returns false at the end of the stream.
   bool Read(Record* record, InputPosition* position);
