@@ -268,7 +268,8 @@ def train(job, reads):
         over = threading.Event()
 
         def read():
-            with weir.Client(servers.addresses, timeout=SECONDS) as client:
+            # A call that is under way when the servers end is repeated for so long.
+            with weir.Client(servers.addresses, timeout=10) as client:
                 ids = weir.feature_ids(range(USERS + 100), "user")
                 while not over.is_set():
                     assert client.rows("vectors", ids).shape == (USERS + 100, 256)
