@@ -276,7 +276,7 @@ absl::StatusOr<ExitCode> Run(const CommandLine& line) {
 int Main(int argc, char** argv) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (line.ok() && line->help) {
-    std::printf("%s", HelpText(kUsage).c_str());
+    std::printf("%s", HelpText(kUsage, /*reads_job=*/false).c_str());
     return kExitOk;
   }
   const absl::StatusOr<ExitCode> code = line.ok() ? Run(*line) : line.status();

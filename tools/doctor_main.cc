@@ -160,7 +160,7 @@ int Main(int argc, char** argv) {
   StopSignals signals;
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (line.ok() && line->help) {
-    std::fputs(HelpText(kUsage).c_str(), stdout);
+    std::fputs(HelpText(kUsage, /*reads_job=*/false).c_str(), stdout);
     return kExitOk;
   }
   const absl::Status status = line.ok() ? Run(*line, &signals) : line.status();

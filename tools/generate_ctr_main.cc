@@ -23,13 +23,12 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
@@ -51,6 +50,13 @@ ABSL_FLAG(uint64_t, seed, 1, "the same seed gives the same bytes");
 
 namespace weir {
 namespace {
+
+constexpr char kUsage[] =
+    "generate_ctr --output=DIR [--format=libsvm] [--rows=N] [--seed=S] ...\n"
+    "\n"
+    "Writes a click log in the Criteo text layout, or as libsvm, from a planted model, and prints the AUC that the "
+    "model\n"
+    "itself reaches on it.\n";
 
 constexpr int kIntegers = 13;
 constexpr int kCategoricals = 26;
@@ -263,7 +269,7 @@ absl::Status Check(const Config& config) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const Config& config) {
+absl::Status Write(const Config& config) {
   RETURN_IF_ERROR(Check(config));
   std::error_code error;
   std::filesystem::create_directories(config.output, error);
@@ -286,31 +292,42 @@ absl::Status Run(const Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status Generate() {
+  const std::string format = absl::GetFlag(FLAGS_format);
+  if (format != "criteo" && format != "libsvm") {
+    return absl::InvalidArgumentError(absl::StrCat("--format must be criteo or libsvm, got '", format, "'"));
+  }
+  return Write({.output = absl::GetFlag(FLAGS_output),
+                .libsvm = format == "libsvm",
+                .rows = absl::GetFlag(FLAGS_rows),
+                .eval_rows = absl::GetFlag(FLAGS_eval_rows),
+                .files = absl::GetFlag(FLAGS_files),
+                .ids = absl::GetFlag(FLAGS_ids),
+                .zipf = absl::GetFlag(FLAGS_zipf),
+                .positives = absl::GetFlag(FLAGS_positives),
+                .weight_scale = absl::GetFlag(FLAGS_weight_scale),
+                .vector_scale = absl::GetFlag(FLAGS_vector_scale),
+                .seed = absl::GetFlag(FLAGS_seed)});
+}
+
+absl::Status Run(int argc, char** argv) {
+  ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(argc, argv));
+  if (line.help) {
+    std::cout << HelpText(kUsage, /*reads_job=*/false);
+    return absl::OkStatus();
+  }
+  if (!line.rest.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("'", line.rest[0], "' is no flag; --help lists them"));
+  }
+  if (!line.overrides.empty()) return absl::InvalidArgumentError("--set is no flag of generate_ctr");
+  return Generate();
+}
+
 }  // namespace
 }  // namespace weir
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "writes a click log in the Criteo text layout, or as libsvm, from a planted model\n"
-      "  generate_ctr --output=DIR [--format=libsvm] [--rows=N] [--seed=S] ...");
-  absl::ParseCommandLine(argc, argv);
-  const std::string format = absl::GetFlag(FLAGS_format);
-  if (format != "criteo" && format != "libsvm") {
-    std::cerr << "generate_ctr: --format must be criteo or libsvm, got '" << format << "'\n";
-    return weir::ExitCodeOf(absl::InvalidArgumentError(""));
-  }
-  const absl::Status status = weir::Run({.output = absl::GetFlag(FLAGS_output),
-                                         .libsvm = format == "libsvm",
-                                         .rows = absl::GetFlag(FLAGS_rows),
-                                         .eval_rows = absl::GetFlag(FLAGS_eval_rows),
-                                         .files = absl::GetFlag(FLAGS_files),
-                                         .ids = absl::GetFlag(FLAGS_ids),
-                                         .zipf = absl::GetFlag(FLAGS_zipf),
-                                         .positives = absl::GetFlag(FLAGS_positives),
-                                         .weight_scale = absl::GetFlag(FLAGS_weight_scale),
-                                         .vector_scale = absl::GetFlag(FLAGS_vector_scale),
-                                         .seed = absl::GetFlag(FLAGS_seed)});
-  if (status.ok()) return 0;
-  std::cerr << "generate_ctr: " << status.message() << "\n";
+  const absl::Status status = weir::Run(argc, argv);
+  if (!status.ok()) std::cerr << "generate_ctr: " << status.message() << "\n";
   return weir::ExitCodeOf(status);
 }

@@ -44,7 +44,7 @@ absl::Status Run(const CommandLine& line) {
 int Main(int argc, char** argv) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (line.ok() && line->help) {
-    std::fputs(HelpText(kUsage).c_str(), stdout);
+    std::fputs(HelpText(kUsage, /*reads_job=*/false).c_str(), stdout);
     return kExitOk;
   }
   const absl::Status status = line.ok() ? Run(*line) : line.status();

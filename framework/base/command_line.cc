@@ -109,7 +109,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   return line;
 }
 
-std::string HelpText(std::string_view usage) {
+std::string HelpText(std::string_view usage, bool reads_job) {
   std::string text(usage);
   if (!text.empty() && text.back() != '\n') text += '\n';
   text += "\nFlags:\n";
@@ -118,7 +118,7 @@ std::string HelpText(std::string_view usage) {
     const std::string initial = flag->DefaultValue();
     absl::StrAppend(&text, initial.empty() ? "" : absl::StrCat(" (default: ", initial, ")"), "\n");
   }
-  absl::StrAppend(&text, "  --set  path.to.field=value: overrides a field of the job; may be given many times\n");
+  if (reads_job) text += "  --set  path.to.field=value: overrides a field of the job; may be given many times\n";
   return text;
 }
 

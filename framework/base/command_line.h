@@ -27,8 +27,9 @@ struct CommandLine {
 // with the nearest known one, or the value.
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
-// Returns `usage`, then one entry for each flag of Weir: name, meaning, default.
-std::string HelpText(std::string_view usage);
+// Returns `usage`, then one entry for each flag of Weir: name, meaning, default. --set is one where the program reads a
+// job.
+std::string HelpText(std::string_view usage, bool reads_job = true);
 
 }  // namespace weir
 

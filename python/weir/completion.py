@@ -73,14 +73,12 @@ class _Help(NamedTuple):
 
 
 def _read_help(program: str, text: str) -> _Help:
-    """Reads what a program prints with --help, in the form of ours or in that of Abseil (generate_ctr)."""
+    """Reads what a program prints with --help."""
     flags: dict[str, _Flag] = {}
     for found in re.finditer(r"^  --(\w+)  (.*)$", text, re.M):
         default = re.search(r" ?\(default: ([^()]*)\)$", found[2])
         about = found[2][: default.start()] if default else found[2]
         flags[found[1]] = _Flag(found[1], about, default[1] if default else "")
-    for found in re.finditer(r"^    --(\w+) \((.*?)\);\s+default: (.*?);$", text, re.M | re.S):
-        flags[found[1]] = _Flag(found[1], " ".join(found[2].split()), found[3].strip('"'))
     commands: dict[str, Word] = {}
     for found in re.finditer(rf"^{re.escape(program)} ([a-z]+)\b(.*)$", text, re.M):
         about = found[2].rpartition("   ")[2].strip()

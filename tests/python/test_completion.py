@@ -112,8 +112,7 @@ def test_fields_of_the_job_are_completed_behind_set(directory, text, found):
 @pytest.mark.parametrize("name", sorted(set(cli._PROGRAMS) - {"slurm_job"}))
 def test_every_flag_of_the_real_programs_is_known(name):
     path = programs.find(name)
-    # Abseil's own --help, of generate_ctr, ends with 1.
-    text = subprocess.run([str(path), "--help"], stdout=subprocess.PIPE, text=True).stdout
+    text = subprocess.run([str(path), "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     printed = set(re.findall(r"^ +--(\w+)", text, re.M))
     assert len(printed) > 1
     known = {each.name: each for each in completion._help_of(str(path), name).flags}

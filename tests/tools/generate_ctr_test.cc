@@ -160,6 +160,18 @@ TEST_F(GenerateCtrTest, BadFlagsAreRefused) {
   EXPECT_THAT(Log(), HasSubstr("--format must be criteo or libsvm, got 'csv'"));
   EXPECT_EQ(Run("--output=/proc/nowhere"), 2);
   EXPECT_THAT(Log(), HasSubstr("generate_ctr: cannot make /proc/nowhere"));
+  EXPECT_EQ(Run("--row=3"), 2);
+  EXPECT_THAT(Log(), HasSubstr("generate_ctr: "));
+  EXPECT_THAT(Log(), HasSubstr("--rows"));
+  EXPECT_EQ(Run("rows"), 2);
+  EXPECT_THAT(Log(), HasSubstr("generate_ctr: 'rows' is no flag; --help lists them"));
+  EXPECT_EQ(Run("--set=train.epochs=2"), 2);
+  EXPECT_THAT(Log(), HasSubstr("--set is no flag of generate_ctr"));
+}
+
+TEST_F(GenerateCtrTest, HelpNamesTheFlagsAndIsNoError) {
+  EXPECT_EQ(Run("--help"), 0);
+  EXPECT_THAT(Log(), HasSubstr("--eval_rows  lines to evaluate on (default: 40000)"));
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ TEST(CommandLineTest, HelpListsOurFlagsAndSet) {
   const std::string help = HelpText("usage");
   EXPECT_THAT(help, HasSubstr("--server_id  index of this server (default: 0)"));
   EXPECT_THAT(help, HasSubstr("--set"));
+  EXPECT_EQ(HelpText("usage", /*reads_job=*/false), help.substr(0, help.find("  --set")));
 }
 
 }  // namespace
