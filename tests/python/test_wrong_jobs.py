@@ -58,6 +58,8 @@ WRONG = [
      "'users'?)", 'table: "user"'),
     ("model.layer[1].concat.input", ["city", "age"], "layer 'input': input 'city' holds ids; only an embedding reads "
      "them", 'input: "city"'),
+    ("model.layer[1].concat.input", ["user_vector", "city"], "layer 'input': input 'city' holds ids; only an embedding "
+     "reads them", 'input: "city"'),
     ("model.layer[3].name", "deep", "model.layer[3].name 'deep' is the name of layer[2] too", 'name: "deep"'),
     ("model.layer[3].fc.size", 0, "layer 'logit': size must be at least 1, got 0", "size: 0"),
     ("model.layer[3].fc.size", 2, "loss 'sigmoid_cross_entropy': sigmoid_cross_entropy_with_logits: X must be [B, 1], "

@@ -71,13 +71,14 @@ absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dens
     }
     for (int k = 0; k < column.boundaries_size(); ++k) {
       if (!std::isfinite(column.boundaries(k)) || (k > 0 && column.boundaries(k) <= column.boundaries(k - 1))) {
-        return data.Error(path + ".boundaries", "must be finite and ascend");
+        return data.Error(absl::StrCat(path, ".boundaries[", k, "]"), "must be finite and ascend");
       }
     }
   }
-  for (const std::string& name : dense.except()) {
-    if (float_columns(name) < 0) {
-      return data.Error("dense.except", absl::StrCat("'", name, "' is no float variable of the data"));
+  for (int i = 0; i < dense.except_size(); ++i) {
+    if (float_columns(dense.except(i)) < 0) {
+      return data.Error(absl::StrCat("dense.except[", i, "]"),
+                        absl::StrCat("'", dense.except(i), "' is no float variable of the data"));
     }
   }
   return absl::OkStatus();
@@ -86,14 +87,16 @@ absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dens
 absl::Status CheckIds(const Setting& data, const v1::Data& config, const std::vector<v1::VarDesc>& schema) {
   const v1::IdTransform& ids = config.ids();
   ASSIGN_OR_RETURN(const auto spaces, SharedIdSpaces(config));
-  for (const std::string& name : ids.shared()) {
+  for (int i = 0; i < ids.shared_size(); ++i) {
+    const std::string& name = ids.shared(i);
+    const std::string path = absl::StrCat("ids.shared[", i, "]");
     bool known = false;
     for (const v1::VarDesc& var : schema) known |= var.name() == name && var.kind() == v1::IDS;
-    if (!known) return data.Error("ids.shared", absl::StrCat("'", name, "' is no ids variable of the data"));
+    if (!known) return data.Error(path, absl::StrCat("'", name, "' is no ids variable of the data"));
     const auto space = spaces.find(name);
     if (space == spaces.end()) continue;
-    return data.Error("ids.shared", absl::StrCat("'", name, "' has the id space of '", space->second, "': name '",
-                                                 space->second, "', and '", name, "' follows"));
+    return data.Error(path, absl::StrCat("'", name, "' has the id space of '", space->second, "': name '",
+                                         space->second, "', and '", name, "' follows"));
   }
   return AtLeast(data, "ids.min_count", ids.min_count(), 0);
 }
@@ -380,11 +383,11 @@ absl::Status CheckCluster(const Job& job) {
   for (int i = 0; i < cluster.pserver_size(); ++i) {
     const std::string& endpoint = cluster.pserver(i);
     if (!IsEndpoint(endpoint)) {
-      return at.Error("pserver", absl::StrCat("'", endpoint, "' is no host:port"));
+      return at.Error(absl::StrCat("pserver[", i, "]"), absl::StrCat("'", endpoint, "' is no host:port"));
     }
     const auto [found, inserted] = seen.emplace(endpoint, i);
     if (!inserted) {
-      return at.Error("pserver",
+      return at.Error(absl::StrCat("pserver[", i, "]"),
                       absl::StrCat("'", endpoint, "' is the address of server ", found->second, " and of server ", i));
     }
   }

@@ -10,7 +10,7 @@ absl::Status BuildFold(const std::string& op, const v1::Inputs& m, ModelContext&
   if (m.input_size() < 2) return ctx.Error("input", absl::StrCat("needs at least two names, got ", m.input_size()));
   std::string left;
   for (int i = 0; i < m.input_size(); ++i) {
-    RETURN_IF_ERROR(ctx.DenseInput("input", m.input(i)).status());
+    RETURN_IF_ERROR(ctx.DenseInput(ElementOf("input", i), m.input(i)).status());
     if (i == 0) {
       left = m.input(0);
       continue;

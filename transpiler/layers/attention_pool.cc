@@ -25,7 +25,8 @@ absl::Status BuildAttentionPool(const v1::AttentionPool& m, ModelContext& ctx) {
                                     {{"Out", {x}}})));
   for (int i = 0; i <= m.sizes_size(); ++i) {
     const bool last = i == m.sizes_size();
-    if (!last && m.sizes(i) < 1) return ctx.Error("sizes", absl::StrCat("must be at least 1, got ", m.sizes(i)));
+    if (!last && m.sizes(i) < 1)
+      return ctx.Error(ElementOf("sizes", i), absl::StrCat("must be at least 1, got ", m.sizes(i)));
     const std::string output = absl::StrCat(ctx.name(), ".", i);
     RETURN_IF_ERROR(AppendFc(ctx, {.inputs = {x},
                                    .size = last ? 1 : m.sizes(i),

@@ -42,13 +42,15 @@ absl::StatusOr<v1::VarDesc> JoinVectors(ModelContext& ctx,
   if (inputs.empty()) return ctx.Error("input", "is required");
   std::vector<v1::VarDesc> vars;
   int64_t vectors = 0;
-  for (const std::string& name : inputs) {
-    ASSIGN_OR_RETURN(v1::VarDesc var, ctx.DenseInput("input", name));
-    RETURN_IF_ERROR(ctx.FlatWidth("input", var).status());
+  for (int i = 0; i < inputs.size(); ++i) {
+    const std::string& name = inputs[i];
+    const std::string field = ElementOf("input", i);
+    ASSIGN_OR_RETURN(v1::VarDesc var, ctx.DenseInput(field, name));
+    RETURN_IF_ERROR(ctx.FlatWidth(field, var).status());
     const int dims = var.dims_size();
     const int64_t width = var.dims(dims - 1);
     if ((dims != 2 && dims != 3) || (!vars.empty() && width != vars[0].dims(vars[0].dims_size() - 1))) {
-      return ctx.Error("input",
+      return ctx.Error(field,
                        absl::StrCat("'", name, "' has dims ", ShapeString(absl::MakeConstSpan(var.dims().data(), dims)),
                                     "; inputs are [B, S, W] or [B, W] of one width",
                                     vars.empty() ? "" : absl::StrCat(", that of '", inputs[0], "'")));

@@ -24,8 +24,8 @@ absl::Status AppendCinLayer(const v1::Cin& m, ModelContext& ctx, const v1::VarDe
   const int64_t size = m.sizes(l);
   const bool last = l + 1 == m.sizes_size();
   if (*vectors > kMostTerms / x0.dims(1)) {
-    return ctx.Error("sizes", absl::StrCat("layer ", l, " would have ", *vectors, " times ", x0.dims(1),
-                                           " products; at most ", kMostTerms, " are possible"));
+    return ctx.Error(ElementOf("sizes", l), absl::StrCat("layer ", l, " would have ", *vectors, " times ", x0.dims(1),
+                                                         " products; at most ", kMostTerms, " are possible"));
   }
   ASSIGN_OR_RETURN(const std::string weight,
                    ctx.Parameter(part + ".w", {*vectors * x0.dims(1), size},
@@ -63,9 +63,10 @@ absl::Status BuildCin(const v1::Cin& m, ModelContext& ctx) {
                      "halves the vectors of every layer but the last, and there is one layer: leave it out");
   }
   for (int l = 0; l < m.sizes_size(); ++l) {
-    if (m.sizes(l) < 1) return ctx.Error("sizes", absl::StrCat("must be at least 1, got ", m.sizes(l)));
+    if (m.sizes(l) < 1) return ctx.Error(ElementOf("sizes", l), absl::StrCat("must be at least 1, got ", m.sizes(l)));
     if (m.split_half() && l + 1 < m.sizes_size() && m.sizes(l) % 2 != 0) {
-      return ctx.Error("sizes", absl::StrCat("must be even with split_half, but for the last, got ", m.sizes(l)));
+      return ctx.Error(ElementOf("sizes", l),
+                       absl::StrCat("must be even with split_half, but for the last, got ", m.sizes(l)));
     }
   }
   if (m.activation() == v1::SOFTMAX) return ctx.Error("activation", "SOFTMAX is none of the values of vectors");

@@ -11,8 +11,8 @@ absl::Status BuildConcat(const v1::Concat& m, ModelContext& ctx) {
   if (m.input_size() == 0) return ctx.Error("input", "is required");
   std::vector<v1::VarDesc> inputs;
   bool same_rank = true;
-  for (const std::string& name : m.input()) {
-    ASSIGN_OR_RETURN(v1::VarDesc x, ctx.DenseInput("input", name));
+  for (int i = 0; i < m.input_size(); ++i) {
+    ASSIGN_OR_RETURN(v1::VarDesc x, ctx.DenseInput(ElementOf("input", i), m.input(i)));
     same_rank &= inputs.empty() || x.dims_size() == inputs[0].dims_size();
     inputs.push_back(std::move(x));
   }
@@ -24,7 +24,7 @@ absl::Status BuildConcat(const v1::Concat& m, ModelContext& ctx) {
   std::vector<std::string> names;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!same_rank) {
-      ASSIGN_OR_RETURN(inputs[i], Flatten(ctx, "input", inputs[i], absl::StrCat(ctx.name(), ".flat", i)));
+      ASSIGN_OR_RETURN(inputs[i], Flatten(ctx, ElementOf("input", i), inputs[i], absl::StrCat(ctx.name(), ".flat", i)));
     }
     names.push_back(inputs[i].name());
   }

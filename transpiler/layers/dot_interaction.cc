@@ -7,7 +7,7 @@ namespace {
 
 absl::Status BuildDotInteraction(const v1::DotInteraction& m, ModelContext& ctx) {
   if (m.input_size() == 0) return ctx.Error("input", "is required");
-  for (const std::string& name : m.input()) RETURN_IF_ERROR(ctx.DenseInput("input", name).status());
+  for (int i = 0; i < m.input_size(); ++i) RETURN_IF_ERROR(ctx.DenseInput(ElementOf("input", i), m.input(i)).status());
   return ctx.Append(MakeOp("dot_interaction", {{"X", {m.input().begin(), m.input().end()}}}, {{"Out", {ctx.name()}}},
                            {AttrB("self_interaction", m.self_interaction())}));
 }

@@ -33,9 +33,10 @@ bool Shared(const std::string& ids, const ModelContext& ctx) {
 }
 
 // Rows stored densely are addressed by [0, dict_size); salted ids can have any value.
-absl::Status CheckIdsOfDenseTable(const v1::Table& table, const std::string& ids, ModelContext& ctx) {
+absl::Status CheckIdsOfDenseTable(const v1::Table& table, std::string_view field, const std::string& ids,
+                                  ModelContext& ctx) {
   if (table.is_distributed() || Shared(ids, ctx)) return absl::OkStatus();
-  return ctx.Error("ids", absl::StrCat("'", ids, "' are salted by slot and do not lie in [0, dict_size) of table '",
+  return ctx.Error(field, absl::StrCat("'", ids, "' are salted by slot and do not lie in [0, dict_size) of table '",
                                        table.name(), "': add data { ids { shared: \"", ctx.IdSpaceOf(ids),
                                        "\" } }, or is_sparse: true is_distributed: true to the table"));
 }
@@ -93,9 +94,10 @@ absl::Status BuildEmbedding(const v1::Embedding& m, ModelContext& ctx) {
   }
   std::vector<std::string> outputs;
   for (int i = 0; i < m.ids_size(); ++i) {
-    ASSIGN_OR_RETURN(const v1::VarDesc ids, ctx.Input("ids", m.ids(i)));
-    if (ids.kind() != v1::IDS) return ctx.Error("ids", absl::StrCat("'", m.ids(i), "' holds floats, not ids"));
-    RETURN_IF_ERROR(CheckIdsOfDenseTable(*table, m.ids(i), ctx));
+    const std::string field = ElementOf("ids", i);
+    ASSIGN_OR_RETURN(const v1::VarDesc ids, ctx.Input(field, m.ids(i)));
+    if (ids.kind() != v1::IDS) return ctx.Error(field, absl::StrCat("'", m.ids(i), "' holds floats, not ids"));
+    RETURN_IF_ERROR(CheckIdsOfDenseTable(*table, field, m.ids(i), ctx));
     RETURN_IF_ERROR(CheckSequence(m, ids, ctx));
     if (m.sequence() > 0) RETURN_IF_ERROR(AppendLength(m, m.ids(i), ctx));
     outputs.push_back(m.ids_size() == 1 ? ctx.name() : absl::StrCat(ctx.name(), ".", i));

@@ -109,8 +109,9 @@ absl::Status AppendFc(ModelContext& ctx, const FcParts& p) {
   if (p.size < 1) return ctx.Error("size", absl::StrCat("must be at least 1, got ", p.size));
   std::vector<std::string> weights;
   for (size_t i = 0; i < p.inputs.size(); ++i) {
-    ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput(p.field, p.inputs[i]));
-    ASSIGN_OR_RETURN(int64_t width, ctx.FlatWidth(p.field, x));
+    const std::string field = ElementOf(p.field, i);
+    ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput(field, p.inputs[i]));
+    ASSIGN_OR_RETURN(int64_t width, ctx.FlatWidth(field, x));
     for (int d = 1; d < p.row_dims; ++d) width /= x.dims(d);
     const std::string suffix = absl::StrCat(p.part, p.part.empty() ? "" : ".", "w", i == 0 ? "" : absl::StrCat(i));
     ASSIGN_OR_RETURN(std::string weight,

@@ -14,7 +14,7 @@ absl::Status BuildMlp(const v1::Mlp& m, ModelContext& ctx) {
   }
   std::string x = m.input();
   for (int i = 0; i < m.sizes_size(); ++i) {
-    if (m.sizes(i) < 1) return ctx.Error("sizes", absl::StrCat("must be at least 1, got ", m.sizes(i)));
+    if (m.sizes(i) < 1) return ctx.Error(ElementOf("sizes", i), absl::StrCat("must be at least 1, got ", m.sizes(i)));
     const std::string output = i + 1 == m.sizes_size() ? ctx.name() : absl::StrCat(ctx.name(), ".", i);
     const std::string dense = m.dropout() > 0 ? output + ".dense" : output;
     RETURN_IF_ERROR(AppendFc(ctx, {.inputs = {x},

@@ -38,8 +38,8 @@ absl::Status CheckExperts(const ModelContext& ctx, const std::vector<std::pair<c
     if (value < 1 || value > kMost) return ctx.Error(field, absl::StrCat("must be from 1 to ", kMost, ", got ", value));
   }
   if (sizes.empty()) return ctx.Error("sizes", "needs at least one size");
-  for (const int64_t size : sizes) {
-    if (size < 1) return ctx.Error("sizes", absl::StrCat("must be at least 1, got ", size));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 1) return ctx.Error(ElementOf("sizes", i), absl::StrCat("must be at least 1, got ", sizes[i]));
   }
   return absl::OkStatus();
 }

@@ -8,8 +8,10 @@ namespace {
 
 absl::Status BuildReduceSum(const v1::ReduceSum& m, ModelContext& ctx) {
   RETURN_IF_ERROR(ctx.DenseInput("input", m.input()).status());
-  for (const int axis : m.axis()) {
-    if (axis < 1) return ctx.Error("axis", absl::StrCat("must be at least 1: axis 0 is the batch, got ", axis));
+  for (int i = 0; i < m.axis_size(); ++i) {
+    if (m.axis(i) < 1) {
+      return ctx.Error(ElementOf("axis", i), absl::StrCat("must be at least 1: axis 0 is the batch, got ", m.axis(i)));
+    }
   }
   return ctx.Append(MakeOp(
       "reduce_sum", {{"X", {m.input()}}}, {{"Out", {ctx.name()}}},

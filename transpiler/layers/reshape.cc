@@ -13,9 +13,10 @@ absl::Status BuildReshape(const v1::Reshape& m, ModelContext& ctx) {
   std::vector<int64_t> shape = {-1};
   int inferred = 0;
   int64_t known = 1;
-  for (const int64_t d : m.dims()) {
+  for (int i = 0; i < m.dims_size(); ++i) {
+    const int64_t d = m.dims(i);
     if (d != -1 && (d < 1 || d > elements)) {
-      return ctx.Error("dims", absl::StrCat("must be -1 or in [1, ", elements, "], got ", d));
+      return ctx.Error(ElementOf("dims", i), absl::StrCat("must be -1 or in [1, ", elements, "], got ", d));
     }
     shape.push_back(d);
     inferred += d == -1;

@@ -11,7 +11,7 @@ absl::Status BuildSplit(const v1::Split& m, ModelContext& ctx) {
   if (m.sizes_size() == 0) return ctx.Error("sizes", "is required");
   std::vector<std::string> outputs;
   for (int i = 0; i < m.sizes_size(); ++i) {
-    if (m.sizes(i) < 1) return ctx.Error("sizes", absl::StrCat("must be at least 1, got ", m.sizes(i)));
+    if (m.sizes(i) < 1) return ctx.Error(ElementOf("sizes", i), absl::StrCat("must be at least 1, got ", m.sizes(i)));
     outputs.push_back(absl::StrCat(ctx.name(), ".", i));
   }
   if (m.axis() < 1) return ctx.Error("axis", absl::StrCat("must be at least 1: axis 0 is the batch, got ", m.axis()));

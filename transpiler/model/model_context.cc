@@ -74,7 +74,8 @@ v1::VarDesc TableVar(const v1::Table& table) {
 const v1::JobConfig& ModelContext::job() const { return state_->job->config; }
 
 absl::Status ModelContext::Error(std::string_view field, std::string_view text) const {
-  return at_.Place(field, absl::StrCat(what_, ": ", std::string(field), field.empty() ? "" : " ", std::string(text)));
+  const std::string_view name = field.ends_with(']') ? field.substr(0, field.rfind('[')) : field;
+  return at_.Place(field, absl::StrCat(what_, ": ", std::string(name), name.empty() ? "" : " ", std::string(text)));
 }
 
 bool ModelContext::IsOfData(const std::string& variable) const {

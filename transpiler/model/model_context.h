@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "framework/graph/op_registry.h"
 #include "proto/job.pb.h"
@@ -21,6 +22,11 @@
 namespace weir {
 
 struct Job;
+
+// Returns the path of an element of a repeated field: "input[2]".
+inline std::string ElementOf(std::string_view field, const absl::AlphaNum& index) {
+  return absl::StrCat(absl::string_view(field.data(), field.size()), "[", index, "]");
+}
 
 // Program being built, shared by the contexts of all layers and losses.
 struct ModelState {
@@ -46,7 +52,8 @@ class ModelContext {
   bool label_may_be_missing() const { return label_may_be_missing_; }
   void set_label_may_be_missing(bool may) { label_may_be_missing_ = may; }
 
-  // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>".
+  // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>". Of an element (ElementOf) the place is
+  // its own, and the text names the field alone.
   absl::Status Error(std::string_view field, std::string_view text) const;
 
   // Returns true for a variable that the data gives.

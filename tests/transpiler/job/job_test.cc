@@ -347,9 +347,9 @@ INSTANTIATE_TEST_SUITE_P(
               "data.dense.column[0].index must be in [0, 6), got 6"},
         Wrong{"BucketsDescend", "batch_size: 64",
               "batch_size: 64 dense { column { index: 1 transform: BUCKETIZE boundaries: [2, 1] } }",
-              "data.dense.column[0].boundaries must be finite and ascend"},
+              "data.dense.column[0].boundaries[1] must be finite and ascend"},
         Wrong{"SharedIsNoIds", "batch_size: 64", "batch_size: 64 ids { shared: \"dense\" }",
-              "data.ids.shared 'dense' is no ids variable"},
+              "data.ids.shared[0] 'dense' is no ids variable"},
         Wrong{"SaltedIdsOfADenseTable", "is_sparse: true is_distributed: true }", "is_sparse: true dict_size: 100 }",
               "'cat' are salted by slot and do not lie in [0, dict_size) of table 'weights'"}),
     [](const ::testing::TestParamInfo<Wrong>& info) { return info.param.what; });

@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:5:26: data.dense.transform BUCKETIZE needs boundaries of its own for every column: use "
               "dense.column"},
         Wrong{"SharedIsNoIds", "batch_size: 64", "batch_size: 64 ids { shared: \"dense\" }",
-              "job.textproto:5:24: data.ids.shared 'dense' is no ids variable of the data"}),
+              "job.textproto:5:24: data.ids.shared[0] 'dense' is no ids variable of the data"}),
     NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -120,6 +120,17 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"UnknownInput", "mlp { input: \"input\"", "mlp { input: \"inputs\"",
               "job.textproto:12:30: layer 'deep': input 'inputs' is neither a variable of the data nor a layer above "
               "(did you mean 'input'?)"},
+        Wrong{
+            "UnknownThirdInput", "input: \"wide\" input: \"fm\" input: \"out\"",
+            "input: \"wide\" input: \"fm\" input: \"uot\"",
+            "job.textproto:14:57: layer 'logit': input 'uot' is neither a variable of the data nor a layer above (did "
+            "you mean 'out'?)"},
+        Wrong{
+            "UnknownThirdOfAList", "input: \"wide\" input: \"fm\" input: \"out\"", "input: [\"wide\", \"fm\", \"uot\"]",
+            "job.textproto:14:53: layer 'logit': input 'uot' is neither a variable of the data nor a layer above (did "
+            "you mean 'out'?)"},
+        Wrong{"SecondSizeZero", "sizes: [192, 8]", "sizes: [8, 0]",
+              "job.textproto:12:56: layer 'deep': sizes must be at least 1, got 0"},
         Wrong{"LayerFurtherDown", "fm_interaction { input: \"fields\" }", "fm_interaction { input: \"deep\" }",
               "job.textproto:10:39: layer 'fm': input 'deep' is a layer further down; a layer reads those above it"},
         Wrong{"IdsIntoALayer", "fm_interaction { input: \"fields\" }", "fm_interaction { input: \"cat\" }",
@@ -411,9 +422,9 @@ INSTANTIATE_TEST_SUITE_P(
             "distribute {\n  assign { parameter: \"out.w\" server: 0 }\n  assign { parameter: \"out.w\" server: 0 }\n}",
             "job.textproto:22:3: distribute.assign[1] places block 'out.w', which assign[0] has placed"},
         Wrong{"AddressTwice", kCluster, "distribute { servers: 2 } cluster { pserver: [\"a:1\", \"a:1\"] }",
-              "job.textproto:20:37: cluster.pserver 'a:1' is the address of server 0 and of server 1"},
+              "job.textproto:20:54: cluster.pserver[1] 'a:1' is the address of server 0 and of server 1"},
         Wrong{"AddressWithoutPort", kCluster, "cluster { pserver: \"a\" }",
-              "job.textproto:20:11: cluster.pserver 'a' is no host:port"},
+              "job.textproto:20:11: cluster.pserver[0] 'a' is no host:port"},
         Wrong{"OtherNumberOfAddresses", kCluster, "distribute { servers: 2 } cluster { pserver: \"a:1\" }",
               "job.textproto:20:37: cluster.pserver names 1 servers; distribute.servers is 2"},
         Wrong{"LeaseBelowHeartbeat", kCluster, "deadlines { lease_s: 1 }",

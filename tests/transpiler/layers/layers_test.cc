@@ -813,7 +813,7 @@ optimizer { sgd {} })";
               HasSubstr("add data { ids { shared: \"item\" } }"));
   EXPECT_THAT(
       std::string(ParseJob(Replaced(text, "shared: \"item\"", "shared: \"others\""), "j", {}).status().message()),
-      HasSubstr("data.ids.shared 'others' has the id space of 'item': name 'item', and 'others' follows"));
+      HasSubstr("data.ids.shared[0] 'others' has the id space of 'item': name 'item', and 'others' follows"));
 }
 
 TEST(LossesTest, WrongSettingsAreNamed) {
