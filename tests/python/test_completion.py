@@ -114,7 +114,7 @@ def test_every_flag_of_the_real_programs_is_known(name):
     path = programs.find(name)
     text = subprocess.run([str(path), "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     printed = set(re.findall(r"^ +--(\w+)", text, re.M))
-    assert len(printed) > 1
+    assert printed
     known = {each.name: each for each in completion._help_of(str(path), name).flags}
     assert set(known) == printed
     if name == "checkpoint":
