@@ -2,7 +2,6 @@
 
 #include "trainer/data/file_lookout.h"
 
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
+#include "trainer/data/data_set.h"
 #include "trainer/data/piped_command.h"
 
 namespace weir {
@@ -91,27 +91,40 @@ TEST_F(FileLookoutTest, FilesUpToANameAreNotTakenAgain) {
 }
 
 TEST_F(FileLookoutTest, AFileThatGrowsHoldsUpThoseBehindIt) {
-  const v1::Data data = Data();
-  std::atomic<bool> grows{true};
-  std::thread writer([&] {
-    for (int i = 0; grows; ++i) {
-      Write("b.txt", std::string(static_cast<size_t>(i + 1), 'x'));
-      std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    }
-  });
-  Write("a.txt");
-  Write("c.txt");
-  FileLookout lookout(data, dir_.path(), "");
+  AllowPipes();
+  // b grows from look to look, however late a look is, until it is whole.
+  const std::string bytes = dir_.path() + "/bytes", whole = dir_.path() + "/whole";
+  dir_.Write("bytes", "1");
+  const std::string list =
+      absl::StrCat("n=$(cat ", bytes, "); test -e ", whole, " || echo $((n + 1)) > ", bytes,
+                   "; printf 'in/a.txt\\t1\\tv1\\nin/b.txt\\t%d\\tv1\\nin/c.txt\\t1\\tv1\\n' $n #{}");
+  FileLookout lookout(Data("", absl::StrCat("pipe: 'cat {}' pipe_list: \"", absl::CEscape(list), "\"")), dir_.path(),
+                      "");
   Seen seen;
   EXPECT_TRUE(Await(lookout, &seen, [&] { return !seen.files.empty(); }));
   SeveralLooks();
   Take(lookout, &seen);
   EXPECT_THAT(seen.files, ElementsAre("in/a.txt"));
   EXPECT_EQ(seen.changing, "in/b.txt");
-  grows = false;
-  writer.join();
+  dir_.Write("whole", "");
   EXPECT_TRUE(Await(lookout, &seen, [&] { return seen.files.size() == 3; }));
   EXPECT_THAT(seen.files, ElementsAre("in/a.txt", "in/b.txt", "in/c.txt"));
+}
+
+TEST_F(FileLookoutTest, ALookTellsAFileThatHasGrown) {
+  const v1::Data data = Data();
+  Write("a.txt", "1 1\n");
+  const auto before = DataSet::Look(data, data.train(), dir_.path(), "data.train.files");
+  const auto same = DataSet::Look(data, data.train(), dir_.path(), "data.train.files");
+  Write("a.txt", "1 1\n1 2\n");
+  const auto after = DataSet::Look(data, data.train(), dir_.path(), "data.train.files");
+  ASSERT_TRUE(before.ok() && same.ok() && after.ok()) << before.status() << same.status() << after.status();
+  ASSERT_EQ(before->size(), 1u);
+  ASSERT_EQ(after->size(), 1u);
+  EXPECT_EQ((*before)[0].bytes, (*same)[0].bytes);
+  EXPECT_EQ((*before)[0].version, (*same)[0].version);
+  EXPECT_EQ((*before)[0].bytes, 4);
+  EXPECT_EQ((*after)[0].bytes, 8);
 }
 
 TEST_F(FileLookoutTest, TheFileOfUntilMakesTheOthersTheLast) {
