@@ -354,7 +354,7 @@ TEST_F(LaunchTest, KeepGoingLetsTheOthersFinish) {
 TEST_F(LaunchTest, ASignalIsPassedOnOnceAndACleanEndIsZero) {
   for (const int signal : {SIGTERM, SIGINT}) {
     Launched launched(Arguments(2, 2), {{"FAKE_TRAINER", "wait"}});
-    launched.Await("waiting", 2);
+    launched.Await("] waiting", 2);
     kill(launched.pid(), signal);
     const Result result = launched.Finish();
     EXPECT_EQ(result.code, 0) << result.err;
@@ -374,7 +374,7 @@ TEST_F(LaunchTest, SignalsThatAskForAnEndWaitUntilAProgramIsThere) {
 // A terminal that goes away says so, and the shell in it may say so too.
 TEST_F(LaunchTest, ASecondHangUpKillsNobody) {
   Launched launched(Arguments(1, 2), {{"FAKE_TRAINER", "wait"}});
-  launched.Await("waiting", 2);
+  launched.Await("] waiting", 2);
   kill(launched.pid(), SIGHUP);
   launched.Await("is passed on");
   kill(launched.pid(), SIGHUP);
@@ -385,7 +385,7 @@ TEST_F(LaunchTest, ASecondHangUpKillsNobody) {
 
 TEST_F(LaunchTest, AnEndThatIsNotCleanAfterASignalIsNot) {
   Launched launched(Arguments(1, 2), {{"FAKE_TRAINER", "wait"}, {"FAKE_TRAINER_1", "out waiting;ignore"}});
-  launched.Await("waiting", 2);
+  launched.Await("] waiting", 2);
   launched.Await("ignoring");
   kill(launched.pid(), SIGTERM);
   launched.Await("got signal");
@@ -537,7 +537,7 @@ TEST_F(LaunchTest, AServerThatOutlivesTheTrainersIsNamed) {
 
 TEST_F(LaunchTest, TwoLaunchesDoNotShareALogDirectory) {
   Launched first(Arguments(1, 1), {{"FAKE_TRAINER", "wait"}});
-  first.Await("waiting");
+  first.Await("] waiting");
   const Result second = Run(1, 1, {});
   EXPECT_EQ(second.code, 2);
   EXPECT_THAT(second.err, HasSubstr("another launch uses it"));
@@ -648,7 +648,7 @@ TEST_F(LaunchTest, ARemoteProcessThatFailsIsNamedWithItsHost) {
 
 TEST_F(LaunchTest, ASignalIsPassedOnToOtherHosts) {
   Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.1:2"), {{"FAKE_TRAINER", "wait"}});
-  launched.Await("waiting", 3);
+  launched.Await("] waiting", 3);
   kill(launched.pid(), SIGTERM);
   const Result result = launched.Finish();
   EXPECT_EQ(result.code, 0) << result.err;
