@@ -54,9 +54,8 @@ namespace {
 constexpr char kUsage[] =
     "generate_ctr --output=DIR [--format=libsvm] [--rows=N] [--seed=S] ...\n"
     "\n"
-    "Writes a click log in the Criteo text layout, or as libsvm, from a planted model, and prints the AUC that the "
-    "model\n"
-    "itself reaches on it.\n";
+    "Writes a click log in the Criteo text layout, or as libsvm, from a planted model, and prints the AUC\n"
+    "that the model itself reaches on it.\n";
 
 constexpr int kIntegers = 13;
 constexpr int kCategoricals = 26;

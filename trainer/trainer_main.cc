@@ -448,7 +448,8 @@ absl::Status StartWatching(Runtime* r) {
     ASSIGN_OR_RETURN(r->figures, TrainingWatch::Create({.trainer_id = id,
                                                         .tensorboard = events.directory,
                                                         .histogram_steps = events.histogram_steps}));
-    if (r->own_core != nullptr) {
+    // Without rows the server of a local run has nothing to say, and would be one more run on the page.
+    if (r->own_core != nullptr && (r->cluster.servers_in_trainers || !r->own_core->Report().tables.empty())) {
       ASSIGN_OR_RETURN(r->server_events, ServerEvents::Start(r->own_core, id));
     }
   }

@@ -24,6 +24,22 @@ SECONDS = 120
 SCALARS = {"train/loss", "train/auc", "train/examples_per_s", "eval/loss", "eval/auc", "eval/calibration",
            "eval/normalized_entropy", "wait/data_share", "wait/servers_share", "wait/border_share"}
 
+# A job without tables, on the data of watched_job.
+DENSE = """
+name: "dense"
+data {
+  train { files: "train.csv" }
+  csv { column { name: "label" } column { name: "age" } column { name: "user" } }
+  batch_size: 64
+}
+model {
+  layer { name: "logit" fc { input: "age" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
+}
+optimizer { sgd { learning_rate: 0.1 } }
+train { seed: 1 lanes: 2 }
+"""
+
 
 @pytest.fixture(name="runs", scope="module")
 def fixture_runs(tmp_path_factory):
@@ -98,6 +114,18 @@ def test_servers_write_rows_and_memory(runs):
         assert last["table_bytes/users"] > 4 * 4 * last["rows/users"] and last["process/rss_bytes"] > 1 << 20
         rows += last["rows/users"]
     assert rows == 50
+
+
+def test_a_local_run_writes_the_rows_that_it_has(tmp_path):
+    trainer = programs_with("trainer", "--tensorboard")
+    write_job(tmp_path)
+    command = [trainer, "--job=job.textproto", "--role=local", "--set", "train.max_steps=5"]
+    subprocess.run([*command, "--tensorboard=rows"], cwd=tmp_path, check=True, timeout=SECONDS)
+    assert "rows/users" in of(tmp_path / "rows", "pserver.0").Tags()["scalars"]
+    (tmp_path / "dense.textproto").write_text(DENSE)
+    command[1] = "--job=dense.textproto"
+    subprocess.run([*command, "--tensorboard=dense"], cwd=tmp_path, check=True, timeout=SECONDS)
+    assert [path.parent.name for path in event_files(tmp_path / "dense")] == ["trainer.0"]
 
 
 def test_histograms_count_parameters_and_gradients(runs):
