@@ -9,14 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "framework/base/string_views.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 
 namespace weir {
-
-// For absl::StrCat, which does not take std::string_view in every build.
-inline absl::string_view Av(std::string_view s) { return absl::string_view(s.data(), s.size()); }
-inline std::string_view ToStd(absl::string_view s) { return std::string_view(s.data(), s.size()); }
 
 // Returns OK if the input is dense and of the type, else "relu: X must be FLOAT32, got INT64 (variable label)".
 absl::Status ExpectDense(const InferContext& ctx, std::string_view slot, DType dtype = v1::FLOAT32, int i = 0);

@@ -8,15 +8,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/invalid.h"
 #include "framework/base/status_macros.h"
 
 namespace weir {
 namespace {
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 // Number in a variable; nullopt if it is not set.
 absl::StatusOr<std::optional<int>> Number(const Environment& environment, const char* name) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/invalid.h"
 #include "framework/base/status_macros.h"
 #include "pserver/cluster/cluster.h"
 #include "tools/host_names.h"
@@ -23,11 +24,6 @@ constexpr int kMostNodes = 4096;
 // That of torch.distributed.launch.
 constexpr int kMasterPort = 29500;
 constexpr int kLastPort = 65535;
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 // "2 servers"
 std::string Count(int64_t n, const char* what) { return absl::StrCat(n, " ", what, n == 1 ? "" : "s"); }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -41,8 +42,6 @@ constexpr int kMaxDepth = 64;
 constexpr char kAnyPrefix[] = "type.googleapis.com/";
 
 using Places = std::map<std::string, std::string, std::less<>>;
-
-absl::string_view Absl(std::string_view s) { return absl::string_view(s.data(), s.size()); }
 
 // Counts insertions, deletions, replacements and swaps of neighbours; upper and lower case are equal.
 int EditDistance(std::string_view a, std::string_view b) {
@@ -92,7 +91,7 @@ std::vector<std::string> EnumNames(const EnumDescriptor* type) {
 bool IsAny(const Descriptor* type) { return type->full_name() == "google.protobuf.Any"; }
 
 std::string Join(std::string_view path, std::string_view name) {
-  return path.empty() ? std::string(name) : absl::StrCat(Absl(path), ".", Absl(name));
+  return path.empty() ? std::string(name) : absl::StrCat(Av(path), ".", Av(name));
 }
 
 // The message inside an Any, by its type URL; nullptr when its type is not linked in.
@@ -106,8 +105,8 @@ std::unique_ptr<Message> NewByUrl(std::string_view url) {
 
 absl::Status UnlinkedType(std::string_view place, std::string_view url) {
   absl::Status status = absl::InvalidArgumentError(
-      absl::StrCat(Absl(place), ": no message type '", Absl(url), "' is linked into this program"));
-  status.SetPayload(kUnlinkedType, absl::Cord(Absl(url)));
+      absl::StrCat(Av(place), ": no message type '", Av(url), "' is linked into this program"));
+  status.SetPayload(kUnlinkedType, absl::Cord(Av(url)));
   return status;
 }
 
@@ -188,7 +187,7 @@ class TextParser {
   }
   std::string Here() const { return place_(tokenizer_.current().line, tokenizer_.current().column); }
   absl::Status Error(std::string_view text) const {
-    return absl::InvalidArgumentError(absl::StrCat(Here(), ": ", Absl(text)));
+    return absl::InvalidArgumentError(absl::StrCat(Here(), ": ", Av(text)));
   }
 
   absl::Status Next() {
@@ -399,7 +398,7 @@ class TextParser {
   }
 
   absl::Status WrongType(const FieldDescriptor* field, std::string_view wants, bool negative = false) const {
-    return Error(absl::StrCat("'", field->name(), "' takes ", Absl(wants), ", got ",
+    return Error(absl::StrCat("'", field->name(), "' takes ", Av(wants), ", got ",
                               negative ? absl::StrCat("'-", tokenizer_.current().text, "'") : Token()));
   }
 
@@ -510,8 +509,8 @@ absl::StatusOr<std::vector<PathStep>> SplitPath(std::string_view path, const std
     if (const size_t bracket = part.find('['); bracket != std::string_view::npos) {
       const std::string_view number = part.substr(bracket + 1);
       if (number.empty() || number.back() != ']' ||
-          !absl::SimpleAtoi(Absl(number.substr(0, number.size() - 1)), &step.index) || step.index < 0) {
-        return absl::InvalidArgumentError(absl::StrCat(place, ": expected 'name[index]', got '", Absl(part), "'"));
+          !absl::SimpleAtoi(Av(number.substr(0, number.size() - 1)), &step.index) || step.index < 0) {
+        return absl::InvalidArgumentError(absl::StrCat(place, ": expected 'name[index]', got '", Av(part), "'"));
       }
       part = part.substr(0, bracket);
     }
@@ -606,7 +605,7 @@ std::string TextPositions::At(std::string_view path) const {
 
 absl::Status TextPositions::Error(std::string_view path, std::string_view text) const {
   const std::string at = At(path);
-  return absl::InvalidArgumentError(absl::StrCat(at, at.empty() ? "" : ": ", Absl(text)));
+  return absl::InvalidArgumentError(absl::StrCat(at, at.empty() ? "" : ": ", Av(text)));
 }
 
 absl::Status ParseTextProto(std::string_view text, const std::string& file, Message* message,
@@ -655,10 +654,10 @@ absl::Status ApplyOverride(std::string_view assignment, Message* message, TextPo
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--set ", Absl(assignment), ": expected 'path.to.field=value', got no '='"));
+        absl::StrCat("--set ", Av(assignment), ": expected 'path.to.field=value', got no '='"));
   }
-  const std::string path(absl::StripAsciiWhitespace(Absl(assignment.substr(0, equals))));
-  const absl::string_view trimmed = absl::StripAsciiWhitespace(Absl(assignment.substr(equals + 1)));
+  const std::string path(absl::StripAsciiWhitespace(Av(assignment.substr(0, equals))));
+  const absl::string_view trimmed = absl::StripAsciiWhitespace(Av(assignment.substr(equals + 1)));
   const std::string place = absl::StrCat("--set ", path);
   ASSIGN_OR_RETURN(const std::vector<PathStep> steps, SplitPath(path, place));
   // Change a copy, so that a wrong value leaves the message as it was.

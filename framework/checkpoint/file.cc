@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -21,8 +22,6 @@ namespace weir {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
-
-absl::string_view View(std::string_view s) { return absl::string_view(s.data(), s.size()); }
 
 absl::Status WriteAll(int fd, const char* data, size_t size, std::string_view path) {
   while (size > 0) {
@@ -40,7 +39,7 @@ absl::Status WriteAll(int fd, const char* data, size_t size, std::string_view pa
 }  // namespace
 
 absl::Status FileError(std::string_view what, std::string_view path, int error) {
-  const std::string text = absl::StrCat(View(what), " ", View(path), ": ", strerror(error));
+  const std::string text = absl::StrCat(Av(what), " ", Av(path), ": ", strerror(error));
   switch (error) {
     case ENOENT:
       return absl::NotFoundError(text);

@@ -11,12 +11,11 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 #include "framework/checkpoint/host_part.h"
 
 namespace weir {
 namespace {
-
-absl::string_view View(std::string_view s) { return absl::string_view(s.data(), s.size()); }
 
 std::string DimsText(absl::Span<const int64_t> dims) { return absl::StrCat("[", absl::StrJoin(dims, ", "), "]"); }
 
@@ -285,8 +284,7 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
       return whole;
     }
   }
-  return absl::NotFoundError(
-      absl::StrCat("checkpoint ", directory, " has no '", View(variable), "' ", View(state_name)));
+  return absl::NotFoundError(absl::StrCat("checkpoint ", directory, " has no '", Av(variable), "' ", Av(state_name)));
 }
 
 absl::StatusOr<DigestTable> CheckpointDigests(const std::string& directory, const v1::CheckpointManifest& manifest) {

@@ -23,7 +23,7 @@ constexpr int64_t kAlign = 64;
 constexpr char kMagic[8] = {'W', 'E', 'I', 'R', 'R', 'O', 'W', 'S'};
 constexpr char kEnd[8] = {'W', 'E', 'I', 'R', 'R', 'O', 'W', 'E'};
 // Size of a chunk, which is read in one piece.
-constexpr int64_t kChunkBytes = int64_t{8} << 20;
+constexpr int64_t kRowChunkBytes = int64_t{8} << 20;
 // Upper bound of a description, which has some 40 bytes per chunk and thousands of chunks.
 constexpr uint64_t kMaxDescription = uint64_t{1} << 30;
 
@@ -96,7 +96,7 @@ absl::Status RowFileWriter::Add(absl::Span<const int64_t> ids, absl::Span<const 
     return absl::InvalidArgumentError(absl::StrCat("rows of '", layout_.table, "' have ", rows.size(), " floats; ",
                                                    ids.size(), " ids of ", floats, " need ", ids.size() * floats));
   }
-  const size_t run = std::max<size_t>(1, static_cast<size_t>(kChunkBytes) / (8 + 4 * floats));
+  const size_t run = std::max<size_t>(1, static_cast<size_t>(kRowChunkBytes) / (8 + 4 * floats));
   for (size_t at = 0, gone = 0; at < ids.size() || gone < removed.size(); at += run, gone += run) {
     const size_t i = std::min(at, ids.size()), n = std::min(run, ids.size() - i);
     const size_t g = std::min(gone, removed.size());

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 #include "framework/base/textproto.h"
 #include "framework/graph/format_version.h"
 #include "framework/graph/program_names.h"
@@ -17,8 +18,6 @@
 
 namespace weir {
 namespace {
-
-absl::string_view Absl(std::string_view s) { return absl::string_view(s.data(), s.size()); }
 
 // Cursor in one line. Every Take* returns an error that names the position.
 class Line {
@@ -33,11 +32,11 @@ class Line {
   std::string_view rest() const { return text_.substr(at_); }
 
   absl::Status Error(std::string_view text) const {
-    return absl::InvalidArgumentError(absl::StrCat(file_, ":", number_, ":", column(), ": ", Absl(text)));
+    return absl::InvalidArgumentError(absl::StrCat(file_, ":", number_, ":", column(), ": ", Av(text)));
   }
   absl::Status Expected(std::string_view what) const {
-    return Error(absl::StrCat("expected ", Absl(what), ", got ",
-                              done() ? "the end of the line" : absl::StrCat("'", Absl(rest().substr(0, 30)), "'")));
+    return Error(absl::StrCat("expected ", Av(what), ", got ",
+                              done() ? "the end of the line" : absl::StrCat("'", Av(rest().substr(0, 30)), "'")));
   }
 
   bool LooksAt(std::string_view symbol) const { return rest().substr(0, symbol.size()) == symbol; }
@@ -48,7 +47,7 @@ class Line {
     return true;
   }
   absl::Status Take(std::string_view symbol) {
-    return TryTake(symbol) ? absl::OkStatus() : Expected(absl::StrCat("'", Absl(symbol), "'"));
+    return TryTake(symbol) ? absl::OkStatus() : Expected(absl::StrCat("'", Av(symbol), "'"));
   }
   // Returns the word of letters, digits and _ at the cursor; does not check what follows it.
   std::string_view PeekWord() const {
@@ -84,7 +83,7 @@ class Line {
     while (end < text_.size() && text_[end] != '"') end += text_[end] == '\\' ? 2 : 1;
     if (end >= text_.size()) return Error("a string without its closing quote");
     std::string error;
-    if (!absl::CUnescape(Absl(text_.substr(at_ + 1, end - at_ - 1)), value, &error)) return Error(error);
+    if (!absl::CUnescape(Av(text_.substr(at_ + 1, end - at_ - 1)), value, &error)) return Error(error);
     at_ = end + 1;
     Skip();
     return absl::OkStatus();
@@ -175,7 +174,7 @@ class Parser {
         RETURN_IF_ERROR(line.TakeEnd());
       } else if (line.TryTakeWord("seed")) {
         uint64_t seed = 0;
-        if (!absl::SimpleAtoi(Absl(line.rest()), &seed)) return line.Expected("a seed");
+        if (!absl::SimpleAtoi(Av(line.rest()), &seed)) return line.Expected("a seed");
         program_.set_seed(seed);
       } else if (line.TryTakeWord("loss")) {
         RETURN_IF_ERROR(line.TakeMessage(program_.add_losses()));
@@ -203,7 +202,7 @@ class Parser {
       begin_ = next_;
       next_ = end + 1;
       ++number_;
-      const absl::string_view stripped = absl::StripAsciiWhitespace(Absl(line_));
+      const absl::string_view stripped = absl::StripAsciiWhitespace(Av(line_));
       if (!stripped.empty() && stripped[0] != '#') return true;
     }
     return false;
@@ -237,7 +236,7 @@ class Parser {
     while (true) {
       ASSIGN_OR_RETURN(const bool more, NextLine());
       if (!more) return line.Error("a plan without its '}'");
-      if (absl::StripTrailingAsciiWhitespace(Absl(line_)) == "}") break;
+      if (absl::StripTrailingAsciiWhitespace(Av(line_)) == "}") break;
     }
     return ParseTextProtoFragment(text_.substr(begin, begin_ - begin), file_, first, 1, program_.mutable_plan());
   }
@@ -275,7 +274,7 @@ class Parser {
     ASSIGN_OR_RETURN(const bool has_name, line.TakeName(&name));
     std::string kind, dtype;
     while (!line.LooksAt("[")) {
-      const std::string word = absl::AsciiStrToUpper(Absl(line.PeekWord()));
+      const std::string word = absl::AsciiStrToUpper(Av(line.PeekWord()));
       v1::VarKind k;
       v1::DType d;
       if (kind.empty() && dtype.empty() && v1::VarKind_Parse(word, &k)) {

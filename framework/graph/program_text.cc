@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/string_views.h"
 #include "framework/graph/program_names.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
@@ -14,9 +15,7 @@
 namespace weir {
 namespace {
 
-absl::string_view Absl(std::string_view s) { return absl::string_view(s.data(), s.size()); }
-
-std::string Quoted(std::string_view s) { return absl::StrCat("\"", absl::CEscape(Absl(s)), "\""); }
+std::string Quoted(std::string_view s) { return absl::StrCat("\"", absl::CEscape(Av(s)), "\""); }
 
 std::string Name(bool has, std::string_view name) {
   if (!has) return "~";
@@ -175,8 +174,7 @@ absl::StatusOr<std::string> FormatProgram(const v1::ProgramDesc& program, std::s
   if (format == "text") return ProgramText(program);
   if (format == "textproto") return MessageText(program, /*one_line=*/false);
   if (format != "json") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown format '", Absl(format), "'; known: text, textproto, json"));
+    return absl::InvalidArgumentError(absl::StrCat("unknown format '", Av(format), "'; known: text, textproto, json"));
   }
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;

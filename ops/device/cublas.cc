@@ -5,7 +5,6 @@
 #if WEIR_HAVE_CUDA
 
 #include <cublas_v2.h>
-#include <dlfcn.h>
 
 #include <string>
 #include <utility>
@@ -52,12 +51,6 @@ namespace {
 
 // Workspace that NVIDIA recommends for its largest devices (Hopper).
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-
-template <typename Function>
-bool Load(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
 
 }  // namespace
 

@@ -5,7 +5,6 @@
 #if WEIR_HAVE_CUDA
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
+#include "ops/device/cublas_library.h"
 #include "ops/device/cublas_types.h"
 #include "ops/device/product_spec.h"
 
@@ -67,12 +67,6 @@ struct CublasLt::Plan::Choice {
 };
 
 namespace {
-
-template <typename Function>
-bool Load(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
 
 // Returns the largest power of two, up to 256, that divides the addresses of all matrices of a batch.
 int64_t Alignment(const void* address, int64_t stride, size_t element = sizeof(float)) {

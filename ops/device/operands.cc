@@ -2,17 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 
 namespace weir {
 namespace device {
 
 static_assert(kMostLanes == kMostDeviceLanes);
 
-namespace {
-
-absl::string_view Av(std::string_view text) { return absl::string_view(text.data(), text.size()); }
-
-}  // namespace
+namespace {}  // namespace
 
 absl::Status CheckThere(std::string_view slot, const DeviceTensor& tensor, DType dtype) {
   if (!tensor.initialized()) return absl::InvalidArgumentError(absl::StrCat(Av(slot), " has no value"));

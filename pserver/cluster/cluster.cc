@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/invalid.h"
 #include "framework/base/status_macros.h"
 #include "pserver/cluster/launched.h"
 
@@ -18,11 +19,6 @@ namespace {
 constexpr char kWayOut[] = "unset or leave out the one that does not describe this process";
 // Of Fluid's oldest scripts, which give hosts alone.
 constexpr char kFluidPort[] = "6174";
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 // The settings as text, before anything is made of them.
 class Settings {

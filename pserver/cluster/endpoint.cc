@@ -7,16 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/invalid.h"
 
 namespace weir {
-namespace {
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
-
-}  // namespace
 
 std::string Endpoint::ToString() const { return absl::StrCat(host, ":", port); }
 

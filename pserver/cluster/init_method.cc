@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/invalid.h"
 #include "framework/base/status_macros.h"
 
 namespace weir {
@@ -12,11 +13,6 @@ namespace {
 constexpr char kTcp[] = "tcp://";
 constexpr char kFile[] = "file://";
 constexpr int kLastPort = 65535;
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 // Checks an address at which trainer 0 shall listen and to which all others connect.
 absl::StatusOr<Endpoint> ParseMeetingPoint(const std::string& text, const std::string& source) {

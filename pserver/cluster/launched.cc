@@ -14,7 +14,7 @@
 namespace weir {
 namespace {
 
-constexpr char kWayOut[] = "unset the one that does not describe this process";
+constexpr char kUnset[] = "unset the one that does not describe this process";
 
 struct RankAndSize {
   MaybeSourced rank, size;
@@ -78,8 +78,8 @@ RankAndSize OfSlurm(const Environment& environment) {
 // Takes what mpirun or srun says into `launched`, which has RANK and WORLD_SIZE.
 absl::Status Take(const std::string& launcher, const RankAndSize& of, std::string run_id, Launched* launched) {
   RETURN_IF_ERROR(Check(of));
-  ASSIGN_OR_RETURN(launched->rank, OneOf(launched->rank, of.rank, /*ignore_case=*/false, kWayOut));
-  ASSIGN_OR_RETURN(launched->size, OneOf(launched->size, of.size, /*ignore_case=*/false, kWayOut));
+  ASSIGN_OR_RETURN(launched->rank, OneOf(launched->rank, of.rank, /*ignore_case=*/false, kUnset));
+  ASSIGN_OR_RETURN(launched->size, OneOf(launched->size, of.size, /*ignore_case=*/false, kUnset));
   launched->launcher = launcher;
   launched->run_id = std::move(run_id);
   return absl::OkStatus();

@@ -7,10 +7,11 @@ def _precompiled_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
     header = ctx.actions.declare_file(ctx.file.header.basename)
 
-    # clang wants it in another form; there the header is empty, and so a source that lacks an include does not compile.
-    if toolchain.compiler == "clang":
+    # Where sources are compiled each by itself the header is empty, and so one that lacks an include does not compile.
+    if ctx.var.get("weir_together") == "no":
         ctx.actions.write(header, "")
         return [DefaultInfo(files = depset([header]))]
+    clang = toolchain.compiler == "clang"
     ctx.actions.symlink(output = header, target_file = ctx.file.header)
     features = cc_common.configure_features(
         ctx = ctx,
@@ -19,8 +20,8 @@ def _precompiled_impl(ctx):
         unsupported_features = ctx.disabled_features,
     )
 
-    # gcc takes a precompiled header only where its own options are those of the source.
-    output = ctx.actions.declare_file(header.basename + ".gch")
+    # A compiler takes a precompiled header only where its own options are those of the source.
+    output = ctx.actions.declare_file(header.basename + (".pch" if clang else ".gch"))
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,
@@ -29,33 +30,43 @@ def _precompiled_impl(ctx):
         use_pic = True,
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts +
                              ["-x", "c++-header"],
+        quote_include_directories = depset([".", ctx.bin_dir.path]),
     )
-    ctx.actions.run(
-        executable = cc_common.get_tool_for_action(
-            feature_configuration = features,
-            action_name = ACTION_NAMES.cpp_compile,
-        ),
-        arguments = cc_common.get_memory_inefficient_command_line(
-            feature_configuration = features,
-            action_name = ACTION_NAMES.cpp_compile,
-            variables = variables,
-        ) + ["-I."],
+    compiler = cc_common.get_tool_for_action(
+        feature_configuration = features,
+        action_name = ACTION_NAMES.cpp_compile,
+    )
+    arguments = cc_common.get_memory_inefficient_command_line(
+        feature_configuration = features,
+        action_name = ACTION_NAMES.cpp_compile,
+        variables = variables,
+    )
+
+    # clang writes down where it read each header. What lies in the execution root is found from wherever that is then.
+    moves = "-Xclang -relocatable-pch -Xclang -isysroot -Xclang $PWD" if clang else ""
+    ctx.actions.run_shell(
+        command = 'exec "$@" ' + moves,
+        arguments = [compiler] + arguments,
         env = cc_common.get_environment_variables(
             feature_configuration = features,
             action_name = ACTION_NAMES.cpp_compile,
             variables = variables,
         ),
-        inputs = depset([ctx.file.header] + ctx.files.includes, transitive = [toolchain.all_files]),
+        inputs = depset(
+            [ctx.file.header] + ctx.files.includes,
+            transitive = [toolchain.all_files] + [dep[CcInfo].compilation_context.headers for dep in ctx.attr.deps],
+        ),
         outputs = [output],
         mnemonic = "PrecompileHeader",
     )
-    return [DefaultInfo(files = depset([header, output]))]
+    return [DefaultInfo(files = depset([header, output, ctx.file.header] + ctx.files.includes))]
 
 precompiled = rule(
     implementation = _precompiled_impl,
     attrs = {
         "header": attr.label(allow_single_file = [".h"], mandatory = True),
-        "includes": attr.label_list(allow_files = [".h"], doc = "Headers of the tree that it includes."),
+        "includes": attr.label_list(allow_files = [".h"], doc = "Headers of this folder that it includes."),
+        "deps": attr.label_list(providers = [CcInfo], doc = "Libraries with other headers that it includes."),
         "copts": attr.string_list(doc = "The options of the sources that use it."),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },

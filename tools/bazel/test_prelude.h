@@ -4,4 +4,4 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "tools/bazel/prelude.h"
+#include "tools/bazel/job_prelude.h"

@@ -1,6 +1,7 @@
 """The rules that every BUILD file of Weir uses."""
 
 load("@cuda//:defs.bzl", "HAVE_CUDA", "NVCC")
+load("//tools/bazel:together.bzl", "together")
 
 COPTS = [
     "-std=c++20",
@@ -15,41 +16,60 @@ COPTS = [
     "-Wno-maybe-uninitialized",
     "-Wno-stringop-overflow",
     "-Wno-array-bounds",
+    # Takes sources that are compiled together for headers.
+    "-Wno-subobject-linkage",
     # The other compiler's warnings above.
     "-Wno-unknown-warning-option",
     # a * b + c rounds twice on every machine; who wants a fused product says std::fma.
     "-ffp-contract=off",
 ]
 
-# A test's own source compiles in four fifths of the time so, and what it tests is a library, compiled with -O2.
+# A test's own source compiles in four fifths of the time so, and what it tests is a library, compiled with -O2. With
+# -O0 it is half, but tests of tables take four times as long: of an inline function that several objects of a program
+# have, the linker takes the first, which is the test's.
 TEST_COPTS = COPTS + ["-O1"]
 
 # Options to use a header of tools/bazel/precompiled.bzl. It lies beside its compiled form.
 def _uses(prelude):
     return ["-include", "$(BINDIR)/tools/bazel/%s.h" % prelude]
 
-def weir_cc_library(name, copts = [], deps = [], **kwargs):
+# At most so many sources are compiled as one: a change of one compiles its neighbours again.
+_MOST_TOGETHER = 8
+
+def weir_cc_library(name, srcs = [], copts = [], deps = [], most_together = _MOST_TOGETHER, testonly = None, **kwargs):
+    """A cc_library. most_together: 1 where each source is to be compiled by itself."""
+    prelude = "prelude" if native.package_name().split("/")[0] in ["framework", "ops"] else "job_prelude"
+
+    # A header that was precompiled for one machine is none for another.
+    machine = [copt for copt in copts if copt.startswith("-m")]
     native.cc_library(
         name = name,
-        copts = COPTS + _uses("prelude") + copts,
-        deps = deps + ["//tools/bazel:prelude"],
+        srcs = together(name, srcs, most_together, testonly = testonly),
+        testonly = testonly,
+        copts = COPTS + ([] if machine else _uses(prelude)) + copts,
+        deps = deps + ([] if machine else ["//tools/bazel:" + prelude]),
         # Programs link our code statically; nobody needs a shared library of it.
         linkstatic = True,
         **kwargs
     )
 
-# Without a prelude: programs are few, and a flag of theirs may have the name of one of glog's.
-def weir_cc_binary(name, copts = [], **kwargs):
+def weir_cc_binary(name, copts = [], deps = [], prelude = True, **kwargs):
+    """A cc_binary. prelude: False where it has a flag with the name of one of glog's, which the header declares."""
     native.cc_binary(
         name = name,
-        copts = COPTS + copts,
+        copts = COPTS + (_uses("job_prelude") if prelude else []) + copts,
+        deps = deps + (["//tools/bazel:job_prelude"] if prelude else []),
         **kwargs
     )
+
+# tests/build_size_test.py.
+_SIZED = ["//tests:__pkg__"]
 
 def weir_cc_test(name, deps = [], copts = [], main = True, gtest = True, size = "small", **kwargs):
     """A GoogleTest program. Brings its own main() when main is False, and is none when gtest is."""
     if "tsan" in kwargs.get("tags", []):
         deps = deps + ["//tests/testing:tsan_suppressions"]
+    kwargs = dict({"visibility": _SIZED}, **kwargs)
     native.cc_test(
         name = name,
         size = size,
@@ -59,6 +79,61 @@ def weir_cc_test(name, deps = [], copts = [], main = True, gtest = True, size = 
                (["@googletest//:gtest_main" if main else "@googletest//:gtest"] if gtest else []),
         **kwargs
     )
+
+def _file_test_impl(ctx):
+    test = ctx.actions.declare_file(ctx.label.name)
+    ctx.actions.write(
+        test,
+        '#!/bin/sh\nexec "$(dirname "$0")/%s" --file=%s "$@"\n' % (ctx.executable.program.basename, ctx.attr.file),
+        is_executable = True,
+    )
+    runfiles = ctx.runfiles(files = ctx.files.data).merge(ctx.attr.program[DefaultInfo].default_runfiles)
+    for each in ctx.attr.data:
+        runfiles = runfiles.merge(each[DefaultInfo].default_runfiles)
+    return [DefaultInfo(executable = test, runfiles = runfiles)]
+
+_file_test = rule(
+    implementation = _file_test_impl,
+    attrs = {
+        "program": attr.label(executable = True, cfg = "target", mandatory = True),
+        "file": attr.string(mandatory = True),
+        "data": attr.label_list(allow_files = True),
+    },
+    test = True,
+)
+
+def weir_cc_tests(name, tests, deps, srcs = [], copts = [], tags = [], most_together = _MOST_TOGETHER):
+    """GoogleTest files that are one program, since compiling and linking take longer than most tests.
+
+    Each file is a test by itself all the same, FILE_test, which runs the program with the cases of that file only.
+
+    Args:
+      name: of the program.
+      tests: for each FILE_test.cc the name FILE_test, and its attributes: size ("small"), tags, data, shard_count.
+      deps: of all files.
+      srcs: further sources and headers of the program.
+      copts: further options of the compiler.
+      tags: of all tests.
+      most_together: as in weir_cc_library.
+    """
+    files = [test + ".cc" for test in tests]
+    tsan = ["//tests/testing:tsan_suppressions"] if "tsan" in tags else []
+    native.cc_binary(
+        name = name,
+        testonly = True,
+        visibility = _SIZED,
+        srcs = together(name, files + srcs, most_together, apart = True, testonly = True),
+        copts = TEST_COPTS + _uses("test_prelude") + copts,
+        linkstatic = True,
+        deps = deps + tsan + ["//tests/testing:files_main", "//tools/bazel:test_prelude"],
+    )
+    for test, attributes in tests.items():
+        _file_test(
+            name = test,
+            program = name,
+            file = native.package_name() + "/" + test + ".cc",
+            **dict(dict(attributes, tags = tags + attributes.get("tags", [])), size = attributes.get("size", "small"))
+        )
 
 # Protocol buffers. protoc is the system's; a target name is a cc_library, name_files what
 # protoc writes for it. Messages and stubs are apart, since few who know the messages need gRPC.

@@ -18,7 +18,7 @@
 namespace weir {
 namespace {
 
-constexpr absl::Duration kLeave = absl::Seconds(2);
+constexpr absl::Duration kLeaveLookout = absl::Seconds(2);
 // Files that come too late are named one by one up to this number.
 constexpr size_t kNamed = 10;
 
@@ -117,7 +117,7 @@ FileLookout::FileLookout(v1::Data data, std::string directory, std::string after
 }
 
 FileLookout::~FileLookout() {
-  const absl::Time deadline = Clock::Real()->Now() + kLeave;
+  const absl::Time deadline = Clock::Real()->Now() + kLeaveLookout;
   bool left = false;
   {
     MutexLock lock(&state_->mu);
@@ -130,7 +130,7 @@ FileLookout::~FileLookout() {
   if (left) {
     state_->thread.join();
   } else {
-    LOG(WARNING) << "a look for files of data.train has not ended within " << absl::FormatDuration(kLeave)
+    LOG(WARNING) << "a look for files of data.train has not ended within " << absl::FormatDuration(kLeaveLookout)
                  << " and is not waited for any longer";
     state_->thread.detach();
   }

@@ -27,7 +27,7 @@ namespace {
 
 const ProfileName kDecompress("decompress");
 // Time that threads get to end; they check for it after every block.
-constexpr absl::Duration kLeave = absl::Seconds(2);
+constexpr absl::Duration kLeaveAhead = absl::Seconds(2);
 // Position of a lane that is not in a pass.
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
@@ -41,8 +41,8 @@ struct Block {
 
 // One decompression of a file. Blocks are cut at the same places in every pass. The lock of the State guards `busy` and
 // the fields below it; the fields above belong to the thread that has set `busy`.
-struct Pass {
-  explicit Pass(const DataFile& of) : file(of) {}
+struct FilePass {
+  explicit FilePass(const DataFile& of) : file(of) {}
 
   const DataFile file;
   std::unique_ptr<ByteSource> bytes;
@@ -82,30 +82,30 @@ class LinesAhead::State {
   }
 
   // Returns the pass for a lane that needs block `next` of a file.
-  std::shared_ptr<Pass> Join(const DataFile& file, const Reader& reader, int64_t next)
+  std::shared_ptr<FilePass> Join(const DataFile& file, const Reader& reader, int64_t next)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Leave(const Reader& reader, Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Leave(const Reader& reader, FilePass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns block `next` for a lane, which gives back the one before (or null); nullptr at the end of the file. Joins
   // and leaves passes. Cancelled after Cancel, else the error of the file.
   absl::StatusOr<Block*> Fetch(const DataFile& file, const Reader& reader, int64_t next, Block* before,
-                               std::shared_ptr<Pass>* pass);
-  void GiveUp(const Reader& reader, Block* block, Pass* pass);
+                               std::shared_ptr<FilePass>* pass);
+  void GiveUp(const Reader& reader, Block* block, FilePass* pass);
 
  private:
   // All passes of one file in one round, in which every lane reads it once.
-  using Round = std::vector<std::shared_ptr<Pass>>;
+  using Round = std::vector<std::shared_ptr<FilePass>>;
 
   void Work(int thread);
   // Returns a pass that wants another block, null if there is none: the pass of the thread's last block, up to
   // half_ahead() in a row, else the one whose lanes will wait first.
-  std::shared_ptr<Pass> PickPass(const std::shared_ptr<Pass>& last, int64_t in_a_row)
+  std::shared_ptr<FilePass> PickPass(const std::shared_ptr<FilePass>& last, int64_t in_a_row)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Wanted(const Pass& pass) const;
+  bool Wanted(const FilePass& pass) const;
   // Decompresses the next block of a pass into `block`. Returns false at the end.
-  absl::StatusOr<bool> Decompress(Pass* pass, Block* block) const;
+  absl::StatusOr<bool> Decompress(FilePass* pass, Block* block) const;
   // Drops the first blocks, as long as no lane needs them.
-  void Trim(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DropFirst(Pass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Trim(FilePass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropFirst(FilePass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetRounds(int64_t file, int64_t before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -117,7 +117,7 @@ class LinesAhead::State {
   CondVar work_;   // a pass may want a block
   CondVar ready_;  // a block is there, or a thread has ended
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::shared_ptr<Pass>> passes_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<FilePass>> passes_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<int64_t, int64_t>, Round> rounds_ ABSL_GUARDED_BY(mu_);  // by file and round; shared files only
   std::vector<std::unique_ptr<Block>> lent_ ABSL_GUARDED_BY(mu_);             // dropped by their pass, still read
   std::vector<std::unique_ptr<Block>> spare_ ABSL_GUARDED_BY(mu_);            // memory for blocks
@@ -144,7 +144,7 @@ void LinesAhead::State::Cancel() {
 
 void LinesAhead::State::Close() {
   Cancel();
-  const absl::Time deadline = Clock::Real()->Now() + kLeave;
+  const absl::Time deadline = Clock::Real()->Now() + kLeaveAhead;
   std::vector<bool> left;
   std::vector<std::thread> threads;
   std::string stuck;
@@ -155,7 +155,7 @@ void LinesAhead::State::Close() {
     }
     left = left_;
     threads = std::move(threads_);
-    for (const std::shared_ptr<Pass>& pass : passes_) {
+    for (const std::shared_ptr<FilePass>& pass : passes_) {
       if (pass->busy) absl::StrAppend(&stuck, stuck.empty() ? "" : ", ", pass->file.name);
     }
   }
@@ -167,17 +167,17 @@ void LinesAhead::State::Close() {
     }
   }
   if (std::find(left.begin(), left.end(), false) != left.end()) {
-    LOG(WARNING) << "decompressing has not ended within " << absl::FormatDuration(kLeave)
+    LOG(WARNING) << "decompressing has not ended within " << absl::FormatDuration(kLeaveAhead)
                  << " and is not waited for any longer: " << stuck;
   }
 }
 
 void LinesAhead::State::Work(int thread) {
-  std::shared_ptr<Pass> pass;
+  std::shared_ptr<FilePass> pass;
   int64_t in_a_row = 0;
   mu_.Lock();
   while (!cancelled_) {
-    std::shared_ptr<Pass> next = PickPass(pass, in_a_row);
+    std::shared_ptr<FilePass> next = PickPass(pass, in_a_row);
     in_a_row = next == pass ? in_a_row + 1 : 1;
     pass = std::move(next);
     if (pass == nullptr) {
@@ -220,18 +220,18 @@ void LinesAhead::State::Work(int thread) {
   mu_.Unlock();
 }
 
-bool LinesAhead::State::Wanted(const Pass& pass) const {
+bool LinesAhead::State::Wanted(const FilePass& pass) const {
   if (pass.busy || pass.ended || pass.sources == 0) return false;
   // With a full window only a lane that has read everything may have another block.
   if (static_cast<int64_t>(pass.blocks.size()) >= options_.window) return pass.furthest() >= pass.behind();
   return pass.behind() < pass.furthest() + (pass.filling ? options_.ahead : half_ahead());
 }
 
-std::shared_ptr<Pass> LinesAhead::State::PickPass(const std::shared_ptr<Pass>& last, int64_t in_a_row) {
-  std::shared_ptr<Pass> picked;
+std::shared_ptr<FilePass> LinesAhead::State::PickPass(const std::shared_ptr<FilePass>& last, int64_t in_a_row) {
+  std::shared_ptr<FilePass> picked;
   int64_t least = std::numeric_limits<int64_t>::max();  // blocks that the lane furthest ahead still has
   bool begins = false;
-  for (const std::shared_ptr<Pass>& pass : passes_) {
+  for (const std::shared_ptr<FilePass>& pass : passes_) {
     if (!Wanted(*pass)) continue;
     begins = begins || pass->behind() == 0;
     if (pass->behind() - pass->furthest() >= least) continue;
@@ -243,7 +243,7 @@ std::shared_ptr<Pass> LinesAhead::State::PickPass(const std::shared_ptr<Pass>& l
   return last != nullptr && !begins && in_a_row < half_ahead() && Wanted(*last) ? last : picked;
 }
 
-absl::StatusOr<bool> LinesAhead::State::Decompress(Pass* pass, Block* block) const {
+absl::StatusOr<bool> LinesAhead::State::Decompress(FilePass* pass, Block* block) const {
   if (pass->bytes == nullptr) {
     ASSIGN_OR_RETURN(pass->bytes, ByteSource::Open(pass->file, 0));
   }
@@ -282,22 +282,22 @@ absl::StatusOr<bool> LinesAhead::State::Decompress(Pass* pass, Block* block) con
   return !at_end;
 }
 
-std::shared_ptr<Pass> LinesAhead::State::Join(const DataFile& file, const Reader& reader, int64_t next) {
+std::shared_ptr<FilePass> LinesAhead::State::Join(const DataFile& file, const Reader& reader, int64_t next) {
   const size_t lane = static_cast<size_t>(reader.lane);
-  std::shared_ptr<Pass> pass;
+  std::shared_ptr<FilePass> pass;
   Round* const round = reader.shared ? &rounds_[{reader.file, reader.round}] : nullptr;
   for (size_t i = 0; round != nullptr && i < round->size(); ++i) {
-    const std::shared_ptr<Pass>& other = (*round)[i];
+    const std::shared_ptr<FilePass>& other = (*round)[i];
     if (!other->forgotten && other->first <= next) pass = other;
   }
   if (pass == nullptr) {
     ++begun_;
-    pass = std::make_shared<Pass>(file);
+    pass = std::make_shared<FilePass>(file);
     pass->at.assign(static_cast<size_t>(options_.lanes), kNowhere);
     if (round != nullptr) {
       // In the first pass all lanes begin at block 0. A later one takes the lanes that have fallen out of earlier ones.
       if (round->empty()) std::fill(pass->at.begin(), pass->at.end(), 0);
-      for (const std::shared_ptr<Pass>& other : *round) {
+      for (const std::shared_ptr<FilePass>& other : *round) {
         for (size_t i = 0; i < other->at.size(); ++i) {
           if (other->at[i] < other->first) std::swap(pass->at[i], other->at[i]);
         }
@@ -316,13 +316,13 @@ std::shared_ptr<Pass> LinesAhead::State::Join(const DataFile& file, const Reader
 void LinesAhead::State::ForgetRounds(int64_t file, int64_t before) {
   auto it = rounds_.lower_bound({file, std::numeric_limits<int64_t>::min()});
   while (it != rounds_.end() && it->first.first == file && it->first.second < before) {
-    for (const std::shared_ptr<Pass>& pass : it->second) pass->forgotten = true;
+    for (const std::shared_ptr<FilePass>& pass : it->second) pass->forgotten = true;
     it = rounds_.erase(it);
   }
   Sweep();
 }
 
-void LinesAhead::State::Leave(const Reader& reader, Pass* pass) {
+void LinesAhead::State::Leave(const Reader& reader, FilePass* pass) {
   pass->at[static_cast<size_t>(reader.lane)] = kNowhere;
   --pass->sources;
   Trim(pass);
@@ -337,14 +337,14 @@ void LinesAhead::State::Release(Block* block) {
   lent_.erase(lent);
 }
 
-void LinesAhead::State::DropFirst(Pass* pass) {
+void LinesAhead::State::DropFirst(FilePass* pass) {
   std::unique_ptr<Block> block = std::move(pass->blocks.front());
   pass->blocks.pop_front();
   ++pass->first;
   (block->users > 0 ? lent_ : spare_).push_back(std::move(block));
 }
 
-void LinesAhead::State::Trim(Pass* pass) {
+void LinesAhead::State::Trim(FilePass* pass) {
   const auto needed = [&] {
     return std::any_of(pass->at.begin(), pass->at.end(), [&](int64_t at) { return at == pass->first; });
   };
@@ -352,7 +352,7 @@ void LinesAhead::State::Trim(Pass* pass) {
 }
 
 void LinesAhead::State::Sweep() {
-  const auto over = [&](const std::shared_ptr<Pass>& pass) {
+  const auto over = [&](const std::shared_ptr<FilePass>& pass) {
     mu_.AssertHeld();
     if (pass->sources > 0 || pass->busy) return false;
     // A lane that has yet to come keeps the pass alive, unless no lane can find it any more.
@@ -368,7 +368,7 @@ void LinesAhead::State::Sweep() {
 }
 
 absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Reader& reader, int64_t next, Block* before,
-                                                std::shared_ptr<Pass>* pass) {
+                                                std::shared_ptr<FilePass>* pass) {
   MutexLock lock(&mu_);
   if (before != nullptr) Release(before);
   while (!cancelled_) {
@@ -380,7 +380,7 @@ absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Read
       *pass = Join(file, reader, next);
       Sweep();
     }
-    Pass& from = **pass;
+    FilePass& from = **pass;
     int64_t& at = from.at[static_cast<size_t>(reader.lane)];
     at = next;
     Trim(&from);
@@ -403,7 +403,7 @@ absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Read
   return absl::CancelledError("reading was cancelled");
 }
 
-void LinesAhead::State::GiveUp(const Reader& reader, Block* block, Pass* pass) {
+void LinesAhead::State::GiveUp(const Reader& reader, Block* block, FilePass* pass) {
   MutexLock lock(&mu_);
   if (block != nullptr) Release(block);
   if (pass != nullptr) Leave(reader, pass);
@@ -456,7 +456,7 @@ class LinesAhead::Source : public RecordSource {
   const std::shared_ptr<State> state_;
   const DataFile& file_;
   const Reader reader_;
-  std::shared_ptr<Pass> pass_;
+  std::shared_ptr<FilePass> pass_;
   int64_t next_ = 0;  // block
   Block* block_ = nullptr;
   size_t line_ = 0;  // next line of the block

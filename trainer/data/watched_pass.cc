@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 // A pass that is alive sees within this that nobody waits for it.
-constexpr absl::Duration kLeave = absl::Seconds(2);
+constexpr absl::Duration kLeavePass = absl::Seconds(2);
 
 // Shared with the thread, which may outlive the call.
 struct State {
@@ -90,8 +90,8 @@ absl::StatusOr<std::string> RunWatched(const PassWatch& watch, DataPass pass) {
   });
   absl::Status end = WaitForResult(watch, *state);
   state->cancelled = true;
-  if (!state->Wait(end.ok() ? absl::ZeroDuration() : kLeave)) {
-    LOG(WARNING) << watch.what << ": reading has not ended within " << absl::FormatDuration(kLeave)
+  if (!state->Wait(end.ok() ? absl::ZeroDuration() : kLeavePass)) {
+    LOG(WARNING) << watch.what << ": reading has not ended within " << absl::FormatDuration(kLeavePass)
                  << " and is not waited for any longer";
     thread.detach();
     return end;

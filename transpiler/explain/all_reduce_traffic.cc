@@ -18,7 +18,6 @@
 namespace weir {
 namespace {
 
-constexpr int64_t kFloatBytes = 4;
 // Must match pserver/embedded/node_rows.cc: before the rows of a node.
 constexpr double kNodeHeaderBytes = 24;
 // Operations that run at once, and messages of each whose addends are there or under way (framework/collective).

@@ -16,8 +16,6 @@
 namespace weir {
 namespace {
 
-constexpr int64_t kFloatBytes = 4;
-
 bool SameDims(const v1::VarDesc& a, const v1::VarDesc& b) {
   return std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end());
 }

@@ -248,7 +248,7 @@ std::string Figure(const std::string& name, const std::string& now, const std::s
 }
 
 // Returns the trainer that sends most to servers and other trainers.
-const v1::ExplainedTrainer* Busiest(const v1::Explanation& e) {
+const v1::ExplainedTrainer* BusiestTrainer(const v1::Explanation& e) {
   const auto sends = [](const v1::ExplainedTrainer& trainer) {
     return trainer.step().total().bytes_out() + trainer.exchange().total().bytes_out();
   };
@@ -257,7 +257,7 @@ const v1::ExplainedTrainer* Busiest(const v1::Explanation& e) {
 }
 
 // Returns the figures that one looks for first.
-std::string Figures(const v1::Explanation& e) {
+std::string FigureList(const v1::Explanation& e) {
   std::string text = "<dl class=\"figures\">\n";
   if (e.speed().step_seconds() > 0) {
     text += Figure("predicted examples/s", HumanCount(e.speed().examples_per_second()),
@@ -269,7 +269,7 @@ std::string Figures(const v1::Explanation& e) {
     text += Figure("fullest server, at rest", HumanBytes(static_cast<double>(most)),
                    absl::StrFormat("%.2f times the mean", e.balance().bytes()));
   }
-  if (const v1::ExplainedTrainer* const trainer = Busiest(e); trainer != nullptr) {
+  if (const v1::ExplainedTrainer* const trainer = BusiestTrainer(e); trainer != nullptr) {
     const v1::Flow &flow = trainer->step().total(), &exchange = trainer->exchange().total();
     const std::string most = e.at_most() ? "at most, of a trainer" : "of a trainer";
     text += Figure("sent in a step", HumanBytes(flow.bytes_out() + exchange.bytes_out()), most) +
@@ -291,7 +291,7 @@ std::string Head(const v1::Explanation& e) {
                   Escaped(e.job()), "</h1>\n<p class=\"dim\">", e.servers(),
                   e.servers() == 1 ? " server, " : " servers, ", e.trainers(),
                   e.trainers() == 1 ? " trainer, " : " trainers, ", e.lanes(), " lanes, ", e.sync() ? "sync" : "async",
-                  ", ", e.batch_size(), " examples a step, plan ", Escaped(e.fingerprint()), "</p>\n", Figures(e));
+                  ", ", e.batch_size(), " examples a step, plan ", Escaped(e.fingerprint()), "</p>\n", FigureList(e));
   std::string notes;
   if (e.sampled_steps() > 0) {
     absl::StrAppend(&notes, "<p>Traffic is the mean of ", e.sampled_steps(), " steps of the job's data.</p>\n");
@@ -448,7 +448,7 @@ std::string Cost(const std::string& text, double cost, double of_job) {
   return absl::StrCat(cost < 0.99 * of_job ? "<td class=\"good\">" : "<td>", Escaped(text), "</td>");
 }
 
-std::string Choice(const std::string& change, const Costs& costs, const Costs& job) {
+std::string ChoiceRow(const std::string& change, const Costs& costs, const Costs& job) {
   std::string row =
       absl::StrCat(&costs == &job ? "<tr class=\"now\"><td>" : "<tr><td>", Escaped(change), "</td>",
                    Cost(absl::StrFormat("%.2f", costs.balance_bytes), costs.balance_bytes, job.balance_bytes),
@@ -460,7 +460,7 @@ std::string Choice(const std::string& change, const Costs& costs, const Costs& j
   return row + "</tr>\n";
 }
 
-std::string Choices(const v1::Explanation& e) {
+std::string ChoiceTable(const v1::Explanation& e) {
   if (e.alternative_size() == 0) return "";
   Costs job = {.balance_bytes = e.balance().bytes(),
                .balance_load = e.balance().load(),
@@ -474,7 +474,7 @@ std::string Choices(const v1::Explanation& e) {
   }
   std::vector<std::string> title = {"choice", "max/mean by bytes", "by load", "messages", "fullest server", "trainer"};
   if (job.step_seconds > 0) title.push_back("step");
-  std::string rows = Cells(title, "th") + Choice("this job", job, job);
+  std::string rows = Cells(title, "th") + ChoiceRow("this job", job, job);
   for (const v1::Alternative& a : e.alternative()) {
     const Costs costs = {.balance_bytes = a.balance().bytes(),
                          .balance_load = a.balance().load(),
@@ -482,7 +482,7 @@ std::string Choices(const v1::Explanation& e) {
                          .most_bytes = static_cast<double>(a.most_bytes()),
                          .trainer_memory = static_cast<double>(a.trainer_memory()),
                          .step_seconds = a.step_seconds()};
-    rows += Choice(a.change(), costs, job);
+    rows += ChoiceRow(a.change(), costs, job);
   }
   return Section("Other choices", Table(rows));
 }
@@ -507,7 +507,7 @@ std::string Placement(const v1::Explanation& e) {
 }  // namespace
 
 std::string ExplanationHtml(const v1::Explanation& e) {
-  return absl::StrCat(Head(e), Placement(e), Speed(e), AllReduced(e), Trainers(e), Tables(e), Choices(e),
+  return absl::StrCat(Head(e), Placement(e), Speed(e), AllReduced(e), Trainers(e), Tables(e), ChoiceTable(e),
                       DrawnPrograms(e), "</body>\n</html>\n");
 }
 

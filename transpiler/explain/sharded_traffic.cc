@@ -12,7 +12,6 @@
 namespace weir {
 namespace {
 
-constexpr int64_t kFloatBytes = 4;
 // Must match pserver/embedded/gathered_values.cc: before the rows of a block.
 constexpr double kRowsHeaderBytes = 16;
 // Must match pserver/embedded/shared_norms.cc: the samples of a trainer.

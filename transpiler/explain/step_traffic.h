@@ -21,6 +21,9 @@
 
 namespace weir {
 
+// Size of a value of a parameter, of its gradient and of its state.
+inline constexpr int64_t kFloatBytes = 4;
+
 // Matrix whose gradient leaves as rows: a distributed table, or a parameter with is_sparse that may lie in several
 // blocks.
 struct SparseTarget {
