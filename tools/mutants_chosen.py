@@ -323,7 +323,7 @@ CHOSEN = [
         "framework/checkpoint/directory.cc",
         "std::max(keep_last, 1)",
         "std::max(keep_last - (keep_last > 2), 1)",
-        tests=("//tests/framework/checkpoint:checkpoint_test",),
+        tests=("//tests/framework/checkpoint:directory_test",),
     ),
     Chosen(
         "the-worst-is-kept",

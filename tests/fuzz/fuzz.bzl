@@ -17,10 +17,7 @@ def weir_fuzz_test(name, runs, deps):
     weir_cc_test(
         name = name + "_fuzz",
         size = "medium",
-        srcs = [name + "_fuzz.cc"] + select({
-            "//tests/fuzz:libfuzzer": [],
-            "//conditions:default": ["//tests/fuzz:replay"],
-        }),
+        srcs = [name + "_fuzz.cc"],
         args = select({
             "//tests/fuzz:libfuzzer": [
                 "-seed=1",
@@ -36,5 +33,9 @@ def weir_fuzz_test(name, runs, deps):
         }),
         data = seeds,
         gtest = False,
-        deps = deps,
+        main = False,
+        deps = deps + select({
+            "//tests/fuzz:libfuzzer": [],
+            "//conditions:default": ["//tests/fuzz:replay"],
+        }),
     )

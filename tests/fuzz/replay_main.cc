@@ -1,6 +1,5 @@
 // Runs a libFuzzer target without libFuzzer: every seed, then so many changed ones by a fixed generator. What fails
-// under
-// --config=fuzz and becomes a seed is caught here from then on, with any compiler.
+// under --config=fuzz and becomes a seed is caught here from then on, with any compiler.
 //
 //   target --runs=N SEED_FILE_OR_DIRECTORY...
 #include <algorithm>

@@ -44,7 +44,7 @@ TEST(ExhaustedDeathTest, AProcessWithoutRoomForAThreadSaysSoAndExits) {
         LimitMemory(40 << 20);
         ThreadPool pool("weir-compute", 100);
       },
-      testing::ExitedWithCode(kExitFailure),
+      ::testing::ExitedWithCode(kExitFailure),
       "cannot start thread weir-compute: .*ulimit -u and -v.*it has [0-9]+ MiB of address space, ulimit -v allows "
       "[0-9]+ MiB");
 }
@@ -58,7 +58,7 @@ TEST(ExhaustedDeathTest, AProcessWithoutMemorySaysSoAndExits) {
         std::vector<std::unique_ptr<std::vector<char>>> pieces;
         while (true) pieces.push_back(std::make_unique<std::vector<char>>(1 << 20));
       },
-      testing::ExitedWithCode(kExitFailure),
+      ::testing::ExitedWithCode(kExitFailure),
       "trainer: out of memory: .*it has [0-9]+ MiB of address space, ulimit -v allows [0-9]+ MiB");
 }
 
@@ -78,7 +78,7 @@ TEST(ExhaustedDeathTest, ALimitOfDescriptorsIsRaisedAsFarAsItMay) {
         std::cerr << enough << "; " << too_many.message();
         ::_exit(7);
       },
-      testing::ExitedWithCode(7),
+      ::testing::ExitedWithCode(7),
       "OK; this process needs 9[0-9]+ file descriptors: [0-9]+ that are open and 900 for 3 connections to each of 300 "
       "trainers; ulimit -n "
       "allows this process 3[0-9]+: raise it");

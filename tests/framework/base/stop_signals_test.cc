@@ -71,7 +71,7 @@ TEST(StopSignalsDeathTest, ASecondSigtermEndsAtOnce) {
         ::kill(::getpid(), SIGTERM);
         WaitForEver();
       },
-      testing::ExitedWithCode(128 + SIGTERM), "second SIGTERM: ends at once");
+      ::testing::ExitedWithCode(128 + SIGTERM), "second SIGTERM: ends at once");
 }
 
 TEST(StopSignalsDeathTest, ASigtermThatComesTwiceAtOnceIsOneRequest) {
@@ -88,7 +88,7 @@ TEST(StopSignalsDeathTest, ASigtermThatComesTwiceAtOnceIsOneRequest) {
         ::kill(::getpid(), SIGINT);
         WaitForEver();
       },
-      testing::ExitedWithCode(128 + SIGINT), "second SIGINT: ends at once");
+      ::testing::ExitedWithCode(128 + SIGINT), "second SIGINT: ends at once");
 }
 
 TEST(StopSignalsDeathTest, ASighupThatIsIgnoredAsksForNothing) {
@@ -109,7 +109,7 @@ TEST(StopSignalsDeathTest, ASighupThatIsIgnoredAsksForNothing) {
         signals.OnStop({});
         ::_exit(heard ? 1 : 7);
       },
-      testing::ExitedWithCode(7), "");
+      ::testing::ExitedWithCode(7), "");
 }
 
 TEST(StopSignalsDeathTest, AnEndThatDoesNotComeIsMade) {
@@ -120,7 +120,7 @@ TEST(StopSignalsDeathTest, AnEndThatDoesNotComeIsMade) {
         signals.EndWithin(absl::Milliseconds(50), 3, "pserver: trainer 1 is dead; the network has not shut down");
         WaitForEver();
       },
-      testing::ExitedWithCode(3), "pserver: trainer 1 is dead; the network has not shut down");
+      ::testing::ExitedWithCode(3), "pserver: trainer 1 is dead; the network has not shut down");
 }
 
 TEST(StopSignalsTest, AnEndThatComesIsLeftAlone) {

@@ -53,10 +53,10 @@ struct Wrong {
   const char* message;  // a part of it
 };
 
-class WrongJobTest : public ::testing::TestWithParam<Wrong> {};
+class WrongPlaceTest : public ::testing::TestWithParam<Wrong> {};
 
 // Errors of the job itself and of its transpiling read alike.
-TEST_P(WrongJobTest, IsNamedAtItsPlace) {
+TEST_P(WrongPlaceTest, IsNamedAtItsPlace) {
   const std::string text = Replaced(kDeepFm, GetParam().from, GetParam().to);
   const auto job = ParseJob(text, "job.textproto", {});
   const absl::Status status = job.ok() ? Transpile(*job).status() : job.status();
@@ -65,7 +65,7 @@ TEST_P(WrongJobTest, IsNamedAtItsPlace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Jobs, WrongJobTest,
+    Jobs, WrongPlaceTest,
     ::testing::Values(
         Wrong{"UnknownField", "batch_size: 64", "batch_sise: 64", "job.textproto:5:3: "},
         Wrong{"WrongEnum", "pooling: SUM", "pooling: SUMM", "job.textproto:9:"},
