@@ -114,7 +114,7 @@ trainer_process() {
 expect_nobody() {
   local since left
   since=$(now)
-  while left=$(ours) && [ -n "$left" ] && ! after 20 "$since"; do sleep 0.05; done
+  while left=$(ours) && [ -n "$left" ] && ! after 60 "$since"; do sleep 0.05; done
   [ -z "$left" ] || fail "left over: $(ps -o pid,args -p "${left//$'\n'/,}")"
 }
 expect_done() {
