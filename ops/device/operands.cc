@@ -9,8 +9,6 @@ namespace device {
 
 static_assert(kMostLanes == kMostDeviceLanes);
 
-namespace {}  // namespace
-
 absl::Status CheckThere(std::string_view slot, const DeviceTensor& tensor, DType dtype) {
   if (!tensor.initialized()) return absl::InvalidArgumentError(absl::StrCat(Av(slot), " has no value"));
   if (tensor.dtype() != dtype) {

@@ -3,6 +3,10 @@
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
+# clang writes down where it read each header. What lies below $PWD is found below another directory later, which
+# -isysroot names (.bazelrc).
+RELOCATABLE = "-Xclang -relocatable-pch -Xclang -isysroot -Xclang $PWD"
+
 def _precompiled_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
     header = ctx.actions.declare_file(ctx.file.header.basename)
@@ -41,11 +45,8 @@ def _precompiled_impl(ctx):
         action_name = ACTION_NAMES.cpp_compile,
         variables = variables,
     )
-
-    # clang writes down where it read each header. What lies in the execution root is found from wherever that is then.
-    moves = "-Xclang -relocatable-pch -Xclang -isysroot -Xclang $PWD" if clang else ""
     ctx.actions.run_shell(
-        command = 'exec "$@" ' + moves,
+        command = 'exec "$@" ' + (RELOCATABLE if clang else ""),
         arguments = [compiler] + arguments,
         env = cc_common.get_environment_variables(
             feature_configuration = features,

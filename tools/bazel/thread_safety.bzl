@@ -8,7 +8,9 @@ file is analysed, too. Files of one library are analysed as one source, in a bui
 so that only what changed runs again. A report has a line "analysed FILE" for each file, and what clang found.
 """
 
+load("//tools/bazel:precompiled.bzl", "RELOCATABLE")
 load("//tools/bazel:together.bzl", "TogetherInfo")
+load("//tools/bazel:weir.bzl", "prelude_of")
 
 _ReportInfo = provider(fields = {"reports": "depset of files"})
 
@@ -21,9 +23,7 @@ def _clang_prelude_impl(ctx):
     )
     output = ctx.actions.declare_file(ctx.label.name + ".pch")
     ctx.actions.run_shell(
-        # Headers below $PWD are looked for below another one later.
-        command = "bin=$1 && " + _CLANG % "-header" +
-                  " -Xclang -relocatable-pch -Xclang -isysroot -Xclang $PWD $2 -o $3",
+        command = "bin=$1 && " + _CLANG % "-header" + " " + RELOCATABLE + " $2 -o $3",
         arguments = [ctx.bin_dir.path, ctx.file.header.path, output.path],
         inputs = headers,
         outputs = [output],
@@ -105,9 +105,8 @@ def _aspect_impl(target, ctx):
     machine = [opt for opt in getattr(ctx.rule.attr, "copts", []) if opt.startswith("-m")]
     args.add_all(machine)
 
-    # As weir.bzl chooses.
-    job = target.label.package.split("/")[0] not in ["framework", "ops"]
-    prelude = [] if machine else (ctx.files._job_prelude if job else ctx.files._prelude)
+    preludes = {"prelude": ctx.files._prelude, "job_prelude": ctx.files._job_prelude}
+    prelude = [] if machine else preludes[prelude_of(target.label.package)]
     for pch in [f for f in prelude if f.extension == "pch"]:
         args.add_all(["-Xclang", "-isysroot", "-Xclang", ".", "-Xclang", "-fno-validate-pch", "-include-pch", pch])
     ctx.actions.run_shell(

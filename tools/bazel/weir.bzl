@@ -28,21 +28,25 @@ COPTS = [
     "-Wno-unused-command-line-argument",
 ]
 
-# A test's own source compiles in four fifths of the time so, and what it tests is a library, compiled with -O2. With
-# -O0 it is half, but tests of tables take four times as long: of an inline function that several objects of a program
-# have, the linker takes the first, which is the test's.
+# A test's own source compiles in four fifths of the time so, and what it tests is a library, compiled with -O2. -O0
+# would take 28 % less, but tests of tables twice as long. It would also be a trap: of an inline function that several
+# objects of a program have, the linker takes the first, which is the test's.
 TEST_COPTS = COPTS + ["-O1"]
 
 # Options to use a header of tools/bazel/precompiled.bzl. It lies beside its compiled form.
 def _uses(prelude):
     return ["-include", "$(BINDIR)/tools/bazel/%s.h" % prelude]
 
+def prelude_of(package):
+    """The name of the precompiled header that a package's libraries use, and the analysis of their locks."""
+    return "prelude" if package.split("/")[0] in ["framework", "ops"] else "job_prelude"
+
 # At most so many sources are compiled as one: a change of one compiles its neighbours again.
 _MOST_TOGETHER = 8
 
 def weir_cc_library(name, srcs = [], copts = [], deps = [], most_together = _MOST_TOGETHER, testonly = None, **kwargs):
     """A cc_library. most_together: 1 where each source is to be compiled by itself."""
-    prelude = "prelude" if native.package_name().split("/")[0] in ["framework", "ops"] else "job_prelude"
+    prelude = prelude_of(native.package_name())
 
     # A header that was precompiled for one machine is none for another.
     machine = [copt for copt in copts if copt.startswith("-m")]
@@ -66,7 +70,7 @@ def weir_cc_binary(name, copts = [], deps = [], prelude = True, **kwargs):
         **kwargs
     )
 
-# tests/build_size_test.py.
+# Who may depend on a test program: the report of sizes that tests/build_size_test.py reads.
 _SIZED = ["//tests:__pkg__"]
 
 def weir_cc_test(name, deps = [], copts = [], main = True, gtest = True, size = "small", **kwargs):
