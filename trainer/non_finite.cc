@@ -67,6 +67,7 @@ class Trace {
 
   absl::Status RunAgain();
   std::string Follow() const;
+  std::string Read() const;
 
  private:
   // Returns a variable of the step in `lane` of this process.
@@ -74,7 +75,7 @@ class Trace {
     const auto desc = vars_.find(name);
     // Persistable variables have the values that the step has read, whatever the second run computes.
     if (desc != vars_.end() && desc->second->persistable()) return step_.scope->Find(name);
-    return again_->Find(lane, name);
+    return (again_ != nullptr ? again_.get() : step_.executor)->Find(lane, name);
   }
   // Returns the last op before `before` that writes it; -1 if there is none.
   int WriterBefore(const std::string& name, int before) const {
@@ -230,7 +231,28 @@ std::string Trace::Follow() const {
   }
 }
 
+std::string Trace::Read() const {
+  for (const auto& [name, var] : vars_) {
+    if (!var->persistable()) continue;
+    if (const std::optional<BadNumber> bad = FindBad(step_.scope->Find(name))) return InputText(0, name, *bad);
+  }
+  for (const int i : kept_) {
+    if (block_.ops(i).type() != "prefetch") continue;
+    for (const v1::OpSlot& slot : block_.ops(i).outputs()) {
+      for (const std::string& name : slot.vars()) {
+        for (int lane = 0; lane < static_cast<int>(step_.batch.size()); ++lane) {
+          if (step_.batch[static_cast<size_t>(lane)] == 0) continue;
+          if (const std::optional<BadNumber> bad = FindBad(Value(lane, name))) return InputText(lane, name, *bad);
+        }
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string WhatWasNonFinite(const NonFiniteStep& step) { return Trace(step).Read(); }
 
 absl::StatusOr<std::string> WhereNonFinite(const NonFiniteStep& step) {
   Trace trace(step);

@@ -47,6 +47,10 @@ struct NonFiniteStep {
 // finite".
 absl::StatusOr<std::string> WhereNonFinite(const NonFiniteStep& step);
 
+// Looks at what the step has read, the parameters and rows, without running anything. Returns such as "row 5 of 't' was
+// NaN when the step began", or "" if all are finite.
+std::string WhatWasNonFinite(const NonFiniteStep& step);
+
 }  // namespace weir
 
 #endif  // WEIR_TRAINER_NON_FINITE_H_

@@ -308,7 +308,7 @@ absl::Status Session::Feed(Executor* executor, std::vector<LaneBatch>* batches) 
   return absl::OkStatus();
 }
 
-std::string Session::ExplainNonFinite(int64_t run) {
+NonFiniteStep Session::StepOfRun(int64_t run) {
   NonFiniteStep step = {.main = &options_.main,
                         .layers = options_.layers,
                         .executor = train_.get(),
@@ -317,6 +317,11 @@ std::string Session::ExplainNonFinite(int64_t run) {
                         .batch = batch_sizes_,
                         .seen = health_.non_finite()};
   for (const Column& column : options_.columns) step.columns.push_back(column.name);
+  return step;
+}
+
+std::string Session::ExplainNonFinite(int64_t run) {
+  NonFiniteStep step = StepOfRun(run);
   std::unique_ptr<DeviceScope> device_scope;
   step.make_executor = [&](const v1::ProgramDesc& program, Scope* scope,
                            const std::vector<std::string>& fetch) -> absl::StatusOr<std::unique_ptr<Executor>> {
@@ -333,6 +338,15 @@ std::string Session::ExplainNonFinite(int64_t run) {
   absl::StatusOr<std::string> where = WhereNonFinite(step);
   if (where.ok()) return *std::move(where);
   return absl::StrCat("where it came from could not be found: ", std::string(where.status().message()));
+}
+
+absl::Status Session::CheckStepsCanTakeEffect(int64_t step, int64_t run) {
+  const std::string was = WhatWasNonFinite(StepOfRun(run));
+  if (was.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "step ", step, ": ", was, ", and no step that reads it can take effect: an earlier step has made it so, whose "
+      "gradients were finite but for their sum, or the checkpoint that was loaded; go on from an earlier checkpoint, "
+      "with optimizer.clip or a smaller learning rate"));
 }
 
 absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<LaneBatch>* batches) {
@@ -360,6 +374,7 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
                  << "; further steps that are skipped are only counted";
   }
   RETURN_IF_ERROR(ran);
+  if (!health_.non_finite().empty()) RETURN_IF_ERROR(CheckStepsCanTakeEffect(step, run));
   const int64_t bytes = train_->bytes().total() + (ahead_ == nullptr ? 0 : ahead_->bytes);
   variable_bytes_->Add(bytes - counted_bytes_);
   counted_bytes_ = bytes;

@@ -35,6 +35,8 @@
 
 namespace weir {
 
+struct NonFiniteStep;
+
 struct SessionOptions {
   // Programs of a trainer; main.plan() has lanes, trainers, sync.
   v1::ProgramDesc main;
@@ -146,6 +148,10 @@ class Session {
                                                          const std::vector<std::string>& fetch);
   // Describes the origin of a value that was not finite in the step that has just run, with StepContext.step `run`.
   std::string ExplainNonFinite(int64_t run);
+  NonFiniteStep StepOfRun(int64_t run);
+  // FailedPrecondition: a skipped step has read a parameter or row that is not finite, so that later steps would be
+  // skipped as well.
+  absl::Status CheckStepsCanTakeEffect(int64_t step, int64_t run);
   // Prepares the executor that PullAhead runs.
   absl::Status PrepareAhead();
   StepContext Context(int64_t step, bool training);

@@ -325,6 +325,7 @@ absl::Status ClientImpl::FinishReceives(StepOutcome* outcome) {
     result.samples = pusher_.sent().samples;
     result.stop = false;
   }
+  pusher_.EndStep(!result.skipped && !result.ended);
   if (outcome != nullptr) *outcome = result;
   return absl::OkStatus();
 }

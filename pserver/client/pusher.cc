@@ -81,7 +81,9 @@ Pusher::Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffer
       pulled_(*pulled),
       nodes_(AlignedNodes(
           LanesOfTrainer(placement->plan().lanes(), placement->plan().trainers(), calls->settings().trainer_id))),
-      push_nodes_(PushNodesOf(nodes_)) {
+      push_nodes_(PushNodesOf(nodes_)),
+      clamped_counter_(Counters::Process().Get(
+          absl::StrCat("trainer.", calls->settings().trainer_id, ".clamped_gradients"), "gradients")) {
   const CallSettings& settings = calls->settings();
   for (int s = 0; s < settings.servers(); ++s) {
     builders_.push_back(std::make_unique<PushBuilder>(
@@ -289,6 +291,24 @@ absl::Status Pusher::FinishSends(int64_t samples, v1::Verdict verdict, bool stop
     builder->Finish(std::move(header));
   }
   return absl::OkStatus();
+}
+
+void Pusher::EndStep(bool took_effect) {
+  if (took_effect) {
+    residuals_.Keep();
+  } else {
+    residuals_.Drop();
+  }
+  const int64_t clamped = residuals_.clamped();
+  if (clamped == clamped_) return;
+  if (clamped_ == 0) {
+    LOG(WARNING) << "step " << step_ << ": " << clamped << " elements of gradients are beyond the range of the format "
+                 << "they are pushed in, and are sent as its greatest number; push: WIRE_BFLOAT16 (distribute.wire, "
+                 << "table.wire) has the range of float32, and optimizer.clip or a smaller learning rate may help; "
+                 << "more of them are only counted (weir_clamped_gradients_total)";
+  }
+  clamped_counter_->Add(clamped - clamped_);
+  clamped_ = clamped;
 }
 
 std::vector<CallPtr> Pusher::TakeSends() {

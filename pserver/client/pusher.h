@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "framework/base/counters.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/lane_tree.h"
@@ -61,6 +62,8 @@ class Pusher {
   int64_t rows() const { return rows_; }
 
   Residuals& residuals() { return residuals_; }
+  // Ends a step for the residuals (Residuals::Keep, Drop), and counts the values that its format has clamped.
+  void EndStep(bool took_effect);
   // Returns the nodes of this trainer's lanes, each of which is pushed as one sum.
   absl::Span<const LaneRange> nodes() const { return nodes_; }
 
@@ -98,6 +101,8 @@ class Pusher {
   Sent sent_;
   std::atomic<int64_t> step_samples_{0};  // atomic: read by any thread that sends a part
   std::atomic<int64_t> rows_{0};          // atomic: for counters alone
+  int64_t clamped_ = 0;                   // values, up to the last EndStep
+  Counter* const clamped_counter_;
   Mutex mu_;
   std::vector<CallPtr> parts_ ABSL_GUARDED_BY(mu_);  // of this step
 };

@@ -1,8 +1,10 @@
 #include "pserver/client/residuals.h"
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
@@ -15,20 +17,37 @@ namespace weir {
 
 namespace {
 
-// Encodes `values` and replaces them by the rounding errors.
-void EncodeAndSubtract(absl::Span<float> values, size_t group, v1::WireFormat format, char* out) {
+// Greatest finite number of a format.
+float Most(v1::WireFormat format) {
+  if (format == v1::WIRE_FLOAT16) return 65504;
+  if (format == v1::WIRE_BFLOAT16) return std::bit_cast<float>(0x7f7f0000u);
+  return std::numeric_limits<float>::max();
+}
+
+// A gradient and its residual, or the gradient alone if their sum is none.
+float WithResidual(float value, float left) {
+  const float sum = value + left;
+  return std::isfinite(sum) ? sum : value;
+}
+
+}  // namespace
+
+void Residuals::EncodeAndSubtract(absl::Span<float> values, size_t group, v1::WireFormat format, char* out) {
   Encode(format, values.data(), values.size(), group, out);
   // Kept between calls to avoid allocation; safe because nothing below calls back into this function.
   static thread_local std::vector<float> sent;
   sent.resize(values.size());
   Decode(format, out, values.size(), group, sent.data());
+  const float most = Most(format);
+  int64_t clamped = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const float lost = values[i] - sent[i];
-    values[i] = std::isfinite(lost) ? lost : 0;
+    const bool beyond = std::abs(values[i]) > most && std::isfinite(values[i]);
+    clamped += beyond;
+    values[i] = std::isfinite(lost) && !beyond ? lost : 0;
   }
+  if (clamped > 0) clamped_.fetch_add(clamped, std::memory_order_relaxed);
 }
-
-}  // namespace
 
 Residuals::Rows::Rows(int w, size_t bytes) : width(w), locks(std::make_unique<Mutex[]>(kLocks)) {
   const size_t row = sizeof(int64_t) + 1 + static_cast<size_t>(w) * sizeof(float);
@@ -71,10 +90,26 @@ Residuals::Rows* Residuals::RowsOf(const std::string& table, const LaneRange& no
 
 void Residuals::EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
                             absl::Span<float> values, v1::WireFormat format, char* out) {
-  float* const left = DenseOf(block, node, count)->left.data() + begin;
-  for (size_t i = 0; i < values.size(); ++i) values[i] += left[i];
+  Dense* const dense = DenseOf(block, node, count);
+  float* const left = dense->left.data() + begin;
+  DenseBefore before = {dense, static_cast<size_t>(begin), std::vector<float>(left, left + values.size())};
+  for (size_t i = 0; i < values.size(); ++i) values[i] = WithResidual(values[i], left[i]);
   EncodeAndSubtract(values, kDenseGroup, format, out);
   std::copy(values.begin(), values.end(), left);
+  MutexLock lock(&mu_);
+  dense_before_.push_back(std::move(before));
+}
+
+Residuals::RowsBefore Residuals::TakeSpare() {
+  MutexLock lock(&mu_);
+  if (spare_.empty()) return {};
+  RowsBefore taken = std::move(spare_.back());
+  spare_.pop_back();
+  taken.places.clear();
+  taken.ids.clear();
+  taken.used.clear();
+  taken.left.clear();
+  return taken;
 }
 
 void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
@@ -85,7 +120,7 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
   // Residuals are scattered in memory, so those of the next ids are prefetched while these are processed. Ids mostly
   // ascend by place, so one lock serves many.
   constexpr size_t kTogether = 16;
-  const auto each = [&](const auto& fn) {
+  const auto each = [&](const auto& see, const auto& fn) {
     size_t places[2][kTogether];
     const auto fetch = [&](size_t begin) {
       size_t* const to = places[begin / kTogether % 2];
@@ -111,6 +146,7 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
           // Another row has already used this place in this step; it keeps the residual.
           if (at[i] == last) continue;
           last = at[i];
+          see(at[i]);
           float* const left = rows.Of(ids[begin + i], at[i]);
           for (size_t j = 0; j < w; ++j) fn(left[j], values[(begin + i) * w + j]);
         } while (++i < n && at[i] * kLocks / rows.ids.size() == stripe);
@@ -118,9 +154,48 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
       n = next;
     }
   };
-  each([](float& left, float& value) { value += left; });
+  RowsBefore was = TakeSpare();
+  was.rows = &rows;
+  const auto remember = [&](size_t place) {
+    was.places.push_back(place);
+    was.ids.push_back(rows.ids[place]);
+    was.used.push_back(rows.used[place]);
+    const float* const left = rows.left.data() + place * w;
+    was.left.insert(was.left.end(), left, left + w);
+  };
+  each(remember, [](float& left, float& value) { value = WithResidual(value, left); });
   EncodeAndSubtract(values, w, format, out);
-  each([](float& left, float& value) { left = value; });
+  each([](size_t) {}, [](float& left, float& value) { left = value; });
+  MutexLock lock(&mu_);
+  rows_before_.push_back(std::move(was));
+}
+
+void Residuals::Keep() {
+  MutexLock lock(&mu_);
+  dense_before_.clear();
+  for (RowsBefore& was : rows_before_) spare_.push_back(std::move(was));
+  rows_before_.clear();
+}
+
+void Residuals::Drop() {
+  {
+    MutexLock lock(&mu_);
+    for (const DenseBefore& was : dense_before_) {
+      std::copy(was.left.begin(), was.left.end(), was.dense->left.begin() + static_cast<ptrdiff_t>(was.begin));
+    }
+    // Of a place that was used twice the first one knows what it was.
+    for (auto it = rows_before_.rbegin(); it != rows_before_.rend(); ++it) {
+      const RowsBefore& was = *it;
+      const size_t w = static_cast<size_t>(was.rows->width);
+      for (size_t i = was.places.size(); i-- > 0;) {
+        const size_t place = was.places[i];
+        was.rows->ids[place] = was.ids[i];
+        was.rows->used[place] = was.used[i];
+        std::copy_n(was.left.data() + i * w, w, was.rows->left.data() + place * w);
+      }
+    }
+  }
+  Keep();
 }
 
 absl::Status Residuals::Save(int64_t step, const std::function<absl::Status(const v1::Residual&)>& take) const {

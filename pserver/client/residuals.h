@@ -7,6 +7,7 @@
 #ifndef WEIR_PSERVER_CLIENT_RESIDUALS_H_
 #define WEIR_PSERVER_CLIENT_RESIDUALS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,8 +34,9 @@ class Residuals {
       : row_bytes_(row_bytes), message_bytes_(message_bytes) {}
 
   // Adds the residuals of elements [begin, begin + values.size()) of a block of `count` elements to `values`, encodes
-  // the sums into `out` (framework/wire/codecs.h), and keeps what the encoding lost. An element that is not finite
-  // keeps no residual.
+  // the sums into `out` (framework/wire/codecs.h), and keeps what the encoding lost. An element that is not finite, or
+  // beyond the format's range, keeps no residual: the rest of a gradient of 1e9 would be sent as 65504 in each of the
+  // next 15,000 steps. A gradient whose sum with its residual would not be finite is sent without it.
   void EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
                    absl::Span<float> values, v1::WireFormat format, char* out);
   // Encodes rows [ids.size(), width] likewise; ids are distinct and ascending by MixId. When several ids of one step
@@ -43,6 +45,14 @@ class Residuals {
   // to the id that precedes the call's first one in the step (null for none).
   void EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
                   const int64_t* before, absl::Span<float> values, v1::WireFormat format, char* out);
+
+  // Ends a step. Keep: it took effect, and what its encoding lost stays. Drop: it took none, and residuals become what
+  // they were before it. No Encode call may run meanwhile.
+  void Keep();
+  void Drop();
+
+  // Returns how many values so far were beyond the range of their format and were sent as its greatest.
+  int64_t clamped() const { return clamped_.load(std::memory_order_relaxed); }
 
   // Returns the residuals of a block of `count` elements, zeros at first. Valid until Restore replaces them.
   absl::Span<float> DenseValues(const std::string& block, const LaneRange& node, int64_t count) {
@@ -78,6 +88,23 @@ class Residuals {
     std::vector<float> left;
     std::unique_ptr<Mutex[]> locks;
   };
+  // What residuals were before a step.
+  struct DenseBefore {
+    Dense* dense = nullptr;
+    size_t begin = 0;
+    std::vector<float> left;
+  };
+  struct RowsBefore {
+    Rows* rows = nullptr;
+    std::vector<size_t> places;
+    std::vector<int64_t> ids;
+    std::vector<uint8_t> used;
+    std::vector<float> left;
+  };
+  // Returns memory for it, which an earlier step has used.
+  RowsBefore TakeSpare();
+  // Encodes `values` and replaces them by what that lost.
+  void EncodeAndSubtract(absl::Span<float> values, size_t group, v1::WireFormat format, char* out);
   Dense* DenseOf(const std::string& block, const LaneRange& node, int64_t count);
   Rows* RowsOf(const std::string& table, const LaneRange& node, int width);
 
@@ -85,6 +112,10 @@ class Residuals {
   mutable Mutex mu_;  // guards the maps; the objects they point to stay
   std::map<Key, std::unique_ptr<Dense>> dense_ ABSL_GUARDED_BY(mu_);
   std::map<Key, std::unique_ptr<Rows>> rows_ ABSL_GUARDED_BY(mu_);
+  std::vector<DenseBefore> dense_before_ ABSL_GUARDED_BY(mu_);
+  std::vector<RowsBefore> rows_before_ ABSL_GUARDED_BY(mu_);
+  std::vector<RowsBefore> spare_ ABSL_GUARDED_BY(mu_);
+  std::atomic<int64_t> clamped_{0};  // a counter that no thread waits for
 };
 
 // Format of the file "residuals": Residual messages as the elements of one weir.v1.Residuals, concatenated, of any

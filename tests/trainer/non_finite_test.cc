@@ -89,8 +89,8 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
     if (const absl::Status ran = (*executor)->Run(context, batch); !ran.ok()) return std::string(ran.message());
     std::unique_ptr<DeviceScope> device_scope;
     const std::vector<std::string> layers = {"head", "head.deep"};
-    const absl::StatusOr<std::string> where = WhereNonFinite(
-        {.main = &program_,
+    const NonFiniteStep step{
+         .main = &program_,
          .columns = columns,
          .layers = layers,
          .executor = executor->get(),
@@ -101,7 +101,9 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
          .make_executor = [&](const v1::ProgramDesc& program, Scope* scope, const std::vector<std::string>& fetch) {
            device_scope = std::make_unique<DeviceScope>(scope);
            return Make(program, scope, device_scope.get(), fetch);
-         }});
+         }};
+    was_ = WhatWasNonFinite(step);
+    const absl::StatusOr<std::string> where = WhereNonFinite(step);
     return where.ok() ? *where : std::string(where.status().message());
   }
   static std::function<void(Executor&)> Feed(std::map<std::string, std::vector<std::vector<float>>> values) {
@@ -122,6 +124,7 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
   DeviceScope device_scope_;
   Rows rows_;
   v1::ProgramDesc program_;
+  std::string was_;  // WhatWasNonFinite of the last Ask
 };
 INSTANTIATE_TEST_SUITE_P(, NonFiniteTest, ::testing::Bool(),
                          [](const auto& info) { return std::string(info.param ? "Device" : "Cpu"); });
@@ -133,6 +136,7 @@ TEST_P(NonFiniteTest, InTheData) {
   Op(MakeOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"loss"}}}));
   EXPECT_EQ(Ask({"x"}, "loss", Feed({{"x", {{1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, kNan, 6}}}})),
             "it came with the data: 'x' is NaN in lane 5, example 1 of the batch, element 1");
+  EXPECT_EQ(was_, "");
 }
 
 TEST_P(NonFiniteTest, InAParameter) {
@@ -142,6 +146,7 @@ TEST_P(NonFiniteTest, InAParameter) {
   Op(MakeOp("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"loss"}}}));
   EXPECT_EQ(Ask({"x"}, "loss", Feed({{"x", {{1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}}}})),
             "'w' was -inf when the step began, element 1");
+  EXPECT_EQ(was_, "'w' was -inf when the step began, element 1");
 }
 
 TEST_P(NonFiniteTest, InARow) {
@@ -168,6 +173,7 @@ TEST_P(NonFiniteTest, InARow) {
                   }
                 }),
             "row 77 of 'table' was NaN when the step began");
+  EXPECT_EQ(was_, "row 77 of 'table' was NaN when the step began");
 }
 
 TEST_P(NonFiniteTest, TheLogarithmOfANegativeNumber) {
@@ -198,6 +204,7 @@ TEST_P(NonFiniteTest, AnOverflowInBackward) {
   Op(MakeOp("square_grad", {{"X", {"x"}}, {"Out@GRAD", {"dsquared"}}}, {{"X@GRAD", {"dx"}}}));
   EXPECT_EQ(Ask({"x"}, "dx", Feed({{"x", {{1, 2}, {1e20f, 4}}}})),
             "square_grad (op 2) made it: 'dx' is inf in lane 5, element 0, from inputs that are finite");
+  EXPECT_EQ(was_, "");
 }
 
 // All operators are finite when they run again, since parameters have changed in the meantime.

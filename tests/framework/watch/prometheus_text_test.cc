@@ -215,6 +215,7 @@ TEST(PrometheusTextTest, FamiliesOfAllEntriesAreThoseOfTheList) {
       {.name = "trainer.0.auc", .kind = kGauge},
       {.name = "trainer.0.calibration", .kind = kGauge},
       {.name = "trainer.0.eval.auc", .kind = kGauge},
+      {.name = "trainer.0.clamped_gradients", .unit = "gradients"},
       {.name = "trainer.0.examples", .unit = "examples"},
       {.name = "trainer.0.examples_per_s", .kind = kGauge},
       {.name = "trainer.0.figure.calibration.error", .kind = kGauge},

@@ -164,6 +164,42 @@ TEST(ClientTest, ResidualsGoBackToWhoHasTheirLanesNow) {
                 kDataLoss, "the checkpoint's residuals: they end within an element");
 }
 
+// A step without effect: one that a trainer skips, or the one in which the run ends because somebody stops it.
+TEST(ClientTest, AStepWithoutEffectLeavesResidualsAsTheyWere) {
+  const HandMadeJob job{.servers = 2, .trainers = 2, .push = v1::WIRE_INT8};
+  enum End { kSkipped, kStopped };
+  // Residuals after three steps and one without effect, which has gradients or none.
+  const auto after = [&](End end, bool empty) {
+    std::string all;
+    auto cluster = MakeCluster(OptionsFor(job));
+    const absl::Status trained = cluster->RunTrainers([&](int t) -> absl::Status {
+      Client& client = cluster->client(t);
+      RETURN_IF_ERROR(client.Join());
+      HandMadeParams params;
+      RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+      for (int64_t step = 0; step < 3; ++step) {
+        RETURN_IF_ERROR(RunHandMadeStep(job, t, {.step = step}, &client, &params).status());
+      }
+      if (end == kStopped && t == 1) client.EndWithNextSends();
+      const HandMadeStep last = {.step = 3, .skip = end == kSkipped && t == 1, .empty = empty};
+      ASSIGN_OR_RETURN(const StepOutcome outcome, RunHandMadeStep(job, t, last, &client, &params));
+      EXPECT_TRUE(empty || outcome.skipped == (end == kSkipped));
+      EXPECT_TRUE(empty || outcome.ended == (end == kStopped));
+      return client.GatherResiduals(/*step=*/3, /*to=*/0, [&](std::string_view bytes) {
+        all += bytes;
+        return absl::OkStatus();
+      });
+    });
+    EXPECT_TRUE(trained.ok()) << trained;
+    return all;
+  };
+  for (const End end : {kSkipped, kStopped}) {
+    const std::string undisturbed = after(end, /*empty=*/true);
+    EXPECT_GT(undisturbed.size(), 1000u);
+    EXPECT_TRUE(after(end, /*empty=*/false) == undisturbed) << end;
+  }
+}
+
 TEST(ClientTest, AContributionIsCollectedWhenAllAreThere) {
   const HandMadeJob job{.trainers = 2, .sync = false};
   auto cluster = MakeCluster(OptionsFor(job));

@@ -85,13 +85,62 @@ TEST(ResidualsTest, PiecesOfABlockAndNodesHaveTheirOwn) {
   EXPECT_EQ(SendDense(residuals, {127, 0.3f}, v1::WIRE_INT8, /*begin=*/2, /*count=*/4)[1], 1);
 }
 
+// Returns the residuals as the bytes of a file.
+std::string Saved(const Residuals& residuals, int64_t step) {
+  std::string all;
+  const absl::Status saved = residuals.Save(step, [&](const v1::Residual& residual) {
+    all += ResidualElement(residual);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(saved.ok()) << saved;
+  return all;
+}
+
 TEST(ResidualsTest, WhatIsNotFiniteOrBeyondTheFormatLeavesNoPoison) {
   Residuals residuals;
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(SendDense(residuals, {inf, 70000, std::nanf("")}, v1::WIRE_FLOAT16)[0], inf);
-  // The residual of 70000 - 65504 is sent with the next values.
-  const std::vector<float> next = SendDense(residuals, {1, 0, 2}, v1::WIRE_FLOAT16);
-  EXPECT_THAT(next, testing::ElementsAre(1, 4496, 2));
+  EXPECT_THAT(SendDense(residuals, {1, 0, 2}, v1::WIRE_FLOAT16), testing::ElementsAre(1, 0, 2));
+  EXPECT_EQ(residuals.clamped(), 1);
+}
+
+// However large a gradient is, what is sent is finite, and later gradients are what they are.
+TEST(ResidualsTest, OneLargeGradientDoesNotChangeLaterSteps) {
+  for (const v1::WireFormat format : {v1::WIRE_FLOAT16, v1::WIRE_BFLOAT16, v1::WIRE_INT8}) {
+    for (const float large : {1e5f, 1e9f, -1e9f, 3e38f, 3.4e38f, -3.4e38f}) {
+      Residuals residuals;
+      SendDense(residuals, {0.3f, 0.3f}, format);
+      SendRows(residuals, {7}, {0.3f, 0.3f, 0.3f, 0.3f}, format);
+      for (int i = 0; i < 2; ++i) {
+        for (const float sent : SendDense(residuals, {large, 0}, format)) EXPECT_TRUE(std::isfinite(sent)) << large;
+        for (const float sent : SendRows(residuals, {7}, {large, 0, 0, 0}, format)) EXPECT_TRUE(std::isfinite(sent));
+      }
+      // What is left of it is a rounding error of it, and is sent at once.
+      const float rest = std::abs(large) / 100;
+      EXPECT_LE(std::abs(SendDense(residuals, {1, 0}, format)[0]), rest + 2) << large;
+      EXPECT_LE(std::abs(SendRows(residuals, {7}, {1, 0, 0, 0}, format)[0]), rest + 2) << large;
+      EXPECT_LE(std::abs(SendDense(residuals, {1, 0}, format)[0]), rest / 100 + 2) << large;
+      EXPECT_LE(std::abs(SendRows(residuals, {7}, {1, 0, 0, 0}, format)[0]), rest / 100 + 2) << large;
+    }
+  }
+}
+
+TEST(ResidualsTest, AStepWithoutEffectLeavesResidualsAsTheyWere) {
+  // Rows 1 and 2 share the only place.
+  Residuals residuals(/*row_bytes=*/1), undisturbed(/*row_bytes=*/1);
+  for (Residuals* each : {&residuals, &undisturbed}) {
+    SendDense(*each, {127, 0.3f, 0.4f}, v1::WIRE_INT8);
+    SendRows(*each, {1}, {127, 0.3f, 0.4f, 0}, v1::WIRE_INT8);
+    each->Keep();
+  }
+  SendDense(residuals, {5, 0.2f, 0.1f}, v1::WIRE_INT8);
+  SendRows(residuals, {2}, {5, 0.2f, 0.1f, 0}, v1::WIRE_INT8);
+  SendRows(residuals, {1}, {3, 0.2f, 0.1f, 0}, v1::WIRE_INT8);
+  EXPECT_NE(Saved(residuals, 1), Saved(undisturbed, 1));
+  residuals.Drop();
+  EXPECT_EQ(Saved(residuals, 1), Saved(undisturbed, 1));
+  residuals.Drop();
+  EXPECT_EQ(Saved(residuals, 1), Saved(undisturbed, 1)) << "the step before took effect";
 }
 
 TEST(ResidualsTest, MemoryOfRowsDoesNotGrowWithTheIds) {
@@ -105,17 +154,6 @@ TEST(ResidualsTest, MemoryOfRowsDoesNotGrowWithTheIds) {
   }
   EXPECT_LE(residuals.bytes(), 10'000u);
   EXPECT_EQ(residuals.bytes(), bytes);
-}
-
-// Returns the residuals as the bytes of a file.
-std::string Saved(const Residuals& residuals, int64_t step) {
-  std::string all;
-  const absl::Status saved = residuals.Save(step, [&](const v1::Residual& residual) {
-    all += ResidualElement(residual);
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(saved.ok()) << saved;
-  return all;
 }
 
 // Restores residuals from a file that arrives in pieces of `piece` bytes.
