@@ -65,8 +65,8 @@ class LastHeard {
 };
 
 // Takes a server's answer to a heart-beat. `counters`: null: it is not counted.
-void TakeAnswer(int server, absl::Time now, const absl::StatusOr<Slices>& answer, Sessions* sessions, JobView* job,
-                CallCounters* counters) {
+void TakeAnswer(int server, bool sync, absl::Time now, const absl::StatusOr<Slices>& answer, Sessions* sessions,
+                JobView* job, CallCounters* counters) {
   if (!answer.ok()) {
     if (IsRetryable(answer.status())) return;  // silence; the lease decides
     sessions->Heard(server, now);
@@ -83,7 +83,8 @@ void TakeAnswer(int server, absl::Time now, const absl::StatusOr<Slices>& answer
   if (reply.has_chief()) job->SetChief(reply.chief());
   for (const int trainer : reply.dead()) {
     if (server == 0 && job->SetDead(trainer)) {
-      LOG(WARNING) << "trainer " << trainer << " is dead (reported by server 0); the others go on";
+      LOG(WARNING) << "trainer " << trainer << " is dead (reported by server 0); "
+                   << (sync ? "the job ends, since a step needs all trainers" : "the others go on");
     }
   }
   if (reply.failure().empty()) return;
@@ -161,9 +162,9 @@ void Heartbeats::Send(int server) {
   const std::shared_ptr<CallCounters> counters = settings_.transport->is_own(server) ? nullptr : counters_;
   if (counters != nullptr) counters->Request(Method::kHeartbeat, TotalSize(bytes));
   settings_.transport->Call(server, Method::kHeartbeat, std::move(bytes), std::min(settings_.rpc, settings_.lease),
-                            [server, sessions = sessions_, job = job_, counters,
+                            [server, sync = settings_.sync, sessions = sessions_, job = job_, counters,
                              clock = settings_.clock](const absl::StatusOr<Slices>& answer) {
-                              TakeAnswer(server, clock->Now(), answer, sessions.get(), job.get(), counters.get());
+                              TakeAnswer(server, sync, clock->Now(), answer, sessions.get(), job.get(), counters.get());
                             });
 }
 

@@ -213,6 +213,29 @@ TEST_F(MemberTest, ASleepEndsWithAFailureThatHasNotBeenPassedOn) {
   EXPECT_FALSE(member_.job().SleepUntil(std::chrono::steady_clock::now() + std::chrono::hours(1)));
 }
 
+TEST_F(MemberTest, ADeathIsLoggedWithWhatFollowsFromIt) {
+  for (const bool sync : {true, false}) {
+    CallSettings settings = Settings();
+    settings.sync = sync;
+    Member member(settings);
+    for (int s = 0; s < 2; ++s) {
+      v1::JoinReply reply;
+      reply.set_session(20 + static_cast<uint64_t>(s));
+      servers_.Answer(s, Method::kJoin, reply);
+    }
+    ASSERT_TRUE(member.membership().Join({}, [](int, const v1::JoinReply&) { return absl::OkStatus(); }).ok());
+    v1::HeartbeatReply news;
+    news.add_dead(0);
+    servers_.Answer(0, Method::kHeartbeat, news);
+    ::testing::internal::CaptureStderr();
+    member.heartbeats().Send(0);
+    EXPECT_THAT(
+        ::testing::internal::GetCapturedStderr(),
+        HasSubstr(sync ? "trainer 0 is dead (reported by server 0); the job ends, since a step needs all trainers"
+                       : "trainer 0 is dead (reported by server 0); the others go on"));
+  }
+}
+
 TEST_F(MemberTest, NoChiefAndNoDeadTrainerOutsideTheJob) {
   member_.job().SetChief(2);
   EXPECT_EQ(member_.job().chief(), 0);
