@@ -62,6 +62,7 @@ absl::Status GradientSums::AddRows(const BlockRef& ref, int width, absl::Span<co
                                                      ids.size() * w));
     }
     block->height = std::max(block->height, lane.value->height);
+    block->counts |= lane.counts != nullptr;
     Rows& sum = block->rows[lane.lane];
     const float* values = lane.value->values.data<float>();
     const float* const counts = lane.counts == nullptr || ids.empty() ? nullptr : lane.counts->data<float>();
@@ -98,13 +99,12 @@ absl::Status GradientSums::SendBlock(Block* block, StepChannel* channel) {
     sum.out.height = block->height;
     sum.out.values =
         Tensor::Of<float>({static_cast<int64_t>(sum.ids.size()), block->width}, absl::MakeConstSpan(sum.values));
-    const bool counts = !sum.counts.empty();
-    if (counts)
+    if (block->counts)
       sum.out_counts = Tensor::Of<float>({static_cast<int64_t>(sum.ids.size()), 2}, absl::MakeConstSpan(sum.counts));
     sum.out.ids = std::move(sum.ids);
     sum.out.merged = true;
     sum.out.present = true;
-    lanes.push_back({.lane = lane, .value = &sum.out, .counts = counts ? &sum.out_counts : nullptr});
+    lanes.push_back({.lane = lane, .value = &sum.out, .counts = block->counts ? &sum.out_counts : nullptr});
   }
   return lanes.empty() ? absl::OkStatus() : channel->SendRows(block->ref, block->width, lanes);
 }

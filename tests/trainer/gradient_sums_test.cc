@@ -23,6 +23,8 @@ class Servers : public StepRecorder {
     for (const LaneRows& lane : lanes) {
       heights.push_back(lane.value->height);
       if (lane.counts == nullptr) continue;
+      EXPECT_TRUE(lane.counts->initialized());
+      lanes_with_counts.push_back(lane.lane);
       const auto of_lane = lane.counts->span<float>();
       counts.insert(counts.end(), of_lane.begin(), of_lane.end());
     }
@@ -31,6 +33,7 @@ class Servers : public StepRecorder {
 
   std::vector<float> counts;
   std::vector<int64_t> heights;
+  std::vector<int> lanes_with_counts;
 };
 
 class GradientSumsTest : public ::testing::Test {
@@ -108,6 +111,20 @@ TEST_F(GradientSumsTest, ShowsAndClicksAreAddedBesideTheRows) {
   ASSERT_EQ(AddRows(Rows({3}, {10}), 0, &second), absl::OkStatus());
   SendRest();
   EXPECT_THAT(servers_.counts, ElementsAre(5, 1, 16, 3));
+}
+
+// A lane without ids pushes no rows, and says so in the form of the table.
+TEST_F(GradientSumsTest, ShowsAndClicksOfNoRowsAreSentAsNone) {
+  const Tensor none = Tensor::Of<float>({0, 2}, absl::Span<const float>()), one = Tensor::Of<float>({1, 2}, {10, 3});
+  SelectedRows no_rows;
+  no_rows.values = Tensor::Of<float>({0, 1}, absl::Span<const float>());
+  no_rows.present = true;
+  ASSERT_EQ(AddRows(no_rows, 0, &none), absl::OkStatus());
+  ASSERT_EQ(AddRows(no_rows, 0, &none), absl::OkStatus());
+  ASSERT_EQ(AddRows(Rows({3}, {10}), 1, &one), absl::OkStatus());
+  SendRest();
+  EXPECT_THAT(servers_.counts, ElementsAre(10, 3));
+  EXPECT_THAT(servers_.lanes_with_counts, ElementsAre(0, 1));
 }
 
 TEST_F(GradientSumsTest, TheHeightIsTheLargestThatABatchKnows) {
