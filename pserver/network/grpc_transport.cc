@@ -59,6 +59,9 @@ constexpr absl::Duration kRenewAfter = absl::Seconds(2);
 
 bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull || method == Method::kDeliver; }
 
+// Norms are small, and a step waits for each round of them.
+bool UsesSharedMemory(Method method) { return IsBulk(method) || method == Method::kNorms; }
+
 class GrpcTransport : public ClosableTransport {
  public:
   explicit GrpcTransport(GrpcTransportOptions options)
@@ -87,7 +90,7 @@ class GrpcTransport : public ClosableTransport {
 
   void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
     CHECK(server >= 0 && server < servers()) << "no server " << server;
-    if (const auto shared = IsBulk(method) ? SharedOf(server) : nullptr; shared != nullptr) {
+    if (const auto shared = UsesSharedMemory(method) ? SharedOf(server) : nullptr; shared != nullptr) {
       if (CallShared(shared, server, method, request, timeout, done)) return;
       if (shared->closed()) LeaveShared(server, shared.get());
     }

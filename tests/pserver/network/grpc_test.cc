@@ -1,5 +1,7 @@
 // The network by itself: real sockets and a core that echoes, fails or does not answer.
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/profile/profiler.h"
@@ -466,6 +469,36 @@ TEST_F(SharedMemoryTest, TensorsGoThroughMemoryAndNotThroughTheSocket) {
 }
 
 // A message of the largest size fills the memory, so that a second one goes through the socket, and so do answers.
+// Bytes that this process has sent over TCP to a port of this machine.
+int64_t SentTo(int port) {
+  int64_t sent = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    sockaddr_in6 peer = {};  // as wide as an IPv4 one, whose port stands in the same place
+    socklen_t size = sizeof(peer);
+    tcp_info info = {};
+    socklen_t info_size = sizeof(info);
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || (peer.sin6_family != AF_INET && peer.sin6_family != AF_INET6) || ntohs(peer.sin6_port) != port ||
+        ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &info_size) != 0) {
+      continue;
+    }
+    sent += static_cast<int64_t>(info.tcpi_bytes_acked);
+  }
+  return sent;
+}
+
+// A step waits for each round of norms.
+TEST_F(SharedMemoryTest, NormsGoThroughMemoryToo) {
+  int port = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(server_->endpoint().substr(server_->endpoint().rfind(':') + 1), &port));
+  const std::string text = "echo" + std::string(1 << 20, ' ');
+  const int64_t before = SentTo(port);
+  EXPECT_GT(before, 0) << "the Join";
+  EXPECT_TRUE(Ask(text, Method::kNorms).ok());
+  EXPECT_LT(SentTo(port) - before, 1 << 16);
+  EXPECT_TRUE(Ask(text, Method::kExchange).ok());
+  EXPECT_GT(SentTo(port) - before, 1 << 19) << "other calls go over TCP";
+}
+
 TEST_F(SharedMemoryTest, WhatFindsNoRoomGoesThroughTheSocket) {
   auto whole = std::make_shared<const std::string>(kMaxMessageBytes, 'w');
   const auto start = [&] { return Start(Method::kPush, {{whole->data(), whole->size(), whole}}); };

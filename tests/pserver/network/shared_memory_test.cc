@@ -418,11 +418,12 @@ class SharedServerTest : public testing::Test {
   std::unique_ptr<SharedServer> server_;
 };
 
-TEST_F(SharedServerTest, TensorsAreServedAndOtherMethodsAreNot) {
+TEST_F(SharedServerTest, TensorsAndNormsAreServedAndOtherMethodsAreNot) {
   const auto client = Connect();
   EXPECT_EQ(*Ask(client.get(), "x", Method::kPush), "Push x");
   EXPECT_EQ(*Ask(client.get(), "x", Method::kPull), "Pull x");
   EXPECT_EQ(*Ask(client.get(), "x", Method::kDeliver), "Deliver x");
+  EXPECT_EQ(*Ask(client.get(), "x", Method::kNorms), "Norms x");
   EXPECT_TRUE(absl::IsUnimplemented(Ask(client.get(), "x", Method::kJoin).status()));
   const absl::Status failed = Ask(client.get(), "fail").status();
   EXPECT_EQ(failed, absl::AbortedError(std::string(5000, 'e')));
