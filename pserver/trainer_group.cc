@@ -12,6 +12,7 @@
 #include "glog/logging.h"
 #include "proto/trainer.pb.h"
 #include "pserver/cluster/endpoint.h"
+#include "pserver/collective/backends.h"
 #include "pserver/collective/gloo_mesh.h"
 #include "pserver/collective/nccl_mesh.h"
 #include "pserver/collective/peers.h"
@@ -132,7 +133,8 @@ absl::Status TrainerGroup::ConnectNccl(const Options& o) {
 }
 
 absl::Status TrainerGroup::Connect(const Options& o, const CollectiveWaits& waits) {
-  switch (o.settings.backend()) {
+  const v1::Comm::Backend named = o.settings.backend();
+  switch (named == v1::Comm::AUTO ? AutoBackend(o.dense_bytes) : named) {
     case v1::Comm::WIRE:
       return ConnectWire(o, waits);
     case v1::Comm::NCCL:
@@ -140,7 +142,6 @@ absl::Status TrainerGroup::Connect(const Options& o, const CollectiveWaits& wait
     default:
       break;
   }
-  // AUTO is the faster one of those that have been measured (docs/collective.md, "Backends").
   ASSIGN_OR_RETURN(mesh_, ConnectGloo(o, "GLOO"));
   return absl::OkStatus();
 }

@@ -33,6 +33,8 @@ class TrainerGroup {
     // With backend WIRE: between trainers of one machine.
     bool shared_memory = true;
     v1::Comm settings;
+    // Of the dense parameters, for backend AUTO: the same at all trainers.
+    int64_t dense_bytes = 0;
     v1::Deadlines deadlines;
     // With backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
     const NcclLibrary* nccl = nullptr;

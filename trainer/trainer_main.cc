@@ -385,6 +385,12 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
   return absl::OkStatus();
 }
 
+int64_t DenseBytes(const v1::Plan& plan) {
+  int64_t elements = 0;
+  for (const v1::PlacedBlock& block : plan.blocks()) elements += block.element_count();
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
 // Makes what a trainer has that holds the dense parameters.
 absl::Status MakeReplica(Runtime* r) {
   if (!ModeOf(r->programs.main).has_all_reduce()) return absl::OkStatus();
@@ -403,6 +409,7 @@ absl::Status MakeReplica(Runtime* r) {
                                                    .host = host,
                                                    .shared_memory = config.cluster().shared_memory(),
                                                    .settings = config.comm(),
+                                                   .dense_bytes = DenseBytes(r->programs.main.plan()),
                                                    .deadlines = config.deadlines(),
                                                    .nccl = r->nccl.library,
                                                    .device = r->nccl.device.get(),

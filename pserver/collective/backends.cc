@@ -8,6 +8,11 @@ std::vector<CollectiveBackend> CollectiveBackends(const absl::Status& nccl, cons
   return {{"WIRE", absl::OkStatus()}, {"GLOO", absl::OkStatus()}, {"NCCL", nccl.ok() ? device : nccl}};
 }
 
+v1::Comm::Backend AutoBackend(int64_t bytes) {
+  constexpr int64_t kMostOverWire = int64_t{4} << 20;
+  return bytes <= kMostOverWire ? v1::Comm::WIRE : v1::Comm::GLOO;
+}
+
 std::string UsableBackends(const std::vector<CollectiveBackend>& backends) {
   std::string usable;
   for (const CollectiveBackend& backend : backends) {

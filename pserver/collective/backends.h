@@ -2,10 +2,12 @@
 #ifndef WEIR_PSERVER_COLLECTIVE_BACKENDS_H_
 #define WEIR_PSERVER_COLLECTIVE_BACKENDS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/job.pb.h"
 #include "pserver/collective/nccl_library.h"
 
 namespace weir {
@@ -17,6 +19,10 @@ struct CollectiveBackend {
 
 // Returns all but AUTO. nccl: NcclLibrary::Load().status(). device: OK if this process has a CUDA device, else why not.
 std::vector<CollectiveBackend> CollectiveBackends(const absl::Status& nccl, const absl::Status& device);
+
+// Returns what comm.backend: AUTO is for `bytes` of dense parameters: the faster one by measurement (docs/collective.md,
+// "Backends").
+v1::Comm::Backend AutoBackend(int64_t bytes);
 
 // Returns "WIRE, GLOO".
 std::string UsableBackends(const std::vector<CollectiveBackend>& backends);
