@@ -70,6 +70,7 @@ std::string Beginning::Serialize() const {
   if (point.loss_scale.has_value()) *message.mutable_loss_scale() = *point.loss_scale;
   if (point.early_stop.has_value()) *message.mutable_early_stop() = *point.early_stop;
   message.set_first_step_examples(point.first_step_examples);
+  message.set_stream_scheme(point.stream_scheme);
   if (point.follow.streams_size() > 0) *message.mutable_follow() = point.follow;
   if (resumed) {
     message.set_checkpoint(point.name);
@@ -90,6 +91,7 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
   if (message.has_loss_scale()) beginning.point.loss_scale = message.loss_scale();
   if (message.has_early_stop()) beginning.point.early_stop = message.early_stop();
   beginning.point.first_step_examples = message.first_step_examples();
+  beginning.point.stream_scheme = message.stream_scheme();
   beginning.point.follow = message.follow();
   beginning.point.name = message.checkpoint();
   beginning.point.manifest = message.manifest();

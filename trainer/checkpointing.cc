@@ -239,6 +239,8 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
   if (manifest.has_early_stop()) point.early_stop = manifest.early_stop();
   point.first_step_examples = manifest.first_step_examples();
+  // Before the first step nothing has been read.
+  if (manifest.step() > 0) point.stream_scheme = manifest.stream_scheme();
   point.follow = manifest.follow();
   // An interruption may have prevented the evaluation of its step. A directory of this host alone is not enough to
   // write it down later.
@@ -414,7 +416,7 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
     ASSIGN_OR_RETURN(*manifest->mutable_follow(), trainers.follow(step, saved_trainer_steps_));
   }
   if (trainers.first_step_examples > 0) manifest->set_first_step_examples(trainers.first_step_examples);
-  manifest->set_stream_scheme(train_files_.stream_scheme);
+  manifest->set_stream_scheme(trainers.stream_scheme);
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());
   if (eval.has_value()) SetFigures(*eval, config_.checkpoint().best_by(), &*manifest);
   if (per_host_) manifest->set_per_host(true);

@@ -28,6 +28,7 @@
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/embedded/dense_replica.h"
+#include "trainer/data/stream_rule.h"
 #include "trainer/metrics.h"
 #include "trainer/resume_check.h"
 
@@ -45,6 +46,8 @@ struct ResumePoint {
   std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0 if unknown.
   int64_t first_step_examples = 0;
+  // Version of the rule that cuts the data into streams.
+  int stream_scheme = kStreamScheme;
   // data.follow: the files, and where streams go on.
   v1::FollowState follow;
   // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
@@ -61,6 +64,8 @@ struct TrainerState {
   std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0: no step was made.
   int64_t first_step_examples = 0;
+  // Version of the rule that cuts the data into streams.
+  int stream_scheme = kStreamScheme;
   // data.follow: returns the state for a checkpoint with so many steps, in async of each trainer (Follower::StateAt).
   // Null: no files follow.
   std::function<absl::StatusOr<v1::FollowState>(int64_t step, const std::vector<int64_t>& trainer_steps)> follow;

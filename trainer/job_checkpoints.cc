@@ -78,6 +78,7 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
   state.loss_scale = at.loss_scale;
   state.early_stop = at.early_stop;
   state.first_step_examples = at.first_step_examples;
+  state.stream_scheme = at.stream_scheme;
   if (at.follower != nullptr) {
     state.follow = [follower = at.follower](int64_t step, const std::vector<int64_t>& trainer_steps) {
       return follower->StateAt(step, trainer_steps);

@@ -31,8 +31,9 @@ struct BorderState {
   const DataStatistics* statistics = nullptr;
   std::optional<v1::LossScale> loss_scale;
   std::optional<v1::EarlyStopState> early_stop;
-  // TrainerState.first_step_examples.
+  // TrainerState.first_step_examples, TrainerState.stream_scheme.
   int64_t first_step_examples = 0;
+  int stream_scheme = kStreamScheme;
   // Borrowed; null: no files follow.
   Follower* follower = nullptr;
   // Evaluation of this very step, if there was one.

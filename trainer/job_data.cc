@@ -31,6 +31,16 @@ absl::StatusOr<std::unique_ptr<JobData>> JobData::Open(JobDataOptions options) {
   return data;
 }
 
+absl::Status JobData::CutBy(int scheme) {
+  if (!CutsTrainBy(scheme)) {
+    return absl::FailedPreconditionError(absl::StrCat("the chief cuts data.train into streams by rule ", scheme,
+                                                      ", which this build does not know for its files: all trainers "
+                                                      "need the same build"));
+  }
+  spec_.stream_scheme = scheme;
+  return absl::OkStatus();
+}
+
 std::vector<Input> JobData::Inputs() const {
   std::vector<Input> inputs;
   if (!follows()) inputs.push_back(DataInput("data.train", *train_));

@@ -47,6 +47,10 @@ class JobData {
   // DataSet::Open.
   static absl::StatusOr<std::unique_ptr<JobData>> Open(JobDataOptions options);
 
+  // Cuts the data into streams by this version of the rule: that of the run that is resumed. Call before Follow.
+  // FailedPrecondition: this build does not know it for these files.
+  absl::Status CutBy(int scheme);
+
   // data.follow: takes the training data from `follower`, which is borrowed. Call before LearnStatistics.
   void Follow(Follower* follower) { follower_ = follower; }
 
@@ -67,8 +71,8 @@ class JobData {
 
   const DataSpec& spec() const { return spec_; }
   const DataSet& train() const { return *train_; }
-  // Returns the version of the rule by which data.train is cut into streams (trainer/data/stream_rule.h).
-  int stream_scheme() const { return follows() ? kExamplePartsScheme : StreamScheme(train_->files()); }
+  // Whether a run on data.train may have been cut into streams by a version of the rule (trainer/data/stream_rule.h).
+  bool CutsTrainBy(int scheme) const { return CutsBy(scheme, train_->files(), follows()); }
   bool has_eval() const { return eval_.has_value(); }
 
   // Returns the error of a run in which no trainer had an example. skipped_lines: of all trainers.
@@ -84,7 +88,7 @@ class JobData {
   bool follows() const { return spec_.config.has_follow(); }
 
   const JobDataOptions o_;
-  const DataSpec spec_;
+  DataSpec spec_;
   Follower* follower_ = nullptr;
   std::optional<DataSet> train_, eval_;
   std::optional<DataStatistics> statistics_;

@@ -3,6 +3,7 @@
 #ifndef WEIR_TRAINER_RESUME_CHECK_H_
 #define WEIR_TRAINER_RESUME_CHECK_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,14 +16,15 @@ namespace weir {
 
 // The files of data.train, as a run finds them and its checkpoints keep them.
 struct TrainFiles {
-  std::string description;            // DataSet::Description
-  int stream_scheme = kStreamScheme;  // StreamScheme of the files
+  std::string description;  // DataSet::Description
+  // Whether a run on the files may have been cut by a version of the rule (CutsBy).
+  std::function<bool(int scheme)> cuts_by = [](int scheme) { return scheme == kStreamScheme; };
 };
 
 // Compares the job with a checkpoint. FailedPrecondition names the first of these that differs, with both values: seed,
 // lanes, scheme of placement, accumulate_steps, workers, whether the job is sync, geo or has async_tables, every
 // setting of data but those of data.eval, the training files themselves (names may differ), and the rule that cuts them
-// into streams. If the manifest has no such description, the patterns are compared instead. data.bad_line may
+// into streams, where this build does not know it. If the manifest has no such description, the patterns are compared instead. data.bad_line may
 // change: every line up to the place where the run goes on parses, or the new run names it; so may data.follow.until.
 // Everything else may change from run to run: servers, trainers, learning rates, deadlines, epochs, max_steps.
 // Parameters, tables and optimizer states are compared when they are loaded. `path`: path of the checkpoint, for

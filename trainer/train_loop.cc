@@ -139,8 +139,9 @@ absl::Status TrainLoop::Begin() {
   if (!config.checkpoint().dir().empty()) {
     checkpointing = std::make_unique<Checkpointing>(
         o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
-        TrainFiles{.description = data_->train().Description(), .stream_scheme = data_->stream_scheme()}, o_.client,
-        o_.replica);
+        TrainFiles{.description = data_->train().Description(),
+                   .cuts_by = [this](int scheme) { return data_->CutsTrainBy(scheme); }},
+        o_.client, o_.replica);
   } else if (o_.resume) {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
   }
@@ -150,6 +151,7 @@ absl::Status TrainLoop::Begin() {
   step_ = version_ = begun.step;
   if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
   if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
+  RETURN_IF_ERROR(data_->CutBy(begun.beginning.point.stream_scheme));
   RETURN_IF_ERROR(Follow(begun));
   RETURN_IF_ERROR(data_->LearnStatistics(begun.beginning.point.statistics));
   return CreateParts(std::move(checkpointing), begun);
@@ -403,6 +405,7 @@ BorderState TrainLoop::StateAtBorder() const {
                        .version = version_,
                        .statistics = data_->statistics(),
                        .first_step_examples = rounds_->first_step_examples(),
+                       .stream_scheme = data_->spec().stream_scheme,
                        .follower = follower_.get()};
   if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
   if (early_stop_.on()) state.early_stop = early_stop_.State();

@@ -18,6 +18,7 @@ TEST(BeginningTest, CarriesEverythingOfTheCheckpointButTheFileOfResiduals) {
   said.point.loss_scale.emplace().set_scale(1024);
   said.point.loss_scale->set_good_steps(3);
   said.point.first_step_examples = 256;
+  said.point.stream_scheme = 3;
 
   const absl::StatusOr<Beginning> heard = Beginning::Parse(said.Serialize());
   ASSERT_TRUE(heard.ok()) << heard.status();
@@ -30,6 +31,7 @@ TEST(BeginningTest, CarriesEverythingOfTheCheckpointButTheFileOfResiduals) {
   EXPECT_EQ(heard->point.loss_scale->scale(), 1024);
   EXPECT_EQ(heard->point.loss_scale->good_steps(), 3);
   EXPECT_EQ(heard->point.first_step_examples, 256);
+  EXPECT_EQ(heard->point.stream_scheme, 3);
 }
 
 TEST(BeginningTest, AFreshRunIsToldFromACheckpointOfStep0) {

@@ -71,14 +71,24 @@ TEST_F(JobDataTest, AMissingFileIsNamedWithItsField) {
 TEST_F(JobDataTest, TrainingRepeatsTheDataAndAnEvaluationReadsItOnce) {
   Start(1, {"train.epochs=2"});
   const std::unique_ptr<JobData> data = OpenData(0);
-  EXPECT_THAT(Numbers(**data->TrainReader()), ElementsAre(ElementsAre(1, 3, 1, 3), ElementsAre(2, 6, 2, 6)));
-  EXPECT_THAT(Numbers(**data->EvalReader()), ElementsAre(ElementsAre(10), ElementsAre(11)));
+  EXPECT_THAT(Numbers(**data->TrainReader()), ElementsAre(ElementsAre(2, 6, 2, 6), ElementsAre(1, 3, 1, 3)));
+  EXPECT_THAT(Numbers(**data->EvalReader()), ElementsAre(ElementsAre(11), ElementsAre(10)));
 }
 
 TEST_F(JobDataTest, ATrainerReadsTheStreamsOfItsLanes) {
   Start(/*trainers=*/2);
-  EXPECT_THAT(Numbers(*TrainReader(0)), ElementsAre(ElementsAre(1, 3)));
-  EXPECT_THAT(Numbers(*TrainReader(1)), ElementsAre(ElementsAre(2, 6)));
+  EXPECT_THAT(Numbers(*TrainReader(0)), ElementsAre(ElementsAre(2, 6)));
+  EXPECT_THAT(Numbers(*TrainReader(1)), ElementsAre(ElementsAre(1, 3)));
+}
+
+TEST_F(JobDataTest, AResumedRunHasTheStreamsOfTheRuleThatItBeganWith) {
+  Start(1);
+  const std::unique_ptr<JobData> data = OpenData(0);
+  EXPECT_EQ(data->CutBy(1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(data->CutBy(3).code(), absl::StatusCode::kFailedPrecondition) << "that of large example files";
+  ASSERT_EQ(data->CutBy(2), absl::OkStatus());
+  EXPECT_THAT(Numbers(**data->TrainReader()), ElementsAre(ElementsAre(1, 3), ElementsAre(2, 6)));
+  EXPECT_THAT(Numbers(**data->EvalReader()), ElementsAre(ElementsAre(10), ElementsAre(11)));
 }
 
 TEST_F(JobDataTest, AJobThatStandardizesNothingHasNoStatistics) {

@@ -194,12 +194,12 @@ TEST_F(DataStepsTest, StepsAreTheBatchesOfAllLanesUntilTheDataEnds) {
   const auto x = [](const LaneBatch& batch) { return std::get<Tensor>(batch.vars[0]).span<float>(); };
   std::vector<LaneBatch> batches = Next(**steps);
   ASSERT_EQ(batches.size(), 2);
-  EXPECT_THAT(x(batches[0]), ElementsAre(1));
-  EXPECT_THAT(x(batches[1]), ElementsAre(2));
+  EXPECT_THAT(x(batches[0]), ElementsAre(2));
+  EXPECT_THAT(x(batches[1]), ElementsAre(1));
   Next(**steps);
   batches = Next(**steps);
-  EXPECT_THAT(x(batches[0]), ElementsAre(5));
-  EXPECT_TRUE(batches[1].ended);
+  EXPECT_THAT(x(batches[1]), ElementsAre(5));
+  EXPECT_TRUE(batches[0].ended);
   batches = Next(**steps);
   EXPECT_TRUE(batches[0].ended && batches[1].ended);
 }

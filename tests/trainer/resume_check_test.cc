@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 namespace {
@@ -32,6 +33,11 @@ v1::Plan PlanOf(uint64_t seed, int lanes, uint32_t scheme) {
 
 constexpr char kData[] = "train { files: 'a' files: 'b*' } criteo {} batch_size: 64 ";
 
+// Files that a run may have cut by rule 2 or by the present one.
+TrainFiles FilesOf(const std::string& description) {
+  return {.description = description, .cuts_by = [](int scheme) { return scheme == 2 || scheme == kStreamScheme; }};
+}
+
 v1::CheckpointManifest Manifest() {
   v1::CheckpointManifest manifest;
   manifest.set_seed(5);
@@ -44,7 +50,7 @@ v1::CheckpointManifest Manifest() {
 }
 
 absl::Status Check(const std::string& data, const v1::Plan& plan, const v1::CheckpointManifest& manifest = Manifest()) {
-  return CheckResumable("dir/step-1", manifest, JobOf(data), plan, {});
+  return CheckResumable("dir/step-1", manifest, JobOf(data), plan, FilesOf(""));
 }
 
 TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
@@ -73,15 +79,15 @@ TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
       {Check("train { files: 'a' } criteo {} batch_size: 64", plan), "data.train.files [a, b*], the job says [a]"}};
   v1::JobConfig accumulating = JobOf(kData);
   accumulating.mutable_train()->set_accumulate_steps(4);
-  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), accumulating, plan, {}).message()),
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), accumulating, plan, FilesOf("")).message()),
               HasSubstr("train.accumulate_steps 1, the job says 4"));
   v1::JobConfig working = JobOf(kData);
   working.mutable_train()->set_workers(2);
-  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), working, plan, {}).message()),
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), working, plan, FilesOf("")).message()),
               HasSubstr("train.workers 1, the job says 2"));
   v1::JobConfig async = JobOf(kData);
   async.mutable_distribute()->set_sync(false);
-  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), async, plan, {}).message()),
+  EXPECT_THAT(std::string(CheckResumable("dir/step-1", Manifest(), async, plan, FilesOf("")).message()),
               HasSubstr("distribute.sync true, the job says false"));
   for (const auto& [status, text] : wrong) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << text;
@@ -96,21 +102,24 @@ TEST(ResumeCheckTest, ARunGoesOnOnlyByTheRuleThatCutItsStreams) {
   const absl::Status status = Check(kData, PlanOf(5, 8, 1), manifest);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("dir/step-1"), HasSubstr("streams by rule 1; this one has rule 2"),
+              AllOf(HasSubstr("dir/step-1"),
+                    HasSubstr("streams by rule 1, which this one does not know for them; it has rule 4"),
                     HasSubstr("without --resume")));
-  // The number is that of the rule for the files at hand. Of other files it is said that they are others.
-  const auto check = [&](int was, int is, const std::string& now) {
+  // Of other files it is said that they are others.
+  const auto check = [&](int was, const std::string& now) {
     v1::CheckpointManifest of = Manifest();
     of.set_stream_scheme(was);
     of.set_train_data("a: 10 bytes, xxh3 0000000000000001\n");
     return std::string(
-        CheckResumable("dir/step-1", of, JobOf(kData), PlanOf(5, 8, 1), {.description = now, .stream_scheme = is})
+        CheckResumable("dir/step-1", of, JobOf(kData), PlanOf(5, 8, 1), FilesOf(now))
             .message());
   };
   const std::string same = "a: 10 bytes, xxh3 0000000000000001\n", other = "a: 10 bytes, xxh3 0000000000000002\n";
-  EXPECT_EQ(check(3, 3, same), "");
-  EXPECT_THAT(check(2, 3, same), HasSubstr("streams by rule 2; this one has rule 3"));
-  EXPECT_THAT(check(3, 2, other), HasSubstr("was trained on other files"));
+  EXPECT_EQ(check(2, same), "");
+  EXPECT_EQ(check(4, same), "");
+  EXPECT_THAT(check(3, same), HasSubstr("streams by rule 3, which this one does not know for them"));
+  EXPECT_THAT(check(5, same), HasSubstr("streams by rule 5"));
+  EXPECT_THAT(check(3, other), HasSubstr("was trained on other files"));
   // Before the first step no data has been read.
   manifest.set_step(0);
   EXPECT_TRUE(Check(kData, PlanOf(5, 8, 1), manifest).ok());
@@ -122,7 +131,7 @@ TEST(ResumeCheckTest, FilesAreComparedByWhatIsInThemAndNotByTheirNames) {
   manifest.set_train_data("a: 10 bytes, xxh3 0000000000000001\nb1: 20 bytes, xxh3 0000000000000002\n");
   const auto check = [&](const std::string& now) {
     return CheckResumable("dir/step-1", manifest, JobOf("train { files: 'elsewhere/*' } criteo {} batch_size: 64"),
-                          plan, {.description = now});
+                          plan, FilesOf(now));
   };
   EXPECT_TRUE(
       check("elsewhere/a: 10 bytes, xxh3 0000000000000001\nelsewhere/b: 20 bytes, xxh3 0000000000000002\n").ok());

@@ -68,18 +68,18 @@ TEST_F(RoundsTest, ARoundIsABatchForEachLane) {
   StartWith(8);
   Round* round = Next(0);
   EXPECT_EQ(round->step, 0);
-  EXPECT_THAT(Numbers(*round, 0), ElementsAre(0, 2));
-  EXPECT_THAT(Numbers(*round, 1), ElementsAre(1, 3));
+  EXPECT_THAT(Numbers(*round, 0), ElementsAre(1, 3));
+  EXPECT_THAT(Numbers(*round, 1), ElementsAre(0, 2));
   round = Next(1);
-  EXPECT_THAT(Numbers(*round, 0), ElementsAre(4, 6));
+  EXPECT_THAT(Numbers(*round, 0), ElementsAre(4, 7));
 }
 
 TEST_F(RoundsTest, WorkersHaveBatchesInTurn) {
   StartWith(16, {"distribute.sync=false", "distribute.half_async={}", "train.workers=2"});
   const Round* const round = Next(0);
   ASSERT_EQ(round->batches.size(), 2);
-  EXPECT_THAT(Numbers(*round, 0, /*worker=*/0), ElementsAre(0, 2));
-  EXPECT_THAT(Numbers(*round, 0, /*worker=*/1), ElementsAre(4, 6));
+  EXPECT_THAT(Numbers(*round, 0, /*worker=*/0), ElementsAre(1, 3));
+  EXPECT_THAT(Numbers(*round, 0, /*worker=*/1), ElementsAre(4, 7));
 }
 
 TEST_F(RoundsTest, AnAsyncRunEndsWithTheData) {

@@ -39,6 +39,10 @@ struct DataFile {
   bool lines() const { return idx == nullptr && examples == nullptr && !tf_record; }
   // Whether the records can only be read from the first one on: compressed files, and those behind a command.
   bool sequential() const { return compression != Compression::kNone || pipe != nullptr; }
+  // Whether reading may begin in the middle: not where a plain IDX file has compressed labels.
+  bool seekable() const;
+  // Returns the size: examples of an IDX or example file, bytes of others.
+  int64_t units() const;
 };
 
 // Command that writes what a file holds.
@@ -64,14 +68,18 @@ struct Segment {
   int64_t file = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  // Records are dealt in turn: of the records of all such segments, in the order of the files and without headers, the
-  // stream has those whose number mod modulus is remainder. Otherwise modulus is 1.
+  // Records are dealt one by one: the records of all such segments, in the order of the files and without headers, are
+  // numbered, and each `modulus` of them are a round, of which every stream gets one. Otherwise modulus is 1.
   bool dealt = false;
+  // Dealt: which record of a round the stream gets is drawn (PlaceInRound). Else it is always record `remainder`.
+  bool drawn = false;
   // Dealt, and a record's number among those is the same for any number of streams: no file of the data set is dealt or
   // not as their number says.
   bool numbered = false;
   int64_t modulus = 1;
   int64_t remainder = 0;
+
+  bool operator==(const Segment&) const = default;
 };
 
 }  // namespace weir

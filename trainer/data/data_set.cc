@@ -328,7 +328,9 @@ absl::StatusOr<DataSet> DataSet::OpenFound(const v1::Data& data, const v1::DataS
   return set;
 }
 
-std::vector<Segment> DataSet::Stream(int stream, int streams) const { return CutStream(files_, stream, streams); }
+std::vector<Segment> DataSet::Stream(int stream, int streams, int scheme) const {
+  return CutStream(files_, stream, streams, scheme);
+}
 
 std::string DataSet::Description() const {
   std::string text;

@@ -11,6 +11,7 @@
 #include "framework/formats/row_filter.h"
 #include "proto/job.pb.h"
 #include "trainer/data/data_file.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 
@@ -52,8 +53,9 @@ class DataSet {
   const RowRules& where() const { return where_; }
   const std::string& where_path() const { return where_path_; }
 
-  // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
-  std::vector<Segment> Stream(int stream, int streams) const;
+  // Returns the segments of stream `stream` of `streams`, in the order in which they are read. `scheme`: version of the
+  // rule that cuts the files (trainer/data/stream_rule.h).
+  std::vector<Segment> Stream(int stream, int streams, int scheme = kStreamScheme) const;
 
   // Returns one line per file: "a.tsv: 120 bytes, gzip, xxh3 0123456789abcdef". Two processes, or two runs, read the
   // same examples at the same steps if their descriptions differ only in names.

@@ -10,6 +10,7 @@
 #include "framework/runtime/lane_tree.h"
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 
@@ -35,6 +36,8 @@ struct DataSpec {
   v1::Data config;
   std::string directory;  // directory of the job file
   uint64_t seed = 1;
+  // Version of the rule that cuts the files into streams.
+  int stream_scheme = kStreamScheme;
   int lanes = 8;  // 0: one stream per trainer
   int trainers = 1;
   int64_t epochs = 1;

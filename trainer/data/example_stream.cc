@@ -69,7 +69,7 @@ absl::Status EmptyLine() { return absl::InvalidArgumentError("the line is empty"
 ExampleStream::ExampleStream(Options options)
     : options_(std::move(options)),
       data_(options_.data),
-      segments_(data_->Stream(options_.stream, options_.streams)),
+      segments_(data_->Stream(options_.stream, options_.streams, options_.scheme)),
       parser_(options_.parser) {
   for (Begun& begun : begun_) Prepare(*parser_, &begun.example);
 }
@@ -96,7 +96,7 @@ void ExampleStream::Rewind(int64_t epoch, const DataSet* data, int64_t dealt_bef
   // Lanes that read files together must have one number for each, whichever files they have read before.
   round_ = epoch;
   data_ = data;
-  segments_ = data->Stream(options_.stream, options_.streams);
+  segments_ = data->Stream(options_.stream, options_.streams, options_.scheme);
   below_headers_.clear();
 }
 
@@ -129,7 +129,7 @@ absl::Status ExampleStream::OpenSegment() {
     }
     parser_ = below->second.get();
   }
-  if (options_.ahead != nullptr && file.sequential() && file.lines()) {
+  if (options_.ahead != nullptr && LinesAhead::IsFor(file, segment)) {
     ASSIGN_OR_RETURN(
         source_,
         options_.ahead->Open(
@@ -160,10 +160,16 @@ absl::Status ExampleStream::PassHeader(const DataFile& file, const Segment& segm
   return absl::OkStatus();
 }
 
+int64_t ExampleStream::PlaceIn(int64_t round, const Segment& segment) const {
+  return segment.drawn ? PlaceInRound(options_.seed, round, options_.stream, segment.modulus) : segment.remainder;
+}
+
 bool ExampleStream::SkipToOwn(const Segment& segment) {
   if (segment.modulus == 1) return true;
-  const int64_t turn = (dealt_before_ + dealt_records_) % segment.modulus;
-  const int64_t others = (segment.remainder - turn + segment.modulus) % segment.modulus;
+  const int64_t number = dealt_before_ + dealt_records_;
+  const int64_t round = number / segment.modulus, passed = number % segment.modulus;
+  int64_t others = PlaceIn(round, segment) - passed;
+  if (others < 0) others = segment.modulus - passed + PlaceIn(round + 1, segment);
   const int64_t skipped = source_->Skip(others);
   dealt_records_ += skipped;
   return skipped == others;

@@ -33,6 +33,8 @@ class ExampleStream {
     const LineParser* parser = nullptr;
     int stream = 0;
     int streams = 1;
+    // Version of the rule that cuts the files into streams.
+    int scheme = kStreamScheme;
     // Of what is drawn at random: Example.draw is a function of it, the epoch, and the record's place in the data,
     // whatever the number of streams.
     uint64_t seed = 0;
@@ -88,6 +90,8 @@ class ExampleStream {
   bool NextLine(std::string_view* line);
   // Skips records of other streams; returns false at the end of the segment and on an error.
   bool SkipToOwn(const Segment& segment);
+  // Returns the place in round `round` of the record that this stream gets of a segment that is dealt.
+  int64_t PlaceIn(int64_t round, const Segment& segment) const;
   // Opens the source of segments_[segment_] and finds the parser of its lines.
   absl::Status OpenSegment();
   // Finds the parser below the header of a segment's file, and moves source_ behind the header if it begins there.

@@ -36,6 +36,7 @@ ShuffledStream::Options Lane::MakeOptions(LaneContext* shared, int stream) {
                     .parser = shared->parser.get(),
                     .stream = stream,
                     .streams = spec.streams(),
+                    .scheme = spec.stream_scheme,
                     .seed = spec.seed,
                     .bad_line = spec.config.bad_line(),
                     .where = shared->where.empty() ? nullptr : &shared->where,

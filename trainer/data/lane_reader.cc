@@ -446,8 +446,8 @@ absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, Lan
   shared->options = std::move(options);
   shared->data = std::move(data);
   RETURN_IF_ERROR(CheckStatistics(*shared));
-  shared->ahead = LinesAhead::For(shared->data, /*follows=*/shared->followed() != nullptr,
-                                  shared->options.streams.count, ReaderThreads(shared->options));
+  shared->ahead = LinesAhead::For(shared->options.spec, shared->data, /*follows=*/shared->followed() != nullptr,
+                                  shared->options.streams, ReaderThreads(shared->options));
   return std::make_unique<Reader>(std::move(shared));
 }
 

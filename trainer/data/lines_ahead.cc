@@ -463,10 +463,22 @@ class LinesAhead::Source : public RecordSource {
   bool ended_ = false;
 };
 
-std::unique_ptr<LinesAhead> LinesAhead::For(const DataSet& data, bool follows, int lanes, int threads) {
-  for (const DataFile& file : data.files()) follows |= file.sequential() && file.lines();
-  if (!follows || lanes == 0) return nullptr;
-  return std::make_unique<LinesAhead>(Options{.lanes = lanes, .threads = threads});
+bool LinesAhead::IsFor(const DataFile& file, const Segment& segment) {
+  if (!file.lines()) return false;
+  // Each stream passes the lines of the others in a small file by itself.
+  return file.sequential() || (segment.drawn && segment.modulus > 1 && file.bytes > int64_t{ByteSource::kBlock});
+}
+
+std::unique_ptr<LinesAhead> LinesAhead::For(const DataSpec& spec, const DataSet& data, bool follows, LaneRange streams,
+                                            int threads) {
+  if (streams.count == 0) return nullptr;
+  for (int stream = streams.begin; stream < streams.begin + streams.count && !follows; ++stream) {
+    for (const Segment& segment : data.Stream(stream, spec.streams(), spec.stream_scheme)) {
+      follows |= IsFor(data.files()[static_cast<size_t>(segment.file)], segment);
+    }
+  }
+  if (!follows) return nullptr;
+  return std::make_unique<LinesAhead>(Options{.lanes = streams.count, .threads = threads});
 }
 
 LinesAhead::LinesAhead(const Options& options) : state_(std::make_shared<State>(options)) {
@@ -477,7 +489,7 @@ LinesAhead::LinesAhead(const Options& options) : state_(std::make_shared<State>(
 LinesAhead::~LinesAhead() { state_->Close(); }
 
 absl::StatusOr<std::unique_ptr<RecordSource>> LinesAhead::Open(const DataFile& file, const Reader& reader) {
-  CHECK(file.sequential() && reader.lane >= 0);
+  CHECK(file.lines() && reader.lane >= 0);
   // Reports errors of opening the file here, like other sources do.
   RETURN_IF_ERROR(ByteSource::Open(file, 0).status());
   state_->StartThreads(state_);

@@ -1,7 +1,7 @@
-// Lines of compressed files, decompressed ahead of their readers by separate threads, and only once for all lanes that
-// read a file together.
+// Lines of files that are compressed or dealt line by line, read (and decompressed) ahead of the lanes by separate
+// threads, and only once for all lanes that read a file together.
 //
-// A file that several lanes read is decompressed in passes. A pass keeps the blocks of text between the last and the
+// A file that several lanes read is read in passes. A pass keeps the blocks of text between the last and the
 // first lane, up to a window. When the window is full and the first lane wants more, the oldest block is dropped: no
 // lane ever waits for another one. Lanes that still needed that block have fallen out of the pass; when they ask for
 // it, a new pass begins, which all of them share. So lanes that stay within a window of each other cost one pass. Lanes
@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/data_set.h"
+#include "trainer/data/data_spec.h"
 #include "trainer/data/record_source.h"
 
 namespace weir {
@@ -29,15 +30,18 @@ class LinesAhead {
     int threads = 1;
     // Bytes of text that are read at once, into one block.
     size_t block = ByteSource::kBlock;
-    // Blocks of a pass that are decompressed before the first lane wants them (half of them in a row), and blocks that
+    // Blocks of a pass that are read before the first lane wants them (half of them in a row), and blocks that
     // are kept for the last lane: 2 and 16 MiB of text.
     int64_t ahead = 8;
     int64_t window = 64;
   };
 
-  // Returns an object for the lanes and threads that read `data`; null if it has no compressed lines. `follows`: other
-  // files follow, which may have some.
-  static std::unique_ptr<LinesAhead> For(const DataSet& data, bool follows, int lanes, int threads);
+  // Whether Open is for a file: it has lines and is compressed, or is dealt line by line and larger than a block.
+  static bool IsFor(const DataFile& file, const Segment& segment);
+  // Returns an object for the threads that read `streams` of all streams of `spec` in `data`; null if it has no file for
+  // one. `follows`: other files follow, which may be such.
+  static std::unique_ptr<LinesAhead> For(const DataSpec& spec, const DataSet& data, bool follows, LaneRange streams,
+                                         int threads);
 
   // Starts no thread before the first Open.
   explicit LinesAhead(const Options& options);
@@ -55,14 +59,14 @@ class LinesAhead {
     // True if all lanes read the file; false if only this one does.
     bool shared = false;
   };
-  // Opens the lines of a compressed file, equal to those of LineSource, for one thread at a time. The result may
+  // Opens the lines of a file, equal to those of LineSource for all of it, for one thread at a time. The result may
   // outlive this object. NotFound if there is no such file.
   absl::StatusOr<std::unique_ptr<RecordSource>> Open(const DataFile& file, const Reader& reader);
 
   // Ends all waits for lines with Cancelled.
   void Cancel();
 
-  // Returns how often files have been decompressed from their start so far.
+  // Returns how often files have been read from their start so far.
   int64_t passes() const;
 
  private:

@@ -141,6 +141,7 @@ absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
                           .parser = &pass.parser,
                           .stream = stream,
                           .streams = pass.spec.streams(),
+                          .scheme = pass.spec.stream_scheme,
                           .seed = pass.spec.seed,
                           .bad_line = pass.spec.config.bad_line(),
                           .where = &pass.where,
@@ -445,7 +446,7 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
                where,
                features,
                cancelled,
-               LinesAhead::For(train, /*follows=*/false, streams.count, threads),
+               LinesAhead::For(spec, train, /*follows=*/false, streams, threads),
                streams.begin,
                of_data};
   std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),

@@ -1,38 +1,24 @@
-// Rule that cuts the files of a data set into streams: a function only of the files (their order, sizes and kinds) and
-// of the number of streams. It reads no data, and every stream sees all regions of the data.
+// Rule that cuts the files of a data set into streams: a function only of the files (their order, kinds and sizes), the
+// number of streams n and the seed. It reads no data.
 //
-// Text:
+//   text, IDX, TFRecord; example files up to 16 MiB
+//       The records of all these files, in the order of the files and without headers, are numbered from 0. Each n that
+//       follow each other are a round, and every stream gets one record of it: stream s gets record (s + d) mod n,
+//       where d is drawn for each round from (seed, number of the round).
+//   example files, more
+//       The examples of all example files, one after the other, are cut into R equal rounds, R = bytes / (n * 64 KiB),
+//       at least 2 and at most 256. A round is cut into n parts in the order of the streams, forth when r is even, back
+//       when it is odd. A stream's part of a round has as many examples as the stream would get of the round if example
+//       i belonged to stream i mod n.
 //
-//   plain, up to 16 MiB in all    Line i belongs to stream i mod n.
-//   plain, more                   The bytes of all plain files, one after the other, are cut into n * R equal parts,
-//                                 R = bytes / (n * 4 KiB), at least 2 and at most 256. Round r deals n parts: forth
-//                                 (part r * n + s to stream s) when r is even, back when it is odd. A line belongs to
-//                                 the part it begins in.
-//   compressed, up to 16 MiB      Line i belongs to stream i mod n.
-//   compressed, more              Largest first, a file goes whole to the stream that has the fewest bytes so far, as
-//                                 long as that stream then has at most 1 % more than the mean of all. The lines of the
-//                                 other files are dealt in turn: line i belongs to stream i mod n.
+// So of either kind no stream gets more than one record more than another. What a stream gets of a round is independent
+// of what it got of others, and equally likely to be any record of it: a period in the order of the records (a negative
+// drawn behind each positive) does not show in a stream. Records and not bytes are counted, and compression does not
+// matter: a file and its packed form give the same streams. Who reads some streams has to look at the records of all of
+// them; with example files, which are for large data on many trainers, only at its own.
 //
-// Lines that are dealt in turn are counted over all such files, headers left out. For IDX files, examples take the
-// place of lines; a plain one whose labels are compressed counts as compressed. A stream reads its parts in the order
-// of the files.
-//
-// Example files are plain, and count with plain text for the limit of 16 MiB. Up to it they are dealt example by
-// example, so that a job has the same streams on small text and on the example files made of it. More are cut by
-// themselves, beside the text:
-//
-//   example files, more           The examples of all example files, one after the other, are cut into R equal rounds,
-//                                 R = bytes / (n * 64 KiB), at least 2 and at most 256. A round is cut into n parts in
-//                                 the order of the streams, forth when r is even, back when it is odd. A stream's part
-//                                 of a round has as many examples as the stream would get of the round if example i
-//                                 belonged to stream i mod n.
-//
-// By that, no two streams differ by more than one example, however many bytes an example has. Parts of equal bytes
-// would not do: where they are about as long as blocks, or as examples, their borders fall into step with those, and
-// some streams get next to nothing.
-//
-// Streams of text are as even as this allows, not equal: docs/data.md describes what happens to the rest at the end of
-// a run.
+// Text and example files up to 16 MiB in all are dealt alike so that a job has the same streams on small text and on
+// the example files made of it.
 #ifndef WEIR_TRAINER_DATA_STREAM_RULE_H_
 #define WEIR_TRAINER_DATA_STREAM_RULE_H_
 
@@ -44,19 +30,21 @@
 
 namespace weir {
 
-// Version of the rule, stored in checkpoints: a run resumes only by the rule that it began with. 1 (or absent): one
-// range of bytes for each stream, batches that end with the epoch. 2: the rule above; it has never changed but for
-// example files that are cut, whose parts were ranges of bytes at first. With these it is 3.
-inline constexpr int kStreamScheme = 2;
-inline constexpr int kExamplePartsScheme = 3;
-// Returns the version of the rule that CutStream applies to the files.
-int StreamScheme(absl::Span<const DataFile> files);
-
-// Total size up to which plain files are dealt line by line; likewise for compressed files.
-inline constexpr int64_t kDealtBytes = int64_t{16} << 20;
+// Version of the rule, stored in checkpoints: a run resumes by the rule that it began with.
+//
+//   1 (or absent)  one range of bytes for each stream, batches that end with the epoch; no build resumes it
+//   2, 3           trainer/data/earlier_stream_rule.h
+//   4              the rule above
+inline constexpr int kStreamScheme = 4;
+// Returns true if a run on these files may have been cut by rule `scheme`, which CutStream then knows. `follows`: the
+// files are those of data.follow, and may be none yet.
+bool CutsBy(int scheme, absl::Span<const DataFile> files, bool follows);
 
 // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
-std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams);
+std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams, int scheme = kStreamScheme);
+
+// Returns the place in a round, from 0 to `streams` - 1, of the record that `stream` gets.
+int64_t PlaceInRound(uint64_t seed, int64_t round, int64_t stream, int64_t streams);
 
 }  // namespace weir
 

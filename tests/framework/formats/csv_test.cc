@@ -388,12 +388,15 @@ TEST(CsvFilesTest, TheHeaderOfEveryFileIsSkippedByWhoeverHasIt) {
       std::vector<float> all;
       for (const auto& stream : *streams) all.insert(all.end(), stream.begin(), stream.end());
       ASSERT_EQ(all.size(), 120u) << lanes << " lanes, compressed " << compressed;
-      // Headers are no lines: line i of the files is dealt to stream i mod lanes.
+      // Headers are no lines: each round of lines, over all files, has one for every stream.
       for (int s = 0; s < lanes; ++s) {
         const std::vector<float>& stream = (*streams)[static_cast<size_t>(s)];
-        for (size_t i = 0; i < stream.size(); ++i)
-          ASSERT_EQ(stream[i], static_cast<float>(s) + static_cast<float>(i) * static_cast<float>(lanes));
+        for (size_t i = 0; i < stream.size(); ++i) {
+          ASSERT_EQ(static_cast<int>(stream[i]) / lanes, static_cast<int>(i)) << s << " of " << lanes;
+        }
       }
+      std::sort(all.begin(), all.end());
+      for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<float>(i));
     }
   }
 }

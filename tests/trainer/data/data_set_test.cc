@@ -23,6 +23,7 @@ using ::testing::StartsWith;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+constexpr uint64_t kSeed = 3;
 
 absl::StatusOr<DataSet> OpenIn(const TempDir& dir, const std::vector<std::string>& patterns) {
   v1::DataSource source;
@@ -35,14 +36,16 @@ absl::StatusOr<std::vector<std::string>> ReadLines(const DataSet& set, int strea
   std::vector<std::string> lines;
   int64_t dealt = 0;
   for (const Segment& segment : set.Stream(stream, streams)) {
+    CHECK(segment.dealt) << segment.file;
     const DataFile& file = set.files()[static_cast<size_t>(segment.file)];
     auto source = LineSource::Open(file, segment);
     if (!source.ok()) return source.status();
     std::string_view line;
     int64_t offset;
     while ((*source)->Next(&line, &offset)) {
-      if (segment.modulus > 1 && dealt++ % segment.modulus != segment.remainder) continue;
-      lines.emplace_back(line);
+      const int64_t round = dealt / streams, place = dealt % streams;
+      ++dealt;
+      if (place == PlaceInRound(kSeed, round, stream, streams)) lines.emplace_back(line);
     }
     if (!(*source)->status().ok()) return (*source)->status();
   }
@@ -138,12 +141,27 @@ TEST_F(DataSetTest, ALineOfAnyLengthIsReadBeyondItsPart) {
   }
 }
 
-TEST_F(DataSetTest, CompressedFilesGoWholeAndTheLinesOfTheLastInTurn) {
-  for (int f = 0; f < 5; ++f) dir_.Write(absl::StrCat("f", f), PaddedGzip(absl::StrCat(f, "\n"), 4 << 20));
-  const auto set = Open({"f*"});
-  ASSERT_TRUE(set.ok());
-  EXPECT_THAT(Lines(*set, 0, 2), ElementsAre("0", "2", "4"));
-  EXPECT_THAT(Lines(*set, 1, 2), ElementsAre("1", "3"));
+TEST_F(DataSetTest, StreamsAreThoseOfThePlainFileHoweverItIsPackedAndCut) {
+  std::vector<std::string> lines;
+  for (int i = 0; i < 1000; ++i) lines.push_back(absl::StrCat("line ", i, "\n"));
+  const auto text = [&](size_t begin, size_t end) {
+    std::string some;
+    for (size_t i = begin; i < end; ++i) some += lines[i];
+    return some;
+  };
+  dir_.Write("plain", text(0, 1000));
+  dir_.Write("padded", PaddedGzip(text(0, 1000), 20 << 20));
+  for (int f = 0; f < 10; ++f) {
+    const std::string part = text(static_cast<size_t>(100 * f), static_cast<size_t>(100 * f + 100));
+    dir_.Write(absl::StrCat("part", f), f % 3 == 0 ? part : f % 3 == 1 ? Gzip(part) : Zstd(part));
+  }
+  for (const int streams : {1, 2, 8}) {
+    for (int s = 0; s < streams; ++s) {
+      const std::vector<std::string> plain = Lines(*Open({"plain"}), s, streams);
+      EXPECT_EQ(Lines(*Open({"padded"}), s, streams), plain);
+      EXPECT_EQ(Lines(*Open({"part*"}), s, streams), plain);
+    }
+  }
 }
 
 TEST_F(DataSetTest, LinesOfFewCompressedFilesAreDealtInTurn) {

@@ -133,9 +133,9 @@ TEST_F(FilesThatFollowTest, ABatchGoesOnWithTheNextGroup) {
   dir_.Write("f3", NumberLines(30, 36));
   const LaneReaderOptions options = Options("shuffle: NO_SHUFFLE batch_size: 4");
   const Numbers n = ReadAsTheyCome(options, {{"f1"}, {"f2"}, {"f3"}});
-  // Lines are dealt in turn over all files.
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 21), ElementsAre(31, 33), ElementsAre(35)));
-  EXPECT_THAT(n[1], ElementsAre(ElementsAre(11, 13), ElementsAre(20, 30), ElementsAre(32, 34)));
+  // Rounds of lines go on from file to file.
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(11, 13), ElementsAre(14, 30), ElementsAre(31, 33), ElementsAre(35)));
+  EXPECT_THAT(n[1], ElementsAre(ElementsAre(10, 12), ElementsAre(20, 21), ElementsAre(32, 34)));
   EXPECT_EQ(ReadKnown(options, {{"f1"}, {"f2"}, {"f3"}}), n);
 }
 
@@ -214,16 +214,16 @@ TEST_F(FilesThatFollowTest, AStopLeavesOutTheBatchThatLacksExamples) {
   Following following = Open(Options("shuffle: NO_SHUFFLE batch_size: 4"));
   following.files->Add(Group(Options("").spec, {"f1"}));
   Numbers numbers;
-  // Stream 0 has four examples, which are two batches; stream 1 has three.
+  // Stream 1 has four examples, which are two batches; stream 0 has three.
   DrainUntilFilesAreAwaited(*following.reader, &numbers);
-  EXPECT_THAT(numbers[1], ElementsAre(ElementsAre(11, 13)));
+  EXPECT_THAT(numbers[0], ElementsAre(ElementsAre(11, 13)));
   following.files->Stop();
   std::vector<LaneBatch> batches;
   ASSERT_EQ(following.reader->Next(absl::Seconds(60), &batches), absl::OkStatus());
-  EXPECT_EQ(batches[0].examples, 2);
-  EXPECT_FALSE(batches[0].stopped);
-  EXPECT_EQ(batches[1].examples, 0);
-  EXPECT_TRUE(batches[1].stopped && batches[1].ended);
+  EXPECT_EQ(batches[1].examples, 2);
+  EXPECT_FALSE(batches[1].stopped);
+  EXPECT_EQ(batches[0].examples, 0);
+  EXPECT_TRUE(batches[0].stopped && batches[0].ended);
   ASSERT_EQ(following.reader->Next(absl::Seconds(60), &batches), absl::OkStatus());
   EXPECT_TRUE(batches[0].stopped && batches[1].stopped && following.reader->ended());
 }
@@ -235,7 +235,7 @@ TEST_F(FilesThatFollowTest, AnErrorComesAfterWhatIsThere) {
   following.files->Fail(absl::DataLossError("the next file is cut"));
   Numbers numbers;
   EXPECT_THAT(Drain(*following.reader, &numbers), StatusIs(absl::StatusCode::kDataLoss, "the next file is cut"));
-  EXPECT_THAT(numbers[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 16)));
+  EXPECT_THAT(numbers[0], ElementsAre(ElementsAre(11, 13), ElementsAre(14, 17)));
 }
 
 TEST_F(FilesThatFollowTest, AWaitForFilesIsNamed) {
@@ -243,7 +243,7 @@ TEST_F(FilesThatFollowTest, AWaitForFilesIsNamed) {
   Following following = Open(Options("shuffle: NO_SHUFFLE batch_size: 4"));
   following.files->Add(Group(Options("").spec, {"f1"}));
   EXPECT_THAT(std::string(NextThatAwaitsFiles(*following.reader).message()),
-              HasSubstr("for data of stream 1 (new files)"));
+              HasSubstr("for data of stream 0 (new files)"));
   EXPECT_TRUE(following.files->awaited());
   following.files->Close();
   std::vector<LaneBatch> batches;

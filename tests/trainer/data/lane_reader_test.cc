@@ -71,14 +71,14 @@ class LaneReaderTest : public ::testing::Test {
 TEST_F(LaneReaderTest, WithoutShufflingEveryStreamKeepsFileOrder) {
   dir_.Write("f", NumberLines(10, 20));  // ten lines of five bytes
   const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 4"));
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 16), ElementsAre(18)));
-  EXPECT_THAT(n[1], ElementsAre(ElementsAre(11, 13), ElementsAre(15, 17), ElementsAre(19)));
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(11, 13), ElementsAre(14, 17), ElementsAre(18)));
+  EXPECT_THAT(n[1], ElementsAre(ElementsAre(10, 12), ElementsAre(15, 16), ElementsAre(19)));
 }
 
 TEST_F(LaneReaderTest, DropLastDropsTheShortBatchOfEveryEpoch) {
   dir_.Write("f", NumberLines(10, 20));
   const Numbers n = Read(Options("shuffle: NO_SHUFFLE batch_size: 4 drop_last: true", 2, 2));
-  EXPECT_THAT(n[0], ElementsAre(ElementsAre(10, 12), ElementsAre(14, 16), ElementsAre(10, 12), ElementsAre(14, 16)));
+  EXPECT_THAT(n[0], ElementsAre(ElementsAre(11, 13), ElementsAre(14, 17), ElementsAre(11, 13), ElementsAre(14, 17)));
 }
 
 TEST_F(LaneReaderTest, ABatchGoesOnWithTheNextEpoch) {
@@ -265,10 +265,11 @@ TEST_F(LaneReaderTest, AStreamThatHasEndedGivesNoExamples) {
   EXPECT_EQ(batches[1].examples, 1);
   ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
   ASSERT_FALSE((*reader)->ended());
-  EXPECT_EQ(batches[0].examples, 1);
-  EXPECT_TRUE(batches[1].ended);
-  EXPECT_EQ(batches[1].examples, 0);
-  EXPECT_THAT(std::get<Tensor>(batches[1].vars[0]).dims(), ElementsAre(0, 1));
+  // The round of the third line gives it to stream 1.
+  EXPECT_EQ(batches[1].examples, 1);
+  EXPECT_TRUE(batches[0].ended);
+  EXPECT_EQ(batches[0].examples, 0);
+  EXPECT_THAT(std::get<Tensor>(batches[0].vars[0]).dims(), ElementsAre(0, 1));
   ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
   EXPECT_EQ((*reader)->given(), 3);
   EXPECT_TRUE(batches[0].ended && batches[1].ended);
