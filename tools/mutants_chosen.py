@@ -246,7 +246,12 @@ CHOSEN = [
         "!check || header.checksum() == values.Checksum()",
         "true",
     ),
-    Chosen("residual-forgotten", "pserver/client/residuals.cc", "value += left;", "value = value;"),
+    Chosen(
+        "residual-forgotten",
+        "pserver/client/residuals.cc",
+        "const float sum = value + left;",
+        "const float sum = value + 0 * left;",
+    ),
     # Placement.
     Chosen(
         "hash-with-another-seed",
@@ -396,7 +401,7 @@ CHOSEN = [
     ),
     Chosen(
         "example-parts-are-equal-within-each-round",
-        "trainer/data/stream_rule.cc",
+        "trainer/data/example_parts.cc",
         "const int64_t before = dealt(last, stream) - dealt(first, stream);",
         "const int64_t before = dealt(last - first, stream);",
     ),
@@ -411,6 +416,20 @@ CHOSEN = [
         "framework/formats/line_parser.cc",
         "(a == IdKind::kText) == (b == IdKind::kText)",
         "(a == IdKind::kHex) == (b == IdKind::kHex)",
+    ),
+    Chosen(
+        "rounds-are-dealt-in-turn",
+        "trainer/data/stream_rule.cc",
+        "return (stream + first) % streams;",
+        "return (stream + 0 * first) % streams;",
+        tests=("//tests/trainer/data:stream_rule_test",),
+    ),
+    Chosen(
+        "a-resume-cuts-by-the-present-rule",
+        "trainer/job_data.cc",
+        "spec_.stream_scheme = scheme;",
+        "spec_.stream_scheme = scheme + kStreamScheme - scheme;",
+        tests=("//tests/trainer:job_data_test",),
     ),
     # Metrics.
     Chosen(
@@ -581,6 +600,47 @@ CHOSEN = [
         "plain = tells_apart && parts_[p].plain;",
         "plain = false && tells_apart;",
         tests=("//tests/pserver/embedded:all_reduce_sums_test",),
+    ),
+    Chosen(
+        "a-clamped-gradient-leaves-a-residual",
+        "pserver/client/residuals.cc",
+        "std::isfinite(lost) && !beyond ? lost : 0",
+        "std::isfinite(lost) ? lost : 0",
+        tests=("//tests/pserver/client:residuals_test",),
+    ),
+    Chosen(
+        "a-residual-makes-its-gradient-infinite",
+        "pserver/client/residuals.cc",
+        "return std::isfinite(sum) ? sum : value;",
+        "return sum;",
+        tests=("//tests/pserver/client:residuals_test",),
+    ),
+    Chosen(
+        "residuals-are-consumed-by-steps-without-effect",
+        "pserver/client/pusher.cc",
+        "residuals_.Drop();",
+        "residuals_.Keep();",
+        tests=("//tests/pserver/client:client_exchanges_test",),
+    ),
+    Chosen(
+        "skipped-steps-do-not-look-at-parameters",
+        "trainer/session.cc",
+        "if (was.empty()) return absl::OkStatus();",
+        "if (was.size() < 100'000) return absl::OkStatus();",
+    ),
+    Chosen(
+        "no-counts-for-a-lane-without-ids",
+        "trainer/gradient_sums.cc",
+        ".counts = block->counts ? &sum.out_counts : nullptr",
+        ".counts = block->counts && !sum.counts.empty() ? &sum.out_counts : nullptr",
+        tests=("//tests/trainer:gradient_sums_test",),
+    ),
+    Chosen(
+        "norms-go-beside-the-shared-memory",
+        "pserver/network/grpc_transport.cc",
+        "IsBulk(method) || method == Method::kNorms",
+        "IsBulk(method) && method != Method::kNorms",
+        tests=("//tests/pserver/network:grpc_test",),
     ),
     # Peers that are no trainers.
     Chosen(
