@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
+#include <memory>
 #include <numbers>
 #include <string>
 #include <utility>
@@ -28,6 +28,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/philox.h"
@@ -57,6 +58,7 @@ constexpr char kUsage[] =
     "Writes a click log in the Criteo text layout, or as libsvm, from a planted model, and prints the AUC\n"
     "that the model itself reaches on it.\n";
 
+constexpr size_t kWritten = size_t{1} << 20;  // bytes a write
 constexpr int kIntegers = 13;
 constexpr int kCategoricals = 26;
 constexpr int kWidth = 4;  // width of the planted vectors
@@ -222,20 +224,22 @@ double Auc(std::vector<std::pair<double, bool>> scored) {
 // Writes rows [begin, end) to one file, which gets its name when it is complete.
 absl::Status WriteRows(const Generator& generator, const std::string& path, int64_t begin, int64_t end,
                        int64_t* positives, std::vector<std::pair<double, bool>>* scored) {
-  std::ofstream out(path + ".part", std::ios::binary);
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
+  std::string lines;
   for (int64_t n = begin; n < end; ++n) {
     const Row row = generator.Make(static_cast<uint64_t>(n));
     const bool label = generator.Label(static_cast<uint64_t>(n), row);
-    out << (label ? '1' : '0') << row.fields << '\n';
+    lines += label ? '1' : '0';
+    lines.append(row.fields).push_back('\n');
+    if (lines.size() >= kWritten) {
+      RETURN_IF_ERROR(file->Append(lines));
+      lines.clear();
+    }
     *positives += label;
     if (scored != nullptr) scored->emplace_back(row.logit, label);
   }
-  out.close();
-  if (!out) return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ".part"));
-  std::error_code error;
-  std::filesystem::rename(path + ".part", path, error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat("cannot rename ", path, ".part: ", error.message()));
-  return absl::OkStatus();
+  RETURN_IF_ERROR(file->Append(lines));
+  return file->Commit();
 }
 
 // Removes files of an earlier run that had more of them, since train-*.tsv would match both data sets.

@@ -24,15 +24,15 @@
 namespace weir {
 namespace {
 
-constexpr char kStatisticsFile[] = "statistics";
-constexpr char kResidualsFile[] = "residuals";
 // Interval of looking at a mark of another run that may still be alive.
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(200);
 
 absl::StatusOr<std::string> ReadExtra(const std::string& directory, const v1::CheckpointManifest& manifest,
                                       const char* name) {
   for (const v1::CheckpointFile& file : manifest.extra()) {
-    if (file.name() == name) return ReadWholeFile(absl::StrCat(directory, "/", file.name()));
+    if (file.name() == name) {
+      return ReadRegularFile(absl::StrCat(directory, "/", file.name()), static_cast<uint64_t>(file.bytes()));
+    }
   }
   return std::string();
 }
@@ -40,7 +40,7 @@ absl::StatusOr<std::string> ReadExtra(const std::string& directory, const v1::Ch
 absl::Status WriteExtra(const std::string& directory, const char* name, const std::string& bytes,
                         v1::CheckpointManifest* manifest) {
   if (bytes.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes, Links::kRefuse));
   v1::CheckpointFile* file = manifest->add_extra();
   file->set_name(name);
   file->set_bytes(static_cast<int64_t>(bytes.size()));

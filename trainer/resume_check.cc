@@ -7,29 +7,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
 #include "glog/logging.h"
-#include "google/protobuf/io/tokenizer.h"
-#include "google/protobuf/text_format.h"
 #include "trainer/data/data_set.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {
-
-// Ignores errors: another build may have written what this one cannot read, and the caller logs that once.
-class Silent : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
-};
-
-bool ReadJobText(const std::string& text, v1::JobConfig* job) {
-  google::protobuf::TextFormat::Parser parser;
-  Silent errors;
-  parser.RecordErrorsTo(&errors);
-  parser.AllowUnknownField(true);
-  parser.AllowPartialMessage(true);
-  return parser.ParseFromString(text, job);
-}
 
 absl::Status Same(const std::string& path, std::string_view field, const std::string& was, const std::string& is) {
   if (was == is) return absl::OkStatus();
@@ -118,7 +102,7 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
   }
   if (manifest.job_text().empty()) return absl::OkStatus();
   v1::JobConfig earlier;
-  if (!ReadJobText(manifest.job_text(), &earlier)) {
+  if (!ParseForeignText(manifest.job_text(), &earlier)) {
     LOG(WARNING) << "--resume: the job in the manifest of " << path
                  << " cannot be read by this build; its data settings are not "
                  << "compared with this job's";
@@ -132,7 +116,7 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
 
 absl::Status CheckSameGeo(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job) {
   v1::JobConfig earlier;
-  if (manifest.job_text().empty() || !ReadJobText(manifest.job_text(), &earlier)) return absl::OkStatus();
+  if (manifest.job_text().empty() || !ParseForeignText(manifest.job_text(), &earlier)) return absl::OkStatus();
   if (!earlier.distribute().has_geo() || job.distribute().has_geo()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the checkpoint ", path,

@@ -1,7 +1,5 @@
 // transpile: prints what a process of a job runs, or the plan.
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -182,15 +180,7 @@ absl::Status Write(const std::string& text) {
     std::cout << text << std::flush;
     return std::cout.good() ? absl::OkStatus() : absl::DataLossError("the standard output cannot be written");
   }
-  std::error_code ignored;
-  const auto kind = std::filesystem::status(path, ignored).type();
-  if (kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular) {
-    return WriteFileAtomically(path, text);
-  }
-  // A pipe or a device is written to, not replaced.
-  std::ofstream out(path, std::ios::binary);
-  out << text << std::flush;
-  return out.good() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("--out=", path, " cannot be written"));
+  return WriteFileAtomically(path, text);
 }
 
 // Unknown: no fault of the user's, exit code 1.

@@ -5,6 +5,9 @@
 // synced: after a crash at any moment the name holds the old content or the new one. Errors name the path and the
 // system's reason, with the code that absl::ErrnoToStatus gives it (NotFound, PermissionDenied, ResourceExhausted,
 // ...).
+//
+// Where the name leads to no regular file (/dev/null, /dev/stdout, a FIFO), the bytes are written into that directly;
+// it is never replaced.
 #ifndef WEIR_FRAMEWORK_BASE_ATOMIC_FILE_H_
 #define WEIR_FRAMEWORK_BASE_ATOMIC_FILE_H_
 
@@ -19,11 +22,23 @@
 
 namespace weir {
 
+// What becomes of a symbolic link at the name of a file.
+enum class Links {
+  // The file that the link leads to is read or written, when written also a missing one. For names that users give.
+  kFollow,
+  // The link is no file: reading fails, writing replaces it. For names of ours in a directory in which others may
+  // write.
+  kRefuse,
+};
+
 // File being written. Used by one thread at a time. Destruction before Commit removes the temporary file.
 class AtomicFile {
  public:
-  // Opens a temporary file beside `path`.
-  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path);
+  // Opens a temporary file beside the file that `path` leads to. With Links::kFollow:
+  // - a character device is opened itself, and so is a FIFO, whose reader is awaited for 10 s (FailedPrecondition);
+  // - a descriptor of this process (/dev/stdout, /dev/fd/3) is duplicated, so that writing goes on at its place;
+  // - InvalidArgument for a directory, a block device and a socket.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, Links links = Links::kFollow);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -34,20 +49,38 @@ class AtomicFile {
   // Gives the content its final name. FailedPrecondition the second time.
   absl::Status Commit();
 
+  // Returns true if Append writes into a device, a FIFO or a descriptor of this process: without Commit the bytes are
+  // there all the same, and nothing can be changed afterwards.
+  bool direct() const { return temporary_.empty(); }
+  // Descriptor of the open file; -1 after Commit. Owned by this object.
+  int fd() const { return fd_; }
+  // The file that gets the content: what the links of `path` lead to.
+  const std::string& path() const { return path_; }
+
  private:
   AtomicFile(std::string path, std::string temporary, int fd)
       : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
 
   const std::string path_;
-  const std::string temporary_;
+  const std::string temporary_;  // empty: written directly
   int fd_;
   uint64_t size_ = 0;
 };
 
-absl::Status WriteFileAtomically(const std::string& path, std::string_view data);
+absl::Status WriteFileAtomically(const std::string& path, std::string_view data, Links links = Links::kFollow);
 
-// Returns the whole file. ResourceExhausted if it is larger than max_bytes.
+// Returns the whole file. ResourceExhausted if it is larger than max_bytes. A pipe or a device is read to its end, of
+// which at most 256 MiB are taken; FailedPrecondition if nothing comes from it for 60 s.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes = uint64_t{1} << 40);
+// Like ReadWholeFile, of a regular file only: FailedPrecondition, at once, for a FIFO, a device, a socket, and with
+// Links::kRefuse for a symbolic link.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t max_bytes, Links links = Links::kFollow);
+
+// Opens a file for reading, like open(2), but never waits for the other end of a FIFO. Returns the descriptor, or -1
+// with errno set; ELOOP is a symbolic link that Links::kRefuse excludes.
+int OpenForReading(const std::string& path, Links links = Links::kFollow);
+// "a FIFO", "a directory", ..., for a message that refuses what is no regular file. `mode` as in struct stat.
+std::string_view KindOfFile(uint32_t mode);
 
 // Like mkdir -p.
 absl::Status CreateDirectories(const std::string& path);

@@ -650,6 +650,29 @@ absl::Status ParseTextProtoFragment(std::string_view text, const std::string& fi
   return absl::OkStatus();
 }
 
+bool ParseForeignText(std::string_view text, Message* message, std::string* error) {
+  struct First : public google::protobuf::io::ErrorCollector {
+    void AddError(int line, ColumnNumber column, const std::string& message) override {
+      if (text.empty()) text = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+    }
+    std::string text;
+  } first;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&first);
+  parser.AllowUnknownField(true);
+  parser.AllowPartialMessage(true);
+  // The parser has no limit of its own; unknown fields are skipped by recursion, too.
+  parser.SetRecursionLimit(kMaxDepth);
+  message->Clear();
+  const bool fits = text.size() <= static_cast<size_t>(std::numeric_limits<int>::max());
+  google::protobuf::io::ArrayInputStream stream(text.data(), fits ? static_cast<int>(text.size()) : 0);
+  const bool parsed = fits && parser.Parse(&stream, message);
+  if (error != nullptr) {
+    *error = fits ? first.text : absl::StrCat("1:1: ", text.size(), " bytes are too many for a text message");
+  }
+  return parsed;
+}
+
 absl::Status ApplyOverride(std::string_view assignment, Message* message, TextPositions* positions) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) {

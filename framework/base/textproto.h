@@ -44,6 +44,11 @@ absl::Status ParseTextProto(std::string_view text, const std::string& file, goog
 absl::Status ParseTextProtoFragment(std::string_view text, const std::string& file, int line, int column,
                                     google::protobuf::Message* message);
 
+// Parses a text that another build may have written, or whoever may write into a shared directory: skips unknown
+// fields, takes a message without its required fields, and refuses what is nested deeper than a message of ours can be.
+// Returns false, with "12:5: <what is wrong>" in `error` (which may be null), if the text cannot be read.
+bool ParseForeignText(std::string_view text, google::protobuf::Message* message, std::string* error = nullptr);
+
 // Applies "path.to.field=value", where value is a text-format literal (strings may come without quotes).
 // "table[0].width=8" sets a field of a repeated message; a repeated scalar is replaced by "field=[a, b]". Errors read
 // like those of ParseTextProto, at "--set path".

@@ -1,5 +1,6 @@
 #include "framework/checkpoint/directory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -9,25 +10,26 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <set>
 #include <thread>
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
+#include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/file.h"
 #include "framework/checkpoint/process_identity.h"
 #include "glog/logging.h"
-#include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 
 namespace weir {
@@ -38,6 +40,7 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kStepPrefix[] = "step-";
 constexpr char kTemporaryPrefix[] = "tmp-";
+constexpr char kTemporaryMarkPrefix[] = "tmp-owner-";
 // Attempts of a reader while a writer publishes and prunes; 2 seconds in all.
 constexpr int kLooks = 100;
 constexpr std::chrono::milliseconds kBetweenLooks{20};
@@ -45,6 +48,8 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr char kTrashPrefix[] = "trash-";
 constexpr char kProbePrefix[] = "probe-";
 constexpr uint64_t kMostProbeBytes = uint64_t{1} << 16;
+// Some 300 bytes for each 8 MiB of a table: 30 TB.
+constexpr uint64_t kMostManifestBytes = uint64_t{1} << 30;
 // First line of a MANIFEST: a comment of the text format, with the checksum of all that follows.
 constexpr char kManifestHead[] = "# weir checkpoint manifest, xxh3 ";
 
@@ -53,6 +58,32 @@ std::string RandomHex() {
   const uint64_t bits = (uint64_t{random()} << 32) | random();
   return absl::StrFormat("%016x", bits);
 }
+
+// Returns true for what RandomHex returns. Marks once had fewer digits.
+bool IsRandomHex(std::string_view text) {
+  return !text.empty() && text.size() <= 16 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Takes a prefix, and "-<random hex>" at the end, off a name; nullopt if it does not have both.
+std::optional<std::string_view> WithoutEnds(std::string_view name, std::string_view prefix) {
+  const size_t dash = name.rfind('-');
+  if (!name.starts_with(prefix) || dash == std::string_view::npos || dash < prefix.size()) return std::nullopt;
+  if (!IsRandomHex(name.substr(dash + 1))) return std::nullopt;
+  return name.substr(prefix.size(), dash - prefix.size());
+}
+
+// Returns true for names of MoveToTrash.
+bool IsTrashName(std::string_view name) {
+  const std::optional<std::string_view> of = WithoutEnds(name, kTrashPrefix);
+  return of.has_value() && (ParseStepDirectoryName(*of).has_value() || IsTemporaryName(*of));
+}
+
+// Returns true for "<prefix><random hex>".
+bool IsPrefixAndHex(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) && IsRandomHex(name.substr(prefix.size()));
+}
+
+bool IsProbeName(std::string_view name) { return IsPrefixAndHex(name, kProbePrefix); }
 
 // Empty when there is no such directory.
 absl::StatusOr<std::vector<std::string>> Names(const std::string& dir) {
@@ -80,16 +111,81 @@ void WarnIfLeft(const absl::Status& removed) {
   if (!removed.ok()) LOG(WARNING) << "not removed: " << removed.message();
 }
 
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
-    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
-  }
-  const std::string& text() const { return text_; }
+bool IsDigits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
 
- private:
-  std::string text_;
-};
+// Returns true for the files that a run writes into the directory of a step, the unfinished ones of AtomicFile too.
+bool IsFileOfCheckpoint(std::string_view name) {
+  // What NFS makes of a file that is removed while a process has it open.
+  constexpr std::string_view kOfNfs = ".nfs", kOfAtomicFile = ".tmp.";
+  if (name.starts_with(kOfNfs)) {
+    return name.find_first_not_of("0123456789abcdefABCDEF", kOfNfs.size()) == std::string_view::npos;
+  }
+  if (const size_t at = name.find(kOfAtomicFile); at != std::string_view::npos) {
+    if (name.find_first_not_of("0123456789abcdef-", at + kOfAtomicFile.size()) != std::string_view::npos) return false;
+    name = name.substr(0, at);
+  }
+  const std::string_view shard = "shard-";
+  return name == kManifest || name == kStatisticsFile || name == kResidualsFile ||
+         (name.starts_with(shard) && IsDigits(name.substr(shard.size())));
+}
+
+// Removes a directory of ours with the files of a checkpoint in it. Returns "" if it is gone, else why it is none:
+// "is a symbolic link", "holds 'notes.txt'"; nothing is removed then. Follows no link.
+absl::StatusOr<std::string> RemoveIfOurs(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return std::string();
+  if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return std::string("is no directory");
+  if (fd < 0) return FileError("cannot remove", path, errno);
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::fdopendir(fd), [](DIR* d) { return ::closedir(d); });
+  if (directory == nullptr) {
+    const int error = errno;
+    ::close(fd);
+    return FileError("cannot list", path, error);
+  }
+  std::vector<std::string> names;
+  while (const dirent* const entry = ::readdir(directory.get())) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    struct stat info;
+    if (::fstatat(fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) continue;
+      return FileError("cannot look at", absl::StrCat(path, "/", name), errno);
+    }
+    if (!S_ISREG(info.st_mode) || !IsFileOfCheckpoint(name)) return absl::StrCat("holds '", name, "'");
+    names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    if (::unlinkat(fd, name.c_str(), 0) != 0 && errno != ENOENT) {
+      return FileError("cannot remove", absl::StrCat(path, "/", name), errno);
+    }
+  }
+  if (::unlinkat(AT_FDCWD, path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
+    return FileError("cannot remove", path, errno);
+  }
+  return std::string();
+}
+
+// Returns true the first time that it is called with a path, so that a save does not repeat what another has logged.
+bool IsFirstTime(const std::string& path) {
+  static Mutex mu;
+  static std::set<std::string>* const said = new std::set<std::string>();
+  MutexLock lock(&mu);
+  return said->insert(path).second;
+}
+
+void RemoveOrLeave(const std::string& dir, const std::string& name) {
+  const std::string path = absl::StrCat(dir, "/", name);
+  const absl::StatusOr<std::string> kept = RemoveIfOurs(path);
+  if (!kept.ok()) return WarnIfLeft(kept.status());
+  if (kept->empty()) {
+    LOG(INFO) << "removed " << path << ", which was not finished";
+  } else if (IsFirstTime(path)) {
+    LOG(WARNING) << path << " has a name of a checkpoint that a run did not finish, but " << *kept
+                 << ", which no run writes; it is left alone: remove it, or give it another name";
+  }
+}
 
 // Checks that every file of the checkpoint is here: a missing one was written by a process that sees another directory.
 absl::Status CheckAllThere(const std::string& dir, const v1::CheckpointManifest& manifest, MissingFiles missing) {
@@ -127,6 +223,17 @@ absl::Status CheckSteps(const v1::CheckpointManifest& manifest, const std::strin
   return absl::OkStatus();
 }
 
+// A file that is named twice would be read as often, however large it is.
+absl::Status CheckNames(const v1::CheckpointManifest& manifest, const std::string& file) {
+  std::set<std::string_view> names;
+  for (const v1::CheckpointFile* const each : FilesOf(manifest)) {
+    if (!names.insert(each->name()).second) {
+      return absl::DataLossError(absl::StrCat(file, " names the file '", each->name(), "' twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string ManifestFile(const v1::CheckpointManifest& manifest) {
   const std::string body = ManifestText(manifest);
   return absl::StrCat(kManifestHead, DigestHex(StableHash(body)), "\n", body);
@@ -144,9 +251,8 @@ std::optional<DirectoryId> DirectoryIdOf(const std::string& path) {
 // Returns true if a checkpoint is being written or removed. On a file system that cannot exchange two directories, a
 // checkpoint that is replaced is absent for a moment.
 bool HasHalfWritten(const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return absl::StartsWith(name, kTemporaryPrefix) || absl::StartsWith(name, kTrashPrefix);
-  });
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return IsTemporaryName(name) || IsTrashName(name); });
 }
 
 // Removes the probes that killed servers have left. Only those of this host are known to be unused.
@@ -154,13 +260,11 @@ void RemoveProbesOfTheDead(const std::string& dir) {
   const absl::StatusOr<std::vector<std::string>> names = Names(dir);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    if (!absl::StartsWith(name, kProbePrefix)) continue;
-    const absl::StatusOr<std::string> text = ReadWholeFile(absl::StrCat(dir, "/", name), kMostProbeBytes);
+    if (!IsProbeName(name)) continue;
+    const absl::StatusOr<std::string> text =
+        ReadRegularFile(absl::StrCat(dir, "/", name), kMostProbeBytes, Links::kRefuse);
     v1::DirectoryProof proof;
-    FirstError error;
-    google::protobuf::TextFormat::Parser parser;
-    parser.RecordErrorsTo(&error);
-    if (text.ok() && parser.ParseFromString(*text, &proof) && HasEnded(proof.process())) RemoveProbe(dir, name);
+    if (text.ok() && ParseForeignText(*text, &proof) && HasEnded(proof.process())) RemoveProbe(dir, name);
   }
 }
 
@@ -228,7 +332,8 @@ absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(const std::string& d
 
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
   const std::string file = absl::StrCat(path, "/", kManifest);
-  absl::StatusOr<std::string> text = ReadWholeFile(file);
+  // A link is followed, as for the other files of a checkpoint (FileReader::Open).
+  absl::StatusOr<std::string> text = ReadRegularFile(file, kMostManifestBytes);
   if (!text.ok()) {
     return absl::IsNotFound(text.status()) ? absl::DataLossError(absl::StrCat(file, " is missing")) : text.status();
   }
@@ -243,19 +348,16 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
         absl::StrCat(file, " does not have the checksum of its first line: it was cut or changed"));
   }
   v1::CheckpointManifest manifest;
-  google::protobuf::TextFormat::Parser parser;
-  FirstError error;
-  parser.RecordErrorsTo(&error);
+  std::string error;
   // A newer format may have fields that this build does not know; it is refused by number below.
-  parser.AllowUnknownField(true);
-  if (!parser.ParseFromString(std::string(body), &manifest))
-    return absl::DataLossError(absl::StrCat(file, ":", error.text()));
+  if (!ParseForeignText(body, &manifest, &error)) return absl::DataLossError(absl::StrCat(file, ":", error));
   if (manifest.format_version() > kCheckpointFormat) {
     return absl::FailedPreconditionError(absl::StrCat(file, " has format ", manifest.format_version(),
                                                       "; this build reads up to ", kCheckpointFormat,
                                                       ". Use the build that wrote it: ", manifest.build()));
   }
   RETURN_IF_ERROR(CheckSteps(manifest, file));
+  RETURN_IF_ERROR(CheckNames(manifest, file));
   return manifest;
 }
 
@@ -298,24 +400,32 @@ absl::StatusOr<NewestCheckpoint> FindNewestComplete(const std::string& dir, std:
 }
 
 absl::StatusOr<NewestCheckpoint> OpenCheckpoint(const std::string& path) {
-  if (fs::exists(absl::StrCat(path, "/", kManifest)) ||
+  if (PathExists(absl::StrCat(path, "/", kManifest)) ||
       ParseStepDirectoryName(fs::path(path).lexically_normal().filename().string()).has_value()) {
     return OpenStep(path);
   }
-  if (!fs::is_directory(path)) return absl::NotFoundError(absl::StrCat(path, " is no directory"));
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return absl::NotFoundError(absl::StrCat(path, " is no directory"));
   return FindNewestComplete(path, "");
 }
 
 bool IsTemporaryName(std::string_view name) {
-  return name.starts_with(kTemporaryPrefix) && name.find('/') == std::string_view::npos;
+  const std::optional<std::string_view> of = WithoutEnds(name, kTemporaryPrefix);
+  return of.has_value() && ParseStepDirectoryName(*of).has_value();
 }
+
+std::string TemporaryMarkName() { return absl::StrCat(kTemporaryMarkPrefix, RandomHex()); }
 
 absl::Status RemoveHalfWritten(const std::string& dir) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(dir));
   for (const std::string& name : names) {
-    if (!IsTemporaryName(name) && !absl::StartsWith(name, kTrashPrefix)) continue;
-    LOG(INFO) << "removing " << dir << "/" << name << ", left by a run that ended early";
-    WarnIfLeft(RemoveTree(absl::StrCat(dir, "/", name)));
+    if (IsTemporaryName(name) || IsTrashName(name)) {
+      RemoveOrLeave(dir, name);
+    } else if (IsPrefixAndHex(name, kTemporaryMarkPrefix)) {
+      // The name alone goes: a link leads to what is not ours.
+      const std::string path = absl::StrCat(dir, "/", name);
+      if (::unlink(path.c_str()) != 0 && errno != ENOENT) WarnIfLeft(FileError("cannot remove", path, errno));
+    }
   }
   return absl::OkStatus();
 }
@@ -372,7 +482,7 @@ absl::Status ReplaceManifest(const std::string& path, const v1::CheckpointManife
   if (ManifestIdentity(found) != ManifestIdentity(manifest)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " has been replaced by another checkpoint"));
   }
-  return WriteFileAtomically(absl::StrCat(path, "/", kManifest), ManifestFile(manifest));
+  return WriteFileAtomically(absl::StrCat(path, "/", kManifest), ManifestFile(manifest), Links::kRefuse);
 }
 
 std::vector<const v1::CheckpointFile*> FilesOf(const v1::CheckpointManifest& manifest) {
@@ -394,7 +504,7 @@ absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::str
   const std::string name = StepDirectoryName(manifest.step());
   const std::string to = absl::StrCat(dir, "/", name);
   RETURN_IF_ERROR(CheckAllThere(from, manifest, missing));
-  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(from, "/", kManifest), ManifestFile(manifest)));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(from, "/", kManifest), ManifestFile(manifest), Links::kRefuse));
   if (::rename(from.c_str(), to.c_str()) == 0) {
     RETURN_IF_ERROR(SyncPath(dir));
     return to;
@@ -415,10 +525,7 @@ absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::str
   return to;
 }
 
-void AbandonCheckpoint(const std::string& dir, const std::string& temporary) {
-  const absl::Status status = RemoveTree(absl::StrCat(dir, "/", temporary));
-  if (!status.ok()) LOG(WARNING) << "the files of an abandoned checkpoint could not be removed: " << status;
-}
+void AbandonCheckpoint(const std::string& dir, const std::string& temporary) { RemoveOrLeave(dir, temporary); }
 
 absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best, MissingFiles missing,
                               std::optional<int64_t> published) {
@@ -512,15 +619,13 @@ absl::StatusOr<DirectoryProbe> WriteProbe(const std::string& dir) {
   *proof.mutable_process() = ThisProcess();
   DirectoryProbe probe{.name = absl::StrCat(kProbePrefix, RandomHex())};
   CHECK(google::protobuf::TextFormat::PrintToString(proof, &probe.token));
-  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(dir, "/", probe.name), probe.token));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(dir, "/", probe.name), probe.token, Links::kRefuse));
   return probe;
 }
 
 absl::StatusOr<std::string> ReadProbe(const std::string& dir, const std::string& name) {
-  if (!absl::StartsWith(name, kProbePrefix) || name.find('/') != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no name of a probe"));
-  }
-  absl::StatusOr<std::string> token = ReadWholeFile(absl::StrCat(dir, "/", name));
+  if (!IsProbeName(name)) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no name of a probe"));
+  absl::StatusOr<std::string> token = ReadRegularFile(absl::StrCat(dir, "/", name), kMostProbeBytes, Links::kRefuse);
   if (absl::IsNotFound(token.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
         "checkpoint.dir ", dir, " is not the directory that server 0 sees: its file ", name,

@@ -25,6 +25,10 @@ std::string StepDirectoryName(int64_t step);
 // Returns the step of such a name; nullopt for any other name.
 std::optional<int64_t> ParseStepDirectoryName(std::string_view name);
 
+// Files of trainers in a step's directory.
+inline constexpr char kStatisticsFile[] = "statistics";
+inline constexpr char kResidualsFile[] = "residuals";
+
 struct CheckpointPath {
   int64_t step = 0;
   std::string name;
@@ -35,7 +39,7 @@ struct CheckpointPath {
 absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(const std::string& dir);
 
 // Reads MANIFEST of a step's directory. DataLoss if it is missing, truncated or changed; FailedPrecondition for a newer
-// format.
+// format, and if it is no regular file.
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path);
 // Reads the manifest and checks size and (unless sizes_only) checksum of every file.
 absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path, bool sizes_only = false);
@@ -85,10 +89,13 @@ enum class MissingFiles {
 // Does PublishCheckpoint for a sealed manifest.
 absl::StatusOr<std::string> PublishSealed(const std::string& dir, const std::string& temporary,
                                           const v1::CheckpointManifest& manifest, MissingFiles missing);
-// Returns true for names of BeginCheckpoint.
+// Returns true for names of BeginCheckpoint: "tmp-step-000000000120-0123456789abcdef".
 bool IsTemporaryName(std::string_view name);
-// Removes temporary directories, and directories whose removal was interrupted, of runs that ended early. Logs a
-// directory that cannot be removed (a reader on a network file system has it open).
+// Returns a new name for a mark that is being written (framework/checkpoint/owner.h).
+std::string TemporaryMarkName();
+// Removes temporary directories and marks, and directories whose removal was interrupted, of runs that ended early. A
+// name of another form belongs to the user. Logs once a directory that holds something else than files of checkpoints,
+// and leaves it alone. Logs a directory that cannot be removed (a reader on a network file system has it open).
 absl::Status RemoveHalfWritten(const std::string& dir);
 // Removes a temporary directory that will not be published.
 void AbandonCheckpoint(const std::string& dir, const std::string& temporary);

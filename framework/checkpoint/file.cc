@@ -36,6 +36,11 @@ absl::Status WriteAll(int fd, const char* data, size_t size, std::string_view pa
   return absl::OkStatus();
 }
 
+absl::Status NotRegular(std::string_view path, uint32_t mode) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(Av(path), " is ", Av(KindOfFile(mode)), "; a regular file was expected"));
+}
+
 }  // namespace
 
 absl::Status FileError(std::string_view what, std::string_view path, int error) {
@@ -67,13 +72,36 @@ FileWriter::FileWriter(std::string path) : path_(std::move(path)), sum_(std::mak
 
 absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::Create(const std::string& path) {
   std::unique_ptr<FileWriter> writer(new FileWriter(path));
-  writer->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (writer->fd_ < 0) return FileError("cannot create", path, errno);
+  // Truncated below, when it is known to be a regular file. O_NONBLOCK: a FIFO must not wait for its reader.
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+  if (fd < 0) return FileError("cannot create", path, errno);
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return NotRegular(path, info.st_mode);
+  }
+  writer->fd_ = fd;
+  if (::ftruncate(fd, 0) != 0) return FileError("cannot empty", path, errno);
+  return writer;
+}
+
+absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::CreateAtomically(const std::string& path, bool patched) {
+  ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
+  struct stat info = {};
+  // Any place of /dev/null can be written, but no place of a pipe, and in a descriptor it is unknown where we began.
+  if (patched && file->direct() &&
+      (::fstat(file->fd(), &info) != 0 || !S_ISCHR(info.st_mode) || ::lseek(file->fd(), 0, SEEK_SET) < 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " cannot be written at any place, which this format needs; name a file"));
+  }
+  std::unique_ptr<FileWriter> writer(new FileWriter(file->path()));
+  writer->fd_ = file->fd();
+  writer->atomic_ = std::move(file);
   return writer;
 }
 
 FileWriter::~FileWriter() {
-  if (fd_ < 0) return;
+  if (fd_ < 0 || atomic_ != nullptr) return;
   ::close(fd_);
   ::unlink(path_.c_str());
 }
@@ -118,6 +146,10 @@ absl::Status FileWriter::Flush() {
 
 absl::Status FileWriter::Close() {
   RETURN_IF_ERROR(Flush());
+  if (atomic_ != nullptr) {
+    fd_ = -1;
+    return atomic_->Commit();
+  }
   if (::fsync(fd_) != 0) return FileError("cannot sync", path_, errno);
   // A file system may report a failed write only here.
   if (::close(std::exchange(fd_, -1)) != 0) return FileError("cannot close", path_, errno);
@@ -127,13 +159,13 @@ absl::Status FileWriter::Close() {
 uint64_t FileWriter::checksum() const { return XXH3_64bits_digest(&sum_->state); }
 
 absl::StatusOr<std::unique_ptr<FileReader>> FileReader::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = OpenForReading(path);
   if (fd < 0) return FileError("cannot open", path, errno);
-  struct stat info;
+  struct stat info = {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    const int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
     ::close(fd);
-    return FileError("cannot read", path, error);
+    if (S_ISDIR(info.st_mode)) return FileError("cannot read", path, EISDIR);
+    return NotRegular(path, info.st_mode);
   }
   return std::unique_ptr<FileReader>(new FileReader(path, fd, info.st_size));
 }
@@ -185,7 +217,8 @@ absl::Status CheckFile(const FileReader& file, const std::string& path, const v1
 }
 
 absl::Status CheckFileName(const std::string& name) {
-  if (!name.empty() && name.find('/') == std::string::npos && name[0] != '.') return absl::OkStatus();
+  const bool plain = name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+  if (!name.empty() && plain && name[0] != '.') return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("the manifest names a file '", name, "'; a plain name was expected"));
 }
 

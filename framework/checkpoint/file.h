@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/base/atomic_file.h"
 #include "proto/checkpoint.pb.h"
 
 namespace weir {
@@ -22,7 +23,12 @@ absl::Status FileError(std::string_view what, std::string_view path, int error);
 // unless it was closed.
 class FileWriter {
  public:
+  // Opens a file of a checkpoint, and empties it if it exists. FailedPrecondition if the name is a symbolic link or of
+  // something else that is no regular file.
   static absl::StatusOr<std::unique_ptr<FileWriter>> Create(const std::string& path);
+  // Opens a file that a user named, as AtomicFile does: Close gives it its name. InvalidArgument if it is to be
+  // patched, and is a pipe or a descriptor of this process.
+  static absl::StatusOr<std::unique_ptr<FileWriter>> CreateAtomically(const std::string& path, bool patched);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -32,7 +38,7 @@ class FileWriter {
   absl::Status AlignTo(size_t alignment);
   // Overwrites bytes already written; the checksum no longer holds after that.
   absl::Status Patch(int64_t offset, std::string_view bytes);
-  // Syncs the file to disk (fsync) and closes it.
+  // Syncs the file to disk (fsync), closes it, and gives it its name if that was not done by Create.
   absl::Status Close();
 
   int64_t size() const { return size_; }
@@ -47,6 +53,7 @@ class FileWriter {
   struct Sum;
   std::string path_;
   int fd_ = -1;
+  std::unique_ptr<AtomicFile> atomic_;  // owns fd_ if it is not null
   int64_t size_ = 0;
   std::string buffer_;
   std::unique_ptr<Sum> sum_;
@@ -55,7 +62,8 @@ class FileWriter {
 // Open file. Thread-safe.
 class FileReader {
  public:
-  // Errors as FileError.
+  // Errors as FileError; FailedPrecondition, at once, for a FIFO or anything else that is no regular file. Symbolic
+  // links are followed: tools that store data by content (git-annex, DVC) put them in place of files.
   static absl::StatusOr<std::unique_ptr<FileReader>> Open(const std::string& path);
   ~FileReader();
   FileReader(const FileReader&) = delete;

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +14,6 @@
 
 namespace weir {
 namespace {
-
-namespace fs = std::filesystem;
 
 absl::Status CheckTemporaryName(const std::string& name) {
   RETURN_IF_ERROR(CheckFileName(name));
@@ -49,7 +46,7 @@ absl::Status BeginPart(const std::string& dir, const std::string& temporary) {
   RETURN_IF_ERROR(CheckTemporaryName(temporary));
   ASSIGN_OR_RETURN(const auto lock, DirectoryLock::Take(dir));
   const std::string path = absl::StrCat(dir, "/", temporary);
-  if (fs::exists(path)) return absl::OkStatus();
+  if (PathExists(path)) return absl::OkStatus();
   RETURN_IF_ERROR(RemoveHalfWritten(dir));
   if (::mkdir(path.c_str(), 0755) != 0) return FileError("cannot make directory", path, errno);
   return absl::OkStatus();
@@ -58,7 +55,7 @@ absl::Status BeginPart(const std::string& dir, const std::string& temporary) {
 absl::Status PublishPart(const std::string& dir, const std::string& temporary, const v1::CheckpointManifest& manifest) {
   RETURN_IF_ERROR(CheckTemporaryName(temporary));
   ASSIGN_OR_RETURN(const auto lock, DirectoryLock::Take(dir));
-  if (fs::exists(absl::StrCat(dir, "/", temporary))) {
+  if (PathExists(absl::StrCat(dir, "/", temporary))) {
     return PublishSealed(dir, temporary, manifest, MissingFiles::kOfOtherHosts).status();
   }
   const std::string path = absl::StrCat(dir, "/", StepDirectoryName(manifest.step()));
@@ -109,7 +106,7 @@ absl::StatusOr<std::string> SetEarlierPartsAside(const std::string& dir, int64_t
 std::vector<std::string> MissingShards(const std::string& path, const v1::CheckpointManifest& manifest) {
   std::vector<std::string> missing;
   for (const v1::CheckpointShard& shard : manifest.shards()) {
-    if (!fs::exists(absl::StrCat(path, "/", shard.file().name()))) missing.push_back(shard.file().name());
+    if (!PathExists(absl::StrCat(path, "/", shard.file().name()))) missing.push_back(shard.file().name());
   }
   return missing;
 }

@@ -1,11 +1,8 @@
 #include "framework/checkpoint/npz.h"
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -113,8 +110,8 @@ std::string NpyHeader(std::string_view descr, absl::Span<const int64_t> dims) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NpzWriter>> NpzWriter::Create(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(absl::StrCat(path, ".tmp.", ::getpid())));
-  return std::unique_ptr<NpzWriter>(new NpzWriter(path, std::move(file)));
+  ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::CreateAtomically(path, /*patched=*/true));
+  return std::unique_ptr<NpzWriter>(new NpzWriter(std::move(file)));
 }
 
 absl::Status NpzWriter::Begin(std::string_view name, std::string_view descr, size_t element_size,
@@ -198,13 +195,7 @@ absl::Status NpzWriter::Finish() {
   const std::string end =
       EndRecords(members_.size(), directory_at, static_cast<uint64_t>(file_->size()) - directory_at);
   RETURN_IF_ERROR(file_->Append(end.data(), end.size()));
-  RETURN_IF_ERROR(file_->Close());
-  if (::rename(file_->path().c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(file_->path().c_str());
-    return FileError("cannot rename to", path_, error);
-  }
-  return absl::OkStatus();
+  return file_->Close();
 }
 
 }  // namespace weir

@@ -43,11 +43,10 @@ class NpzWriter {
     uint64_t size = 0;
     uint64_t offset = 0;
   };
-  NpzWriter(std::string path, std::unique_ptr<FileWriter> file) : path_(std::move(path)), file_(std::move(file)) {}
+  explicit NpzWriter(std::unique_ptr<FileWriter> file) : file_(std::move(file)) {}
   absl::Status Begin(std::string_view name, std::string_view descr, size_t element_size,
                      absl::Span<const int64_t> dims);
 
-  const std::string path_;
   std::unique_ptr<FileWriter> file_;
   std::vector<Member> members_;
   bool open_ = false;

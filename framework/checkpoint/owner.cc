@@ -10,18 +10,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/textproto.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/directory_lock.h"
 #include "framework/checkpoint/file.h"
 #include "framework/checkpoint/process_identity.h"
 #include "glog/logging.h"
-#include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 
 namespace weir {
@@ -32,11 +31,6 @@ constexpr char kHead[] = "# The run that writes into this directory. While it li
 // Size to which marks are padded: a mark is overwritten in one call, and must not be shorter than the one before.
 constexpr size_t kBytes = 1024;
 constexpr uint64_t kMostBytes = uint64_t{1} << 16;
-
-class Silent : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
-};
 
 std::string TextOf(const v1::DirectoryOwner& owner) {
   std::string text;
@@ -49,11 +43,7 @@ std::string TextOf(const v1::DirectoryOwner& owner) {
 // Parses a mark. An invalid one is taken for that of an unknown owner, and is watched like any other.
 v1::DirectoryOwner Parse(const std::string& text) {
   v1::DirectoryOwner owner;
-  google::protobuf::TextFormat::Parser parser;
-  Silent errors;
-  parser.RecordErrorsTo(&errors);
-  parser.AllowUnknownField(true);
-  if (!parser.ParseFromString(text, &owner)) owner.Clear();
+  if (!ParseForeignText(text, &owner, nullptr)) owner.Clear();
   return owner;
 }
 
@@ -94,7 +84,7 @@ std::shared_ptr<DirectoryOwner::Mark> DirectoryOwner::mark() const {
 bool DirectoryOwner::IsMine() const {
   const std::shared_ptr<Mark> mark = this->mark();
   struct stat own, there;
-  return mark != nullptr && ::fstat(mark->fd, &own) == 0 && ::stat(path().c_str(), &there) == 0 &&
+  return mark != nullptr && ::fstat(mark->fd, &own) == 0 && ::lstat(path().c_str(), &there) == 0 &&
          own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
 
@@ -104,9 +94,8 @@ absl::Status DirectoryOwner::Write() {
   owner.set_run(options_.run);
   *owner.mutable_process() = ThisProcess();
   owner.set_lease_s(absl::ToDoubleSeconds(options_.lease));
-  std::random_device random;
   // Like other temporary names it is removed by the next save if its writer dies here.
-  const std::string temporary = absl::StrCat(options_.dir, "/tmp-owner-", absl::Hex(random()), absl::Hex(random()));
+  const std::string temporary = absl::StrCat(options_.dir, "/", TemporaryMarkName());
   const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return FileError("cannot create", temporary, errno);
   auto mark = std::make_shared<Mark>(fd, owner);
@@ -164,7 +153,7 @@ absl::StatusOr<bool> DirectoryOwner::Take(std::string* holder) {
   // locked, both may replace a dead owner's mark at the same moment; the one whose mark was replaced notices it before
   // it changes anything (Check).
   const auto lock = DirectoryLock::Take(options_.dir);
-  const absl::StatusOr<std::string> text = ReadWholeFile(path(), kMostBytes);
+  const absl::StatusOr<std::string> text = ReadRegularFile(path(), kMostBytes, Links::kRefuse);
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
   if (text.ok()) {
     const v1::DirectoryOwner found = Parse(*text);
@@ -184,7 +173,7 @@ absl::StatusOr<bool> DirectoryOwner::Take(std::string* holder) {
 absl::Status DirectoryOwner::Check(bool* of_this_run) {
   if (of_this_run != nullptr) *of_this_run = false;
   if (IsMine()) return absl::OkStatus();
-  const absl::StatusOr<std::string> text = ReadWholeFile(path(), kMostBytes);
+  const absl::StatusOr<std::string> text = ReadRegularFile(path(), kMostBytes, Links::kRefuse);
   if (absl::IsNotFound(text.status())) {
     const bool whole = !PathExists(options_.dir);
     std::string holder;

@@ -1,18 +1,13 @@
 #include "framework/checkpoint/row_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/atomic_file.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 
@@ -66,8 +61,8 @@ std::optional<Places> PlacesOf(int64_t rows, int64_t removed, int64_t floats) {
 absl::StatusOr<std::unique_ptr<RowFileWriter>> RowFileWriter::Create(const std::string& path, const TableLayout& layout,
                                                                      const std::string& job, int64_t step,
                                                                      int64_t since_step) {
-  ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(absl::StrCat(path, ".tmp-", getpid())));
-  std::unique_ptr<RowFileWriter> writer(new RowFileWriter(path, layout, std::move(file)));
+  ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::CreateAtomically(path, /*patched=*/false));
+  std::unique_ptr<RowFileWriter> writer(new RowFileWriter(layout, std::move(file)));
   v1::RowFile& description = writer->description_;
   description.set_format_version(kRowFileFormat);
   description.set_job(job);
@@ -145,9 +140,6 @@ absl::StatusOr<v1::RowFile> RowFileWriter::Finish() {
   std::memcpy(trailer.magic, kEnd, sizeof(kEnd));
   RETURN_IF_ERROR(file_->Append(&trailer, sizeof(trailer)));
   RETURN_IF_ERROR(file_->Close());
-  if (std::rename(file_->path().c_str(), path_.c_str()) != 0) return FileError("cannot rename to", path_, errno);
-  const std::string directory = std::filesystem::path(path_).parent_path().string();
-  RETURN_IF_ERROR(SyncPath(directory.empty() ? "." : directory));
   return description_;
 }
 
@@ -201,13 +193,22 @@ absl::Status RowFileReader::CheckDescription() const {
   }
   // TableLayout counts them in ints.
   if (!sane || floats > std::numeric_limits<int32_t>::max()) return bad("widths that make no sense");
-  int64_t rows = 0, removed = 0;
+  // Begin and size. Chunks that share bytes would be larger than the file together, by any factor.
+  std::vector<std::pair<int64_t, int64_t>> claims;
   for (const v1::RowFileChunk& chunk : d.chunks()) {
     const std::optional<Places> places = PlacesOf(chunk.rows(), chunk.removed(), floats);
     if (!places.has_value() || places->end != chunk.bytes() || chunk.offset() < 0 || chunk.offset() % kAlign != 0 ||
         chunk.bytes() > file_->size() || chunk.offset() > file_->size() - chunk.bytes()) {
       return bad("a chunk that does not lie in the file");
     }
+    if (chunk.bytes() > 0) claims.emplace_back(chunk.offset(), chunk.bytes());
+  }
+  std::sort(claims.begin(), claims.end());
+  for (size_t i = 1; i < claims.size(); ++i) {
+    if (claims[i].first < claims[i - 1].first + claims[i - 1].second) return bad("two chunks that share bytes");
+  }
+  int64_t rows = 0, removed = 0;
+  for (const v1::RowFileChunk& chunk : d.chunks()) {
     rows += chunk.rows();
     removed += chunk.removed();
   }

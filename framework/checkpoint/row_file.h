@@ -35,15 +35,11 @@ class RowFileWriter {
   absl::StatusOr<v1::RowFile> Finish();
 
  private:
-  RowFileWriter(std::string path, TableLayout layout, std::unique_ptr<FileWriter> file)
-      : path_(std::move(path)),
-        layout_(std::move(layout)),
-        file_(std::move(file)),
-        digester_(layout_.table, layout_.logical_shards) {}
+  RowFileWriter(TableLayout layout, std::unique_ptr<FileWriter> file)
+      : layout_(std::move(layout)), file_(std::move(file)), digester_(layout_.table, layout_.logical_shards) {}
   absl::Status WriteChunk(absl::Span<const int64_t> ids, absl::Span<const float> rows,
                           absl::Span<const int64_t> removed);
 
-  const std::string path_;
   const TableLayout layout_;
   std::unique_ptr<FileWriter> file_;
   v1::RowFile description_;

@@ -4,12 +4,15 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/file.h"
 
@@ -193,12 +196,31 @@ class Writer : public ShardWriter {
   std::vector<float> rows_;
 };
 
+// Bytes [begin, end) of the file, and the entry that claims them.
+struct Claim {
+  int64_t begin = 0, end = 0;
+  std::string_view entry;
+};
+
+// Refuses entries that share bytes: together they would be larger than the file, by any factor.
+absl::Status CheckApart(std::vector<Claim> claims, const std::string& path) {
+  std::sort(claims.begin(), claims.end(), [](const Claim& a, const Claim& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < claims.size(); ++i) {
+    if (claims[i].begin < claims[i - 1].end) {
+      return absl::DataLossError(absl::StrCat(path, ": entries '", Av(claims[i - 1].entry), "' and '",
+                                              Av(claims[i].entry), "' share byte ", claims[i].begin));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Checks all numbers of a description against the file's size once, so that reads need no checks of their own.
 absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, const std::string& path) {
   auto bad = [&path](std::string_view name, std::string_view what) {
     return absl::DataLossError(absl::StrCat(path, ": entry '", absl::string_view(name.data(), name.size()), "' ",
                                             absl::string_view(what.data(), what.size())));
   };
+  std::vector<Claim> claims;
   for (const v1::DenseEntry& e : shard.dense()) {
     const std::optional<int64_t> whole = Elements(e.whole_dims());
     int64_t size = 0, end = 0;
@@ -210,6 +232,7 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
         __builtin_add_overflow(e.offset(), size, &end) || end > bytes) {
       return bad(e.variable(), "reaches beyond the end of the file");
     }
+    if (size > 0) claims.push_back({e.offset(), end, e.variable()});
   }
   for (const v1::TableEntry& e : shard.tables()) {
     int64_t sum = 0;
@@ -231,8 +254,9 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
         (e.row_count() > 0 && (__builtin_add_overflow(AlignedUp(end), rows, &end) || end > bytes))) {
       return bad(e.table(), "reaches beyond the end of the file");
     }
+    if (end > e.offset()) claims.push_back({e.offset(), end, e.table()});
   }
-  return absl::OkStatus();
+  return CheckApart(std::move(claims), path);
 }
 
 class Reader : public ShardReader {

@@ -62,7 +62,11 @@ std::string FileBoard::PathOf(const v1::RendezvousGreeting& greeting, const char
 // Readers see the whole content or the former one. It need not outlive a crash, so nothing is synced.
 absl::Status FileBoard::Write(const std::string& path, const std::string& bytes) const {
   const std::string temporary = absl::StrCat(path, ".new.", absl::Hex(own_.incarnation(), absl::kZeroPad16));
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // Others may write into the directory. O_EXCL follows no link that one of them has put there; what an earlier attempt
+  // of this process has left is in the way, too.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  int fd = ::open(temporary.c_str(), kFlags, 0666);
+  if (fd < 0 && errno == EEXIST && ::unlink(temporary.c_str()) == 0) fd = ::open(temporary.c_str(), kFlags, 0666);
   if (fd < 0) return CannotUse("write", temporary);
   const bool written = ::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
   absl::Status status = written ? absl::OkStatus() : CannotUse("write", temporary);
@@ -85,7 +89,8 @@ absl::Status FileBoard::Look() {
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (!absl::EndsWith(name, kHere)) continue;
-    const absl::StatusOr<std::string> bytes = ReadWholeFile(JoinPath(directory_, name), kLargestGreeting + kFrame);
+    const absl::StatusOr<std::string> bytes =
+        ReadRegularFile(JoinPath(directory_, name), kLargestGreeting + kFrame, Links::kRefuse);
     if (!bytes.ok()) continue;
     const absl::StatusOr<v1::RendezvousGreeting> greeting = DecodeGreeting(*bytes);
     if (!greeting.ok() || greeting->incarnation() == own_.incarnation()) continue;
@@ -111,7 +116,8 @@ void FileBoard::LookAt(const std::string& name, const v1::RendezvousGreeting& gr
 }
 
 absl::StatusOr<std::optional<v1::RendezvousAnswer>> FileBoard::Answer() const {
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(PathOf(own_, kAnswer), kLargestAnswer + kFrame);
+  const absl::StatusOr<std::string> bytes =
+      ReadRegularFile(PathOf(own_, kAnswer), kLargestAnswer + kFrame, Links::kRefuse);
   // It is not there yet, or not to be read for now.
   if (!bytes.ok()) return std::optional<v1::RendezvousAnswer>();
   ASSIGN_OR_RETURN(v1::RendezvousAnswer answer, DecodeAnswer(*bytes));

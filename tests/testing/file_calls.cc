@@ -115,6 +115,14 @@ int unlinkat(int dir, const char* path, int flags) noexcept {
       [=] { return ::syscall(SYS_unlinkat, dir, path, flags); }));
 }
 
+ssize_t read(int fd, void* data, size_t size) {
+  return weir::Asked(
+      [=] {
+        return weir::FileCall{"read", weir::PathOf(fd), ""};
+      },
+      [=] { return ::syscall(SYS_read, fd, data, size); });
+}
+
 ssize_t write(int fd, const void* data, size_t size) {
   // Calls on standard streams pass without the hook, whose own log lines go there.
   if (fd <= 2) return ::syscall(SYS_write, fd, data, size);

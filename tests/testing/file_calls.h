@@ -1,6 +1,6 @@
 // Hook on this process's file system calls, which lets a test observe them and make them fail. A test that links this
-// library has its own fsync, rename, renameat2, mkdir, unlinkat and write in front of those of the C library. For one
-// test at a time; the hook must not be set or removed while calls are in flight.
+// library has its own fsync, rename, renameat2, mkdir, unlinkat, read and write in front of those of the C library. For
+// one test at a time; the hook must not be set or removed while calls are in flight.
 #ifndef WEIR_TESTS_TESTING_FILE_CALLS_H_
 #define WEIR_TESTS_TESTING_FILE_CALLS_H_
 
@@ -10,7 +10,7 @@
 namespace weir {
 
 struct FileCall {
-  // "fsync", "rename", "mkdir", "unlink" or "write"; renameat2 is "exchange" when it exchanges, else "rename".
+  // "fsync", "rename", "mkdir", "unlink", "read" or "write"; renameat2 is "exchange" when it exchanges, else "rename".
   std::string name;
   std::string path;
   std::string to;  // of a rename

@@ -1,24 +1,14 @@
 #include "transpiler/split/write_programs.h"
 
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/program_text.h"
 
 namespace weir {
-namespace {
-
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text << std::flush;
-  return out.good() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat(path, " cannot be written"));
-}
-
-}  // namespace
-
 absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpiled& transpiled,
                                                  const std::string& directory, std::string_view format) {
   const std::string ending = format == "text" ? "program" : std::string(format);
@@ -43,7 +33,7 @@ absl::StatusOr<std::string> WriteProcessPrograms(const Job& job, const Transpile
     RETURN_IF_ERROR(write(absl::StrCat("server", s), server));
   }
   const std::string agreement = directory + "/agreement.txt";
-  RETURN_IF_ERROR(WriteText(agreement, PlanText(job, transpiled.plan())));
+  RETURN_IF_ERROR(WriteFileAtomically(agreement, PlanText(job, transpiled.plan())));
   return absl::StrCat(written, agreement, "\n");
 }
 

@@ -1,8 +1,15 @@
 #include "framework/base/atomic_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -90,6 +97,106 @@ TEST_F(AtomicFileTest, ADirectoryIsPublishedWholeAndNeverOverAnother) {
 TEST_F(AtomicFileTest, UniqueDirectoriesDiffer) {
   EXPECT_NE(CreateUniqueDirectory(dir_, "p.").value(), CreateUniqueDirectory(dir_, "p.").value());
   EXPECT_EQ(CreateUniqueDirectory(Path("none"), "p.").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(AtomicFileTest, ALinkStaysAndItsTargetIsWritten) {
+  ASSERT_TRUE(CreateDirectories(Path("far")).ok());
+  ASSERT_TRUE(WriteFileAtomically(Path("far/real"), "old").ok());
+  std::filesystem::create_symlink("far/real", Path("link"));
+  std::filesystem::create_symlink(Path("link"), Path("link of link"));
+  ASSERT_TRUE(WriteFileAtomically(Path("link of link"), "new").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
+  EXPECT_EQ(ReadWholeFile(Path("far/real")).value(), "new");
+  EXPECT_THAT(ListDirectory(Path("far")).value(), ElementsAre("real"));
+
+  // A link to what is not there yet.
+  std::filesystem::create_symlink("far/later", Path("dangling"));
+  ASSERT_TRUE(WriteFileAtomically(Path("dangling"), "x").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("dangling")));
+  EXPECT_EQ(ReadWholeFile(Path("far/later")).value(), "x");
+  std::filesystem::create_symlink("circle", Path("circle"));
+  EXPECT_FALSE(WriteFileAtomically(Path("circle"), "x").ok());
+}
+
+TEST_F(AtomicFileTest, ALinkAtANameOfOursIsReplaced) {
+  ASSERT_TRUE(WriteFileAtomically(Path("precious"), "kept").ok());
+  std::filesystem::create_symlink("precious", Path("link"));
+  ASSERT_TRUE(WriteFileAtomically(Path("link"), "ours", Links::kRefuse).ok());
+  EXPECT_FALSE(std::filesystem::is_symlink(Path("link")));
+  EXPECT_EQ(ReadWholeFile(Path("link")).value(), "ours");
+  EXPECT_EQ(ReadWholeFile(Path("precious")).value(), "kept");
+}
+
+TEST_F(AtomicFileTest, ADirectoryIsRefusedBeforeAnythingIsWritten) {
+  ASSERT_TRUE(CreateDirectories(Path("d")).ok());
+  std::filesystem::create_symlink("d", Path("link"));
+  for (const char* name : {"d", "link"}) {
+    const absl::Status status = AtomicFile::Create(Path(name)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is a directory; name a file"));
+  }
+}
+
+TEST_F(AtomicFileTest, ADeviceIsWrittenAndStays) {
+  // Never the real one, which a root that fails here would replace.
+  if (mknod(Path("null").c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0) GTEST_SKIP() << "no device can be made here";
+  if (const int fd = open(Path("null").c_str(), O_WRONLY); fd < 0) {
+    GTEST_SKIP() << "devices cannot be opened here";
+  } else {
+    close(fd);
+  }
+  ASSERT_TRUE(WriteFileAtomically(Path("null"), "x").ok());
+  EXPECT_TRUE(std::filesystem::is_character_file(Path("null")));
+  EXPECT_THAT(Names(), ElementsAre("null"));
+}
+
+TEST_F(AtomicFileTest, APipeIsWrittenAndReadToItsEnd) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  const std::string data(200'000, 'x');  // more than a pipe holds
+  absl::Status written;
+  std::thread writer([&] { written = WriteFileAtomically(Path("pipe"), data); });
+  EXPECT_EQ(ReadWholeFile(Path("pipe")).value(), data);
+  writer.join();
+  EXPECT_TRUE(written.ok()) << written;
+  EXPECT_TRUE(std::filesystem::is_fifo(Path("pipe")));
+}
+
+TEST_F(AtomicFileTest, ADescriptorOfThisProcessIsWrittenAtItsPlace) {
+  const int fd = open(Path("log").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(write(fd, "one ", 4), 4);
+  // As /dev/stdout is a link to /proc/self/fd/1.
+  std::filesystem::create_symlink(absl::StrCat("/proc/self/fd/", fd), Path("stdout"));
+  for (const std::string& name : {Path("stdout"), absl::StrCat("/dev/fd/", fd)}) {
+    auto file = AtomicFile::Create(name);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_TRUE((*file)->direct());
+    ASSERT_TRUE((*file)->Append("two ").ok());
+    ASSERT_TRUE((*file)->Commit().ok());
+  }
+  ASSERT_EQ(write(fd, "three", 5), 5);
+  close(fd);
+  EXPECT_EQ(ReadWholeFile(Path("log")).value(), "one two two three");
+  EXPECT_THAT(Names(), ElementsAre("log", "stdout"));
+
+  const int in = open(Path("log").c_str(), O_RDONLY);
+  EXPECT_EQ(AtomicFile::Create(absl::StrCat("/proc/self/fd/", in)).status().code(), absl::StatusCode::kInvalidArgument);
+  close(in);
+}
+
+TEST_F(AtomicFileTest, OnlyRegularFilesAreReadWhereNothingElseIsExpected) {
+  ASSERT_TRUE(WriteFileAtomically(Path("a"), "12345").ok());
+  std::filesystem::create_symlink("a", Path("link"));
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(ReadRegularFile(Path("link"), 5).value(), "12345");
+  EXPECT_EQ(ReadRegularFile(Path("a"), 4).status().code(), absl::StatusCode::kResourceExhausted);
+  const auto error = [](const absl::StatusOr<std::string>& read) {
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(read.status().message());
+  };
+  EXPECT_THAT(error(ReadRegularFile(Path("link"), 5, Links::kRefuse)), HasSubstr("link is a symbolic link; a regular"));
+  EXPECT_THAT(error(ReadRegularFile(Path("pipe"), 5)), HasSubstr("pipe is a FIFO; a regular file was expected"));
+  EXPECT_THAT(error(ReadRegularFile("/dev/zero", 5)), HasSubstr("/dev/zero is a device; a regular file was expected"));
+  EXPECT_EQ(ReadWholeFile("/dev/zero", 1000).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(AtomicFileTest, FilesHaveTheModeOfTheProcess) {

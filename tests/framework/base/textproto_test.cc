@@ -169,6 +169,26 @@ TEST(TextProtoTest, AnyIsReadByTypeName) {
             "job.textproto:1:33: unknown field 'widht' (did you mean 'width'?)");
 }
 
+TEST(ForeignTextTest, UnknownFieldsAreSkippedAndErrorsHaveAPlace) {
+  Sample sample;
+  std::string error;
+  ASSERT_TRUE(ParseForeignText("name: 'a' of_tomorrow { x: [1, 2] y { z: 3 } } sizes: 4", &sample, &error)) << error;
+  EXPECT_EQ(sample.name(), "a");
+  ASSERT_EQ(sample.sizes_size(), 1);
+  EXPECT_FALSE(ParseForeignText("name: 'a'\nsizes: x", &sample, &error));
+  EXPECT_THAT(error, HasSubstr("2:8: "));
+  EXPECT_FALSE(ParseForeignText("name {", &sample));
+}
+
+TEST(ForeignTextTest, NestingOfAnyDepthIsRefused) {
+  Sample sample;
+  for (const char* open : {"a{", "a:{", "a:<", "a:[{", "table{", "[x.y]{"}) {
+    std::string text;
+    for (int i = 0; i < 100'000; ++i) text += open;
+    EXPECT_FALSE(ParseForeignText(text, &sample)) << open;
+  }
+}
+
 TEST(TextPositionsTest, FieldsAreFoundByPath) {
   Sample sample;
   TextPositions at;

@@ -1,5 +1,6 @@
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -80,6 +81,109 @@ TEST(DirectoryTest, ANewerFormatIsRefusedWithBothNumbers) {
   const absl::Status status = ReadManifest(*path).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("has format 9; this build reads up to 1"));
+}
+
+void WriteManifest(const std::string& path, const std::string& text) {
+  ASSERT_OK(WriteFileAtomically(
+      path + "/MANIFEST", absl::StrCat("# weir checkpoint manifest, xxh3 ", DigestHex(StableHash(text)), "\n", text)));
+}
+
+TEST(DirectoryTest, AManifestOfAnyNestingIsRefused) {
+  const std::string path = FreshDir("nested");
+  for (const char* open : {"a{", "a:<", "shards{", "a:[{"}) {
+    std::string text = "step: 1 ";
+    for (int i = 0; i < 100'000; ++i) text += open;
+    WriteManifest(path, text);
+    const absl::Status status = ReadManifest(path).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << open << ": " << status;
+  }
+}
+
+TEST(DirectoryTest, AFileThatIsNamedTwiceIsRefused) {
+  const auto path = ToyModel::Make().Save(FreshDir("twice"), 10, 1);
+  ASSERT_OK(path.status());
+  v1::CheckpointManifest manifest = *ReadManifest(*path);
+  *manifest.add_shards() = manifest.shards(0);
+  WriteManifest(*path, manifest.DebugString());
+  const absl::Status status = ReadManifest(*path).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("names the file 'shard-00000' twice"));
+}
+
+TEST(DirectoryTest, FilesThatAreNoRegularOnesAreRefusedAtOnce) {
+  const auto path = ToyModel::Make().Save(FreshDir("fifos"), 10, 1);
+  ASSERT_OK(path.status());
+  for (const char* name : {"/shard-00000", "/MANIFEST"}) {
+    const std::string file = *path + name;
+    std::filesystem::remove(file);
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    EXPECT_THAT(std::string(VerifyCheckpoint(*path).status().message()),
+                HasSubstr(absl::StrCat(name, " is a FIFO; a regular file was expected")));
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/dev/zero", file);
+    EXPECT_THAT(std::string(VerifyCheckpoint(*path).status().message()),
+                HasSubstr(absl::StrCat(name, " is a device; a regular file was expected")));
+  }
+}
+
+TEST(DirectoryTest, ALongNameOfAFileIsAnErrorLikeAnyOther) {
+  const auto path = ToyModel::Make().Save(FreshDir("long_name"), 10, 1);
+  ASSERT_OK(path.status());
+  v1::CheckpointManifest manifest = *ReadManifest(*path);
+  manifest.set_per_host(true);
+  manifest.mutable_shards(0)->mutable_file()->set_name(std::string(5000, 'x'));
+  WriteManifest(*path, manifest.DebugString());
+  EXPECT_FALSE(VerifyCheckpoint(*path).ok());
+  EXPECT_FALSE(CheckpointDigests(*path, manifest).ok());
+}
+
+// Names and files that a run writes, and none that a user might.
+TEST(DirectoryTest, ASaveRemovesWhatDeadRunsLeftAndNothingElse) {
+  const std::string dir = FreshDir("leftovers");
+  const std::string unfinished = "tmp-step-000000000010-0123456789abcdef";
+  const auto make = [&dir](const std::string& name, const std::vector<std::string>& files) {
+    std::filesystem::create_directories(dir + "/" + name);
+    for (const std::string& file : files) std::ofstream(absl::StrCat(dir, "/", name, "/", file)) << "x";
+  };
+  make(unfinished, {"shard-00000", "shard-00001", "statistics", "residuals", "MANIFEST.tmp.12-1a2b3c-0"});
+  make("trash-step-000000000010-0123456789abcdef", {"MANIFEST", "shard-00000"});
+  make("trash-" + unfinished + "-00000000000000ff", {"MANIFEST"});
+  std::ofstream(dir + "/tmp-owner-1a2b") << "x";
+  ASSERT_OK(RemoveHalfWritten(dir));
+  EXPECT_THAT(*ListDirectory(dir), IsEmpty());
+
+  make("tmp-mine", {"notes.txt"});
+  make("trash-old", {"shard-00000"});
+  make("tmp-step-10-0123456789abcdef", {"shard-00000"});
+  make(unfinished, {"shard-00000", "notes.txt"});
+  make("tmp-step-000000000020-0123456789abcdef/deeper", {"shard-00000"});
+  make("elsewhere", {"shard-00000"});
+  std::filesystem::create_directory_symlink("elsewhere", dir + "/tmp-step-000000000030-0123456789abcdef");
+  make("tmp-step-000000000040-0123456789abcdef", {});
+  std::filesystem::create_symlink("../elsewhere/shard-00000",
+                                  dir + "/tmp-step-000000000040-0123456789abcdef/shard-00000");
+  std::ofstream(dir + "/tmp-owner-of-the-data") << "x";
+  std::ofstream(dir + "/tmp-step-000000000050-0123456789abcdef") << "x";
+  const auto all = [&dir] {
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  };
+  const std::vector<std::string> before = all();
+  ASSERT_OK(RemoveHalfWritten(dir));
+  EXPECT_EQ(all(), before);
+  EXPECT_TRUE(std::filesystem::is_symlink(dir + "/tmp-step-000000000030-0123456789abcdef"));
+}
+
+TEST(DirectoryTest, AFileOfACheckpointIsWrittenThroughNoLink) {
+  const std::string dir = FreshDir("planted");
+  ASSERT_OK(WriteFileAtomically(dir + "/precious", "kept"));
+  std::filesystem::create_symlink("precious", dir + "/shard-00000");
+  EXPECT_TRUE(absl::IsFailedPrecondition(FileWriter::Create(dir + "/shard-00000").status()));
+  EXPECT_EQ(*ReadWholeFile(dir + "/precious"), "kept");
+  ASSERT_EQ(mkfifo((dir + "/shard-00001").c_str(), 0600), 0);
+  EXPECT_FALSE(FileWriter::Create(dir + "/shard-00001").ok());
 }
 
 TEST(DirectoryTest, StepsBeyondAllRunsAreReportedAsDataLoss) {
@@ -235,10 +339,10 @@ TEST(DirectoryTest, ReadersOutlastAReplacementByTwoMoves) {
     const auto again = model.Save(other, 10, 2);
     EXPECT_TRUE(again.ok());
     if (!again.ok()) break;
-    std::filesystem::rename(*again, dir + "/tmp-step-000000000010-x");
-    std::filesystem::rename(*path, dir + "/trash-step-000000000010-x");
-    std::filesystem::rename(dir + "/tmp-step-000000000010-x", *path);
-    std::filesystem::remove_all(dir + "/trash-step-000000000010-x");
+    std::filesystem::rename(*again, dir + "/tmp-step-000000000010-0123456789abcdef");
+    std::filesystem::rename(*path, dir + "/trash-step-000000000010-0123456789abcdef");
+    std::filesystem::rename(dir + "/tmp-step-000000000010-0123456789abcdef", *path);
+    std::filesystem::remove_all(dir + "/trash-step-000000000010-0123456789abcdef");
   }
   stop = true;
   reader.join();
@@ -275,7 +379,7 @@ TEST(FileReaderTest, AFileThatEndsTooSoonIsDamaged) {
 
 // Between the two moves of a replacement there is nothing but what is on its way out.
 TEST(DirectoryTest, ACheckpointThatIsAwayForAMomentIsWaitedFor) {
-  for (const char* away : {"trash-step-000000000010-x", "tmp-step-000000000010-x"}) {
+  for (const char* away : {"trash-step-000000000010-0123456789abcdef", "tmp-step-000000000010-0123456789abcdef"}) {
     const std::string dir = FreshDir("away");
     const auto path = ToyModel::Make().Save(dir, 10, 1);
     ASSERT_OK(path.status());
@@ -288,28 +392,6 @@ TEST(DirectoryTest, ACheckpointThatIsAwayForAMomentIsWaitedFor) {
     writer.join();
     EXPECT_TRUE(newest.ok()) << away << ": " << newest.status();
   }
-}
-
-// The old one is removed while its manifest is read, and the new one has its name.
-TEST(DirectoryTest, ACheckpointThatIsReplacedWhileItIsReadIsReadAgain) {
-  const std::string dir = FreshDir("replaced");
-  const std::string other = FreshDir("replaced_other");
-  const auto path = ToyModel::Make().Save(dir, 10, 1);
-  const auto again = ToyModel::Make().Save(other, 10, 1);
-  ASSERT_TRUE(path.ok() && again.ok());
-  // Whoever opens a pipe waits for the other end.
-  const std::string manifest = *path + "/MANIFEST";
-  std::filesystem::remove(manifest);
-  ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
-  std::thread writer([&] {
-    std::ofstream end(manifest);
-    std::filesystem::rename(*path, dir + "/old");
-    std::filesystem::rename(*again, *path);
-    end << "torn";
-  });
-  const auto newest = FindNewestComplete(dir, "toy");
-  writer.join();
-  EXPECT_TRUE(newest.ok()) << newest.status();
 }
 
 TEST(DirectoryTest, TheLastAndTheBestAreKept) {

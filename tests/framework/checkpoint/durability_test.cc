@@ -131,6 +131,23 @@ TEST_F(DurabilityTest, WhatIsSetAsideIsOnDiskThere) {
   EXPECT_GT(At("fsync", dir, moved), moved);
 }
 
+// The old one is removed while its manifest is read, and the new one has its name.
+TEST_F(DurabilityTest, ACheckpointThatIsReplacedWhileItIsReadIsReadAgain) {
+  const std::string dir = Fresh("replaced"), other = Fresh("replaced_other");
+  const auto path = model_.Save(dir, 10, 1), again = model_.Save(other, 10, 1);
+  ASSERT_TRUE(path.ok() && again.ok());
+  int reads = 0;
+  const FileCallHook hook([&](const FileCall& call) {
+    if (call.name != "read" || !call.path.ends_with("/MANIFEST") || reads++ > 0) return 0;
+    std::filesystem::rename(*path, dir + "/old");
+    std::filesystem::rename(*again, *path);
+    return ESTALE;
+  });
+  const auto newest = FindNewestComplete(dir, "toy");
+  EXPECT_TRUE(newest.ok()) << newest.status();
+  EXPECT_GT(reads, 1);
+}
+
 // NFS: a reader has a file of the step open; the directory is not empty.
 TEST_F(DurabilityTest, OneThatCannotBeRemovedKeepsNoneOfTheOthersAndEndsNoSave) {
   const std::string dir = Fresh("stuck");

@@ -35,7 +35,7 @@ class HostPartTest : public ::testing::Test {
   }
 
   void Save(int64_t step) {
-    const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(step), "-x");
+    const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(step), "-0123456789abcdef");
     const v1::CheckpointManifest manifest = Write(step, temporary);
     for (int s = 0; s < 3; ++s) ASSERT_OK(PublishPart(DirOf(s), temporary, manifest));
   }
@@ -50,7 +50,7 @@ class HostPartTest : public ::testing::Test {
 };
 
 TEST_F(HostPartTest, AHostWithoutTheFiguresOfTheEvaluationHasTheSameCheckpoint) {
-  const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(10), "-x");
+  const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(10), "-0123456789abcdef");
   v1::CheckpointManifest manifest = Write(10, temporary);
   for (int s = 0; s < 3; ++s) ASSERT_OK(PublishPart(DirOf(s), temporary, manifest));
   manifest.set_eval_auc(0.75);
@@ -110,9 +110,10 @@ TEST_F(HostPartTest, AStepPublishedAgainIsReplacedOnEveryHost) {
 
 TEST_F(HostPartTest, WhatWasNotWrittenHereIsNotPublished) {
   Save(10);
-  const v1::CheckpointManifest manifest = Write(20, "tmp-step-000000000020-x");
+  const v1::CheckpointManifest manifest = Write(20, "tmp-step-000000000020-0123456789abcdef");
   ASSERT_OK(RemoveHalfWritten(a_));
-  EXPECT_THAT(std::string(PublishPart(a_, "tmp-step-000000000020-x", manifest).message()), HasSubstr("is gone"));
+  EXPECT_THAT(std::string(PublishPart(a_, "tmp-step-000000000020-0123456789abcdef", manifest).message()),
+              HasSubstr("is gone"));
   EXPECT_TRUE(absl::IsInvalidArgument(PublishPart(a_, "step-000000000010", manifest)));
   EXPECT_FALSE(BeginPart(a_, "../elsewhere").ok());
   EXPECT_THAT(Steps(0), ElementsAre(10));
@@ -120,16 +121,16 @@ TEST_F(HostPartTest, WhatWasNotWrittenHereIsNotPublished) {
 
 TEST_F(HostPartTest, AHostThatHasNotPublishedRemovesNothing) {
   Save(10);
-  const v1::CheckpointManifest manifest = Write(20, "tmp-step-000000000020-x");
+  const v1::CheckpointManifest manifest = Write(20, "tmp-step-000000000020-0123456789abcdef");
   const uint64_t checksum = StableHash(ManifestText(manifest));
-  ASSERT_OK(PublishPart(a_, "tmp-step-000000000020-x", manifest));
+  ASSERT_OK(PublishPart(a_, "tmp-step-000000000020-0123456789abcdef", manifest));
   EXPECT_THAT(std::string(PruneParts(b_, 20, checksum, 1, 0).message()), HasSubstr("is not published"));
   EXPECT_THAT(std::string(PruneParts(b_, 10, checksum, 1, 0).message()), HasSubstr("is another checkpoint"));
   EXPECT_THAT(Steps(1), ElementsAre(10));
   // One of step 30 that only this host has, of a run that went on from before it, is no reason to remove one that all
   // have.
   ToyModel orphan = model_;
-  const std::string temporary = "tmp-step-000000000030-x";
+  const std::string temporary = "tmp-step-000000000030-0123456789abcdef";
   v1::CheckpointManifest thirty = manifest;
   thirty.set_step(30);
   ASSERT_OK(BeginPart(a_, temporary));
@@ -141,7 +142,7 @@ TEST_F(HostPartTest, AHostThatHasNotPublishedRemovesNothing) {
 
 TEST_F(HostPartTest, ServersOfOneHostPublishAndPruneAtOnce) {
   for (int64_t step = 1; step <= 20; ++step) {
-    const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(step), "-x");
+    const std::string temporary = absl::StrCat("tmp-", StepDirectoryName(step), "-0123456789abcdef");
     const v1::CheckpointManifest manifest = Write(step, temporary);
     std::vector<absl::Status> ends(6);
     std::vector<std::thread> servers;

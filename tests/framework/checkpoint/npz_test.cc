@@ -1,5 +1,6 @@
 #include "framework/checkpoint/npz.h"
 
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cstring>
@@ -99,6 +100,22 @@ TEST(NpzTest, NothingHalfWrittenReplacesAGoodFile) {
   }
   EXPECT_EQ(*ReadWholeFile(path), before);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 1);
+}
+
+// The sizes of an array are known behind it, and stand before it.
+TEST(NpzTest, APipeIsRefusedAndALinkFollowed) {
+  const std::string dir = FreshDir("npz_pipe");
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const absl::Status status = NpzWriter::Create(absl::StrCat("/dev/fd/", ends[1])).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cannot be written at any place"));
+  close(ends[0]);
+  close(ends[1]);
+  std::filesystem::create_symlink("a.npz", dir + "/link.npz");
+  ASSERT_OK(WriteSample(dir + "/link.npz"));
+  EXPECT_TRUE(std::filesystem::is_symlink(dir + "/link.npz"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(dir + "/a.npz"));
 }
 
 TEST(NpzTest, TwoArraysOfOneNameAreRefused) {

@@ -1,6 +1,7 @@
 #include "framework/checkpoint/owner.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -260,6 +261,31 @@ TEST_F(OwnerTest, TheThreadRenewsTheMark) {
   EXPECT_THAT(Message(taken.status()), HasSubstr("which is running"));
 }
 
+// Whoever may write into the directory must not end the processes that look at the mark.
+TEST_F(OwnerTest, AMarkOfAnyNestingIsOneOfAnUnknownOwner) {
+  for (const char* open : {"a{", "a:<", "process{", "a:[{"}) {
+    std::string text;
+    for (int i = 0; i < 10'000; ++i) text += open;
+    ASSERT_OK(WriteFileAtomically(dir_ + "/OWNER", text));
+    DirectoryOwner owner = Owner("a");
+    std::string holder;
+    EXPECT_FALSE(*owner.Take(&holder));
+    EXPECT_THAT(holder, HasSubstr("a process unknown has marked"));
+  }
+}
+
+TEST_F(OwnerTest, AMarkThatIsNoRegularFileIsRefusedAtOnce) {
+  const std::string mark = dir_ + "/OWNER";
+  DirectoryOwner owner = Owner("a");
+  std::string holder;
+  ASSERT_EQ(mkfifo(mark.c_str(), 0600), 0);
+  EXPECT_THAT(Message(owner.Take(&holder).status()), HasSubstr("OWNER is a FIFO; a regular file was expected"));
+  std::filesystem::remove(mark);
+  std::filesystem::create_symlink("/dev/zero", mark);
+  EXPECT_THAT(Message(owner.Take(&holder).status()),
+              HasSubstr("OWNER is a symbolic link; a regular file was expected"));
+}
+
 TEST(ProbeTest, AServerRemovesProbesOfKilledProcessesOfItsHost) {
   const std::string dir = FreshDir("probes");
   Child child;
@@ -267,16 +293,16 @@ TEST(ProbeTest, AServerRemovesProbesOfKilledProcessesOfItsHost) {
   *proof.mutable_process() = IdentityOf(child.pid());
   std::string text;
   google::protobuf::TextFormat::PrintToString(proof, &text);
-  ASSERT_OK(WriteFileAtomically(dir + "/probe-killed", text));
+  ASSERT_OK(WriteFileAtomically(dir + "/probe-00000000000000aa", text));
   proof.mutable_process()->set_boot("another");
   google::protobuf::TextFormat::PrintToString(proof, &text);
-  ASSERT_OK(WriteFileAtomically(dir + "/probe-far", text));
+  ASSERT_OK(WriteFileAtomically(dir + "/probe-00000000000000bb", text));
   const auto first = WriteProbe(dir);
-  EXPECT_TRUE(PathExists(dir + "/probe-killed"));
+  EXPECT_TRUE(PathExists(dir + "/probe-00000000000000aa"));
   child.Kill();
   const auto second = WriteProbe(dir);
-  EXPECT_FALSE(PathExists(dir + "/probe-killed"));
-  EXPECT_TRUE(PathExists(dir + "/probe-far"));
+  EXPECT_FALSE(PathExists(dir + "/probe-00000000000000aa"));
+  EXPECT_TRUE(PathExists(dir + "/probe-00000000000000bb"));
   EXPECT_EQ(*ReadProbe(dir, first->name), first->token);
   EXPECT_EQ(*ReadProbe(dir, second->name), second->token);
   EXPECT_NE(first->token, second->token);

@@ -1,8 +1,12 @@
 #include "framework/checkpoint/row_file.h"
 
+#include <sys/stat.h>
+
 #include <map>
 #include <random>
 #include <set>
+#include <thread>
+#include <utility>
 
 #include "framework/checkpoint/table_reader.h"
 #include "tests/framework/checkpoint/fixture.h"
@@ -224,6 +228,39 @@ TEST_F(RowFileTest, ANewerFormatIsRefusedWithBothNumbers) {
   const auto reader = RowFileReader::Open(path_);
   EXPECT_EQ(reader.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(reader.status().message()), HasSubstr("has format 9; this build reads up to 1"));
+}
+
+TEST_F(RowFileTest, ChunksThatShareBytesAreRefused) {
+  ASSERT_TRUE(Write({{1, {1, 2, 3, 4}}}, {}).ok());
+  v1::RowFile description = (*RowFileReader::Open(path_))->description();
+  const v1::RowFileChunk chunk = description.chunks(0);
+  *description.add_chunks() = chunk;
+  description.set_rows(2 * description.rows());
+  const std::string text = description.SerializeAsString();
+  const uint64_t numbers[] = {text.size(), StableHash(text)};
+  ASSERT_OK(WriteFileAtomically(
+      path_, absl::StrCat(ReadWholeFile(path_)->substr(0, static_cast<size_t>(chunk.offset() + chunk.bytes())), text,
+                          absl::string_view(reinterpret_cast<const char*>(numbers), sizeof(numbers)), "WEIRROWE")));
+  const absl::Status status = RowFileReader::Open(path_).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("two chunks that share bytes"));
+}
+
+TEST_F(RowFileTest, ALinkIsFollowedAndAPipeIsWritten) {
+  const std::string link = path_ + ".link";
+  std::filesystem::create_symlink(std::filesystem::path(path_).filename(), link);
+  const std::string target = std::exchange(path_, link);
+  ASSERT_TRUE(Write({{1, {1, 2, 3, 4}}}, {}).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(RowFileReader::Open(target).ok());
+  const std::string bytes = *ReadWholeFile(target);
+  std::filesystem::remove(target);
+  ASSERT_EQ(mkfifo(target.c_str(), 0600), 0);
+  std::string piped;
+  std::thread reader([&] { piped = ReadWholeFile(target).value_or(""); });
+  ASSERT_TRUE(Write({{1, {1, 2, 3, 4}}}, {}).ok());
+  reader.join();
+  EXPECT_EQ(piped, bytes);
 }
 
 TEST_F(RowFileTest, AnUnfinishedFileLeavesTheOldOneAlone) {

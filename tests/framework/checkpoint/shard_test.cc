@@ -124,6 +124,11 @@ TEST_F(DamagedShardTest, DescriptionsThatMakeNoSenseAreRefused) {
       [](auto* s) { s->mutable_tables(0)->set_logical_shards(0); },
       [](auto* s) { s->mutable_file()->set_name("../shard-00000"); },
       [](auto* s) { s->mutable_file()->set_name(""); },
+      [](auto* s) { s->mutable_file()->set_name(std::string("shard-00000\0x", 13)); },
+      // Entries that claim the same bytes are larger than the file together.
+      [](auto* s) { *s->add_dense() = s->dense(0); },
+      [](auto* s) { *s->add_tables() = s->tables(0); },
+      [](auto* s) { s->mutable_tables(0)->set_offset(s->dense(0).offset()); },
   };
   for (size_t i = 0; i < lies.size(); ++i) {
     v1::CheckpointShard shard = shard_;

@@ -258,12 +258,13 @@ TEST_F(CheckpointTest, TroubleOfTheDiskIsToldAtOnce) {
   auto cluster = MakeCluster(WithDirectory(job));
   ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 1).ok());
   // A file is in the place where the server wants a directory.
-  const std::string in_the_way = dir_ + "/tmp-step-000000000001-x";
+  const std::string in_the_way = dir_ + "/tmp-step-000000000001-0123456789abcdef";
   std::ofstream(in_the_way) << "here";
   v1::ControlRequest request;
-  request.mutable_save()->set_name("tmp-step-000000000001-x");
+  request.mutable_save()->set_name("tmp-step-000000000001-0123456789abcdef");
   const absl::Time start = absl::Now();
-  EXPECT_STATUS(cluster->client(0).Control(request).status(), kFailedPrecondition, "tmp-step-000000000001-x");
+  EXPECT_STATUS(cluster->client(0).Control(request).status(), kFailedPrecondition,
+                "tmp-step-000000000001-0123456789abcdef");
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
   std::filesystem::remove(in_the_way);
 }

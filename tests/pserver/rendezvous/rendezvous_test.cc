@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -609,6 +611,24 @@ TEST(FileMeetingTest, OtherFilesAreLeftAlone) {
   EXPECT_TRUE(host->Result().ok()) << host->Error();
   EXPECT_TRUE(guest->Result().ok()) << guest->Error();
   EXPECT_EQ(ListDirectory(directory)->size(), files.size());
+}
+
+// Others may write into the directory.
+TEST(FileMeetingTest, LinksAreNotFollowedAndPipesNotWaitedFor) {
+  const std::string directory = NewDirectory(), precious = NewDirectory() + "/precious";
+  ASSERT_TRUE(WriteFileAtomically(precious, "kept").ok());
+  const v1::RendezvousGreeting own = Greeting(1, 3);
+  const std::string here =
+      absl::StrCat(directory, "/trainer.1.", absl::Hex(own.incarnation(), absl::kZeroPad16), ".here");
+  const std::string temporary = absl::StrCat(here, ".new.", absl::Hex(own.incarnation(), absl::kZeroPad16));
+  std::filesystem::create_symlink(precious, temporary);
+  ASSERT_EQ(mkfifo((directory + "/trainer.2.0000000000000005.here").c_str(), 0600), 0);
+  const auto board = FileBoard::Open(directory, own, absl::Seconds(2));
+  ASSERT_TRUE(board.ok()) << board.status();
+  EXPECT_EQ(*ReadWholeFile(precious), "kept");
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(here)));
+  EXPECT_TRUE((*board)->Look().ok());
+  EXPECT_THAT((*board)->posts(), IsEmpty());
 }
 
 TEST(FileMeetingTest, RunsMayMeetInOneDirectory) {

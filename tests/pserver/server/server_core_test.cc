@@ -337,7 +337,7 @@ TEST_F(ServerCoreTest, AServerWithStepsThatNobodyCanSaveAnyMoreFails) {
   const auto save = [&] {
     v1::ControlRequest request;
     *request.mutable_caller() = CallerOf(1);
-    request.mutable_save()->set_name("tmp-step-000000000001-x");
+    request.mutable_save()->set_name("tmp-step-000000000001-0123456789abcdef");
     EXPECT_TRUE(CallNow<v1::ControlReply>(Method::kControl, request.SerializeAsString()).ok());
   };
   const auto done = [&](int trainer) { (void)Beat(trainer, [](auto& r) { r.set_done(true); }); };

@@ -192,7 +192,7 @@ TEST_F(ServerOverlapTest, TheStepsOfTablesGoOnBehindALoad) {
   for (int64_t step = 0; step < 20; ++step) {
     for (int t = 0; t < 2; ++t) ASSERT_TRUE(PushRows(t, step, Ids(100)).ok());
   }
-  const std::string name = "tmp-step-000000000020-x";
+  const std::string name = "tmp-step-000000000020-0123456789abcdef";
   v1::ControlRequest save;
   *save.mutable_caller() = CallerOf(0);
   save.mutable_save()->set_name(name);
