@@ -15,6 +15,7 @@ import datetime
 import math
 import os
 import re
+import stat
 import time
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -29,6 +30,7 @@ from weir.protos import checkpoint_pb2
 from weir.row_file import RowFile
 from weir.rows import Bytes, Chunk, Floats, NotFoundError, Path, Rows, align, check_header, map_file, states_make_sense
 from weir.stable_hash import hash_bytes
+from weir.text_message import parse_text
 
 __all__ = ["Checkpoint", "CheckpointInfo", "Digest", "NotFoundError", "RowFile", "Table", "checkpoints"]
 
@@ -37,6 +39,10 @@ FORMAT = 1
 
 _MANIFEST = "MANIFEST"
 _HEAD = b"# weir checkpoint manifest, xxh3 "
+# As in the C++ programs.
+_MOST_MANIFEST_BYTES = 1 << 30
+# A checkpoint that is being written, or removed.
+_HALF_WRITTEN = re.compile(r"(tmp-|trash-|trash-tmp-)step-[0-9]{12,18}(-[0-9a-f]{1,16}){1,2}")
 _MOST_STEPS = 1 << 60
 _MOST_FLOATS = (1 << 31) - 1
 # A run may publish and remove checkpoints while we look for the newest: 100 times within 2 seconds, as the programs do.
@@ -287,6 +293,7 @@ class Checkpoint:
             for t in shard.tables:
                 _check_table(t, path, len(data))
                 tables.setdefault(t.table, []).append((t, data))
+            _check_apart(shard, path)
         for states in dense.values():
             for pieces in states.values():
                 pieces.sort(key=lambda piece: piece[0].element_begin)
@@ -309,7 +316,7 @@ class Checkpoint:
             names = _names_in(directory)
             steps = _steps_in(names, directory)
             # On some file systems a checkpoint that is replaced is absent for a moment.
-            changed = not steps and any(name.startswith(("tmp-", "trash-")) for name in names)
+            changed = not steps and any(_HALF_WRITTEN.fullmatch(name) for name in names)
             for _, path in reversed(steps):
                 before = _identity(path)
                 try:
@@ -434,8 +441,7 @@ def _figures(manifest: checkpoint_pb2.CheckpointManifest) -> Dict[str, float]:
 def _read_manifest(directory: str) -> checkpoint_pb2.CheckpointManifest:
     path = os.path.join(directory, _MANIFEST)
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        text = _read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         raise DamagedFileError(f"{path} is missing") from None
     except OSError as error:
@@ -448,7 +454,7 @@ def _read_manifest(directory: str) -> checkpoint_pb2.CheckpointManifest:
     manifest = checkpoint_pb2.CheckpointManifest()
     try:
         # A newer format may have fields that this package does not know; it is refused by number below.
-        text_format.Parse(body.decode(), manifest, allow_unknown_field=True)
+        parse_text(body.decode(), manifest, allow_unknown_field=True)
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{path}: {error}") from None
     if manifest.format_version > FORMAT:
@@ -460,7 +466,25 @@ def _read_manifest(directory: str) -> checkpoint_pb2.CheckpointManifest:
     for step in steps:
         if not 0 <= step <= _MOST_STEPS:
             raise DamagedFileError(f"{path} speaks of step {step}; steps run from 0 to {_MOST_STEPS}")
+    names = set()
+    for each in _files(manifest):
+        # It would be read as often, however large it is.
+        if each.name in names:
+            raise DamagedFileError(f"{path} names the file '{each.name}' twice")
+        names.add(each.name)
     return manifest
+
+
+def _read_regular(path: str) -> bytes:
+    """Reads a whole file; at once DamagedFileError for a FIFO, a device, or more bytes than a MANIFEST can have."""
+    # A FIFO without O_NONBLOCK would wait for its writer.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise DamagedFileError(f"{path} is no regular file")
+        if found.st_size > _MOST_MANIFEST_BYTES:
+            raise DamagedFileError(f"{path} has {found.st_size} bytes; at most {_MOST_MANIFEST_BYTES} are read")
+        return file.read(_MOST_MANIFEST_BYTES)
 
 
 def _files(manifest: checkpoint_pb2.CheckpointManifest) -> Iterator[checkpoint_pb2.CheckpointFile]:
@@ -512,11 +536,26 @@ def _check_table(entry: checkpoint_pb2.TableEntry, path: str, size: int) -> None
         raise bad("has widths that make no sense")
     if entry.HasField("shard_end") and not 0 <= entry.shard_begin <= entry.shard_end <= entry.logical_shards:
         raise bad("has logical shards that it does not have")
-    end = entry.offset + 8 * entry.row_count
-    if entry.row_count > 0:
-        end = align(end) + 4 * floats * entry.row_count
-    if entry.offset < 0 or end > size:
+    if entry.offset < 0 or _end_of(entry) > size:
         raise bad("reaches beyond the end of the file")
+
+
+def _check_apart(shard: checkpoint_pb2.CheckpointShard, path: str) -> None:
+    """Refuses entries that share bytes: together they would be larger than the file, by any factor."""
+    claims = [(e.offset, e.offset + 4 * e.element_count, e.variable) for e in shard.dense if e.element_count > 0]
+    claims += [(e.offset, _end_of(e), e.table) for e in shard.tables if e.row_count > 0]
+    claims.sort()
+    for (_, end, name), (begin, _, following) in zip(claims, claims[1:]):
+        if begin < end:
+            raise DamagedFileError(f"{path}: entries '{name}' and '{following}' share byte {begin}")
+
+
+def _end_of(entry: checkpoint_pb2.TableEntry) -> int:
+    """Returns where the rows of an entry end in the file."""
+    end: int = entry.offset + 8 * entry.row_count
+    if entry.row_count > 0:
+        end = align(end) + 4 * (entry.width + entry.state_width) * entry.row_count
+    return end
 
 
 def _floats(entry: checkpoint_pb2.DenseEntry, data: Bytes) -> Floats:

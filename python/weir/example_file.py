@@ -70,6 +70,7 @@ def _read_description(path: str, data: Bytes) -> Any:
         sane = hash_bytes(text) == int.from_bytes(trailer[8:16], "little") and about.ParseFromString(text) == len(text)
     except message.DecodeError:
         sane = False
+    sane = sane and min((each.width for each in about.variable), default=0) >= 0
     if not sane or not len(about.block_bytes) == len(about.block_examples) == len(about.block_checksum):
         raise DamagedFileError(f"{path}: its description is damaged")
     if about.format_version != FORMAT:

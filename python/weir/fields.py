@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from weir.errors import JobError
 from weir.nearest import did_you_mean
+from weir.text_message import parse_text
 
 __all__ = ["assign", "assign_path", "assign_text", "fill", "is_repeated"]
 
@@ -351,7 +352,7 @@ def _parsed(message: Message, field: FieldDescriptor, text: str, place: str) -> 
     parsed = type(message)()
     try:
         # Both are the text format's own; a colon before a brace is allowed.
-        text_format.Parse(f"{field.name}: {text}", parsed)
+        parse_text(f"{field.name}: {text}", parsed)
     except text_format.ParseError as error:
         raise _text_error(field, text, str(error), place) from None
     if [set_field.name for set_field, _ in parsed.ListFields()] not in ([field.name], []):

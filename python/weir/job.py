@@ -19,6 +19,8 @@ from google.protobuf import text_format
 from weir import programs, v1
 from weir.errors import JobError, ProgramsMissingError, RunError
 from weir.fields import assign_path, fill
+from weir.output_file import whole_file
+from weir.text_message import parse_text
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
@@ -146,7 +148,7 @@ class Job:
             raise JobError(f"overrides takes a list of 'path.to.field=value', got the string '{overrides}'")
         job = cls(directory=directory)
         try:
-            text_format.Parse(text, job.config)
+            parse_text(text, job.config)
         except text_format.ParseError as error:
             raise _parse_error(text, shown, error) from None
         job._source = _Source(path, shown, text, (), job._bytes())
@@ -282,18 +284,8 @@ class Job:
         config = self.config
         if target != self.directory:
             config = _with_paths(config, lambda each: os.path.relpath(self.directory / each, target))
-        with tempfile.NamedTemporaryFile(
-            "w", dir=target, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-        ) as file:
-            try:
-                file.write(_text(config))
-                file.flush()
-                # A temporary file is closed to others; a job file has the rights of any new file.
-                os.chmod(file.name, 0o666 & ~_umask())
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        with whole_file(str(path), "w", encoding="utf-8") as file:
+            file.write(_text(config))
         return path
 
     @contextlib.contextmanager
@@ -384,12 +376,6 @@ class Job:
 
 def _text(config: v1.JobConfig) -> str:
     return text_format.MessageToString(config, as_utf8=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _reads(path: pathlib.Path) -> Optional[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence
 from google.protobuf import text_format
 
 from weir.protos import job_pb2
+from weir.text_message import parse_text
 from weir.version import __version__
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def card_of(checkpoint: Checkpoint, licence_of_data: Optional[str], notes: Optio
 def _job(checkpoint: Checkpoint) -> Optional[Any]:
     """Returns the job of the checkpoint; None if it has messages that are not known here."""
     try:
-        return text_format.Parse(checkpoint.manifest.job_text, job_pb2.JobConfig())
+        return parse_text(checkpoint.manifest.job_text, job_pb2.JobConfig())
     except text_format.ParseError:
         return None
 

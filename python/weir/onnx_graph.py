@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.errors import WeirError
+from weir.output_file import target_of, whole_file
 from weir.protos import onnx_subset_pb2 as onnx
 
 __all__ = ["IR_VERSION", "MOST_MODEL_BYTES", "OPSETS", "Dim", "Graph", "type_number", "write_model"]
@@ -196,6 +197,10 @@ def write_model(graph: Graph, path: str, doc: str, metadata: Dict[str, str], pro
         WeirError: the model is larger than protobuf's limit of 2 GiB.
         OSError: a file cannot be written.
     """
+    target = target_of(path)
+    if target.direct and graph.large:
+        raise WeirError(f"{path} is no regular file, and this model has arrays in a file beside it; name a file")
+    path = target.path
     model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="weir", producer_version=producer_version,
                             doc_string=doc)
     for domain in sorted(graph.domains):
@@ -219,11 +224,13 @@ def write_model(graph: Graph, path: str, doc: str, metadata: Dict[str, str], pro
         arrays = stack.enter_context(_new_file(f"{path}.data")) if graph.large else None
         if arrays is not None:
             _write_arrays(graph.large, arrays)
-        file = stack.enter_context(_new_file(path))
+        file = stack.enter_context(whole_file(path) if target.direct else _new_file(path))
         body = graph.proto.SerializeToString(deterministic=True)
         file.write(head + _field(onnx.ModelProto.GRAPH_FIELD_NUMBER, len(body)))
         file.write(body)
         file.flush()
+        if target.direct:
+            return [path]
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         if arrays is not None:

@@ -17,6 +17,7 @@ from weir.csv_arrays import columns_of, write_csv
 from weir.errors import JobError, RunError, WeirError
 from weir.job_on_disk import JobOnDisk
 from weir.protos import job_pb2
+from weir.text_message import parse_text
 
 if TYPE_CHECKING:
     import pandas
@@ -132,7 +133,7 @@ def _config(job: Any, file: JobOnDisk) -> tuple[Optional[job_pb2.JobConfig], str
     if hasattr(job, "config"):
         return job.config, ""
     try:
-        return text_format.Parse(file.path.read_text(encoding="utf-8"), job_pb2.JobConfig()), ""
+        return parse_text(file.path.read_text(encoding="utf-8"), job_pb2.JobConfig()), ""
     except (text_format.ParseError, UnicodeDecodeError) as error:
         return None, str(error)
 

@@ -127,6 +127,10 @@ def _check_description(path: str, about: row_file_pb2.RowFile, size: int) -> int
                 or chunk.offset + chunk.bytes > size
                 or _removed_at(chunk.rows, floats) + 8 * chunk.removed != chunk.bytes):
             raise DamagedFileError(f"{path}: a chunk that does not lie in the file")
+    # Chunks that share bytes would be larger than the file together, by any factor.
+    claims = sorted((chunk.offset, chunk.bytes) for chunk in about.chunks if chunk.bytes > 0)
+    if any(at + size > following for (at, size), (following, _) in zip(claims, claims[1:])):
+        raise DamagedFileError(f"{path}: two chunks that share bytes")
     if (sum(chunk.rows for chunk in about.chunks) != about.rows
             or sum(chunk.removed for chunk in about.chunks) != about.removed):
         raise DamagedFileError(f"{path}: chunks that do not add up to its rows")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -13,6 +11,7 @@ import numpy.typing as npt
 
 from weir.errors import WeirError
 from weir.nearest import did_you_mean
+from weir.output_file import whole_file
 from weir.rows import Path
 
 if TYPE_CHECKING:
@@ -60,14 +59,14 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, tables: Optional[Sequen
         "weir.values_digest": f"{checkpoint.manifest.values_digest:016x}",
         "weir.state_digest": f"{checkpoint.manifest.state_digest:016x}",
     }
-    with _whole_file(path) as file:
+    with whole_file(path) as file:
         file.write(_header(arrays, metadata))
         for each in arrays:
-            begin = file.tell()
+            written = 0  # a pipe has no tell()
             for piece in each.pieces():
-                file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
-            if file.tell() - begin != each.bytes:
-                raise WeirError(f"'{each.name}' has {file.tell() - begin} bytes, and {each.bytes} were expected")
+                written += file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+            if written != each.bytes:
+                raise WeirError(f"'{each.name}' has {written} bytes, and {each.bytes} were expected")
     return [each.name for each in arrays]
 
 
@@ -131,20 +130,3 @@ def _header(arrays: Sequence[_Array], metadata: Dict[str, str]) -> bytes:
     text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(8 + len(text)) % _ALIGN)
     return len(text).to_bytes(8, "little") + text
-
-
-@contextlib.contextmanager
-def _whole_file(path: str) -> Iterator[Any]:
-    directory, name = os.path.split(path)
-    with tempfile.NamedTemporaryFile("wb", dir=directory or ".", prefix=f".{name}.", delete=False) as file:
-        try:
-            yield file
-            file.flush()
-            # A temporary file is closed to others; this one has the rights of any new file.
-            mask = os.umask(0o022)
-            os.umask(mask)
-            os.chmod(file.name, 0o666 & ~mask)
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import random
 import re
@@ -20,6 +21,7 @@ from weir.errors import DamagedFileError, ProgramsMissingError, WeirError
 from weir.feature_id import feature_ids, missing_id, padding_id, rare_id
 from weir.protos import checkpoint_pb2, row_file_pb2
 from weir.rows import align
+from weir.text_message import parse_text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GOLDEN = ROOT / "tests/framework/checkpoint/testdata/golden"
@@ -514,10 +516,52 @@ def test_a_manifest_cannot_lead_out_of_its_directory(copy):
             Checkpoint(copy)
 
 
+def test_bytes_that_are_claimed_twice_are_an_error(copy):
+    good = manifest_of(copy)
+    for field in "dense", "tables":
+        manifest = manifest_of(copy)
+        entries = getattr(manifest.shards[0], field)
+        entries.append(entries[0])
+        write_manifest(copy, text_format.MessageToString(manifest).encode())
+        with pytest.raises(DamagedFileError, match="share byte"):
+            Checkpoint(copy)
+    good.shards.append(good.shards[0])
+    write_manifest(copy, text_format.MessageToString(good).encode())
+    with pytest.raises(DamagedFileError, match="names the file 'shard-00000' twice"):
+        Checkpoint(copy)
+
+
+@pytest.mark.parametrize("opening", [b"a {", b"a: <", b"shards {", b"a: [{"])
+def test_a_manifest_of_any_nesting_is_an_error(copy, opening):
+    write_manifest(copy, b"step: 1 " + 20000 * opening)
+    with pytest.raises(DamagedFileError, match="MANIFEST"):
+        Checkpoint(copy)
+
+
+def test_a_text_of_any_nesting_is_an_error():
+    with pytest.raises(text_format.ParseError, match="nested too deeply"):
+        parse_text(20000 * "a {", checkpoint_pb2.CheckpointManifest(), allow_unknown_field=True)
+
+
+def test_files_that_are_no_regular_ones_are_refused_at_once(copy):
+    for name in ("shard-00000", "MANIFEST"):
+        (copy / name).unlink()
+        os.mkfifo(copy / name)
+        with pytest.raises(WeirError, match=name):
+            Checkpoint(copy)
+        (copy / name).unlink()
+        (copy / name).symlink_to("/dev/zero")
+        with pytest.raises(WeirError, match=name):
+            Checkpoint(copy)
+
+
 def test_a_row_that_is_there_twice_is_an_error(copy):
-    manifest = manifest_of(copy)
-    manifest.shards[0].tables.append(manifest.shards[0].tables[0])
-    write_manifest(copy, text_format.MessageToString(manifest).encode())
+    number, entry = next((i, e) for i, shard in enumerate(manifest_of(copy).shards) for e in shard.tables
+                         if e.row_count > 1 and e.table == "t")
+    path = copy / f"shard-{number:05d}"
+    data = bytearray(path.read_bytes())
+    data[entry.offset + 8:entry.offset + 16] = data[entry.offset:entry.offset + 8]
+    path.write_bytes(data)
     with pytest.raises(DamagedFileError, match="table 't': row .* is there twice"):
         Checkpoint(copy).table("t").ids
 
@@ -617,6 +661,14 @@ def test_nonsense_in_the_description_of_a_row_file_is_an_error(row_files, tmp_pa
             write(changed.SerializeToString())
             with pytest.raises(DamagedFileError):
                 read()
+    changed = row_file_pb2.RowFile()
+    changed.CopyFrom(about)
+    changed.chunks.append(about.chunks[0])
+    changed.rows += about.chunks[0].rows
+    changed.removed += about.chunks[0].removed
+    write(changed.SerializeToString())
+    with pytest.raises(DamagedFileError, match="share bytes"):
+        read()
     draw = random.Random(2)
     for _ in range(300):
         damaged = bytearray(about.SerializeToString())

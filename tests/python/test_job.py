@@ -342,6 +342,16 @@ def test_a_saved_job_can_be_read_by_others(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["job.textproto", "plain"]
 
 
+def test_a_job_is_saved_through_a_link(tmp_path):
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "job.textproto"
+    link.symlink_to("far/job.textproto")
+    job = linear(directory=tmp_path)
+    # Its paths start where it is read, which is beside the link.
+    assert weir.Job.from_file(job.save(link)) == job
+    assert link.is_symlink() and (tmp_path / "far/job.textproto").is_file()
+
+
 def test_a_copy_is_a_job_of_its_own():
     job = weir.Job.from_file(FLIGHTS)
     for other in (job.copy(), copy.deepcopy(job), pickle.loads(pickle.dumps(job))):

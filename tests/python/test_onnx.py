@@ -505,6 +505,19 @@ def test_two_exports_have_the_same_bytes(table_model):
     assert pathlib.Path(path).read_bytes() == first
 
 
+def test_a_model_is_written_through_a_link_and_never_over_a_pipe(tmp_path):
+    link = tmp_path / "latest.onnx"
+    link.symlink_to("real.onnx")
+    onnx_graph.write_model(onnx_graph.Graph("g"), str(link), "", {}, "1")
+    assert link.is_symlink() and (tmp_path / "real.onnx").is_file()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        onnx_graph.write_model(onnx_graph.Graph("g"), str(pipe), "", {}, "1")
+        assert reader.communicate()[0] == link.read_bytes()
+    assert pipe.is_fifo()
+
+
 def test_the_model_says_what_it_is(table_model):
     path, made = exported(table_model)
     model = onnx_numpy.read_model(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -108,6 +110,32 @@ def test_a_file_that_cannot_be_written_leaves_nothing(checkpoint, tmp_path, monk
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save_safetensors(tmp_path / "a.safetensors")
     assert os.listdir(tmp_path) == []
+
+
+def test_links_are_followed_and_pipes_written(checkpoint, tmp_path):
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "latest.safetensors"
+    link.symlink_to("far/real.safetensors")
+    checkpoint.save_safetensors(link)
+    assert link.is_symlink() and os.listdir(tmp_path / "far") == ["real.safetensors"]
+    whole = link.read_bytes()
+    checkpoint.save_safetensors(link)
+    assert link.is_symlink() and link.read_bytes() == whole
+    # As /dev/stdout is a link to a descriptor.
+    with tempfile.TemporaryFile() as file:
+        (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{file.fileno()}")
+        checkpoint.save_safetensors(tmp_path / "stdout")
+        file.seek(0)
+        assert file.read() == whole
+    assert (tmp_path / "stdout").is_symlink()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        checkpoint.save_safetensors(pipe)
+        assert reader.communicate()[0] == whole
+    assert pipe.is_fifo()
+    with pytest.raises(IsADirectoryError, match="far is a directory"):
+        checkpoint.save_safetensors(tmp_path / "far")
 
 
 def test_the_command_writes_a_file(tmp_path, capsys):
