@@ -132,7 +132,7 @@ bool IsFileOfCheckpoint(std::string_view name) {
 }
 
 // Removes a directory of ours with the files of a checkpoint in it. Returns "" if it is gone, else why it is none:
-// "is a symbolic link", "holds 'notes.txt'"; nothing is removed then. Follows no link.
+// "is no directory", "holds 'notes.txt', which no run writes"; nothing is removed then. Follows no link.
 absl::StatusOr<std::string> RemoveIfOurs(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0 && errno == ENOENT) return std::string();
@@ -153,7 +153,8 @@ absl::StatusOr<std::string> RemoveIfOurs(const std::string& path) {
       if (errno == ENOENT) continue;
       return FileError("cannot look at", absl::StrCat(path, "/", name), errno);
     }
-    if (!S_ISREG(info.st_mode) || !IsFileOfCheckpoint(name)) return absl::StrCat("holds '", name, "'");
+    if (!S_ISREG(info.st_mode) || !IsFileOfCheckpoint(name))
+      return absl::StrCat("holds '", name, "', which no run writes");
     names.push_back(name);
   }
   for (const std::string& name : names) {
@@ -183,7 +184,7 @@ void RemoveOrLeave(const std::string& dir, const std::string& name) {
     LOG(INFO) << "removed " << path << ", which was not finished";
   } else if (IsFirstTime(path)) {
     LOG(WARNING) << path << " has a name of a checkpoint that a run did not finish, but " << *kept
-                 << ", which no run writes; it is left alone: remove it, or give it another name";
+                 << "; it is left alone: remove it, or give it another name";
   }
 }
 

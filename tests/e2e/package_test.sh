@@ -18,10 +18,61 @@ tarball=$TEST_TMPDIR/weir.tar.gz
 root=$TEST_TMPDIR/root
 rm -rf "$root"
 mkdir -p "$root/tmp"
-"$package" --output="$tarball" "$@"
+# Everybody may use what is in the package, even if its maker shares nothing; a link leads to the tarball.
+ln -sf real.tar.gz "$tarball"
+(umask 077 && "$package" --output="$tarball" "$@")
+{ [ -L "$tarball" ] && [ -f "$TEST_TMPDIR/real.tar.gz" ]; } || fail "the package replaces a link"
+closed=$(tar -tvzf "$tarball" | grep -vE '^(drwxr-xr-x|-rwxr-xr-x|-rw-r--r--) ' || true)
+[ -z "$closed" ] || fail "others cannot use all of the package: $closed"
+mkdir -p "$TEST_TMPDIR/directory"
+! "$package" --output="$TEST_TMPDIR/directory" "$1" > "$TEST_TMPDIR/out" 2>&1 || fail "a directory is taken for a file"
+grep -q "directory is no regular file; name a file" "$TEST_TMPDIR/out" || fail "$(cat "$TEST_TMPDIR/out")"
 tar -xzf "$tarball" -C "$root"
 for file in LICENSE THIRD_PARTY.md README licenses; do
   [ -e "$root/weir/$file" ] || fail "the package has no $file"
+done
+
+# THIRD_PARTY.md has a row for the Debian package of each library.
+rows=() patterns=()
+while read -r pattern name; do
+  rows[${#rows[@]}]=$name patterns[${#patterns[@]}]=$pattern
+done <<'ROWS'
+libabsl Abseil
+libbrotli Brotli
+libbz2 bzip2
+libc-ares c-ares
+libcpp-httplib cpp-httplib
+libdnnl oneDNN
+libgcc libgcc
+libgflags gflags
+libgloo Gloo
+libgomp libgomp
+libgoogle-glog glog
+libgrpc gRPC
+libhiredis hiredis
+libibverbs libibverbs
+liblz4 lz4
+liblzma liblzma
+libnl- libnl
+libprotobuf Protocol Buffers
+libre2 RE2
+librocksdb RocksDB
+libsnappy snappy
+libssl OpenSSL
+libstdc++ libstdc++
+libunwind libunwind
+libzstd zstd
+ocl-icd OpenCL loader
+zlib zlib
+ROWS
+for licence in "$root"/weir/licenses/lib* "$root"/weir/licenses/ocl* "$root"/weir/licenses/zlib*; do
+  [ -e "$licence" ] || continue
+  listed=
+  for i in "${!rows[@]}"; do
+    [[ $(basename "$licence") != "${patterns[$i]}"* ]] || listed=${rows[$i]}
+  done
+  [ -n "$listed" ] || fail "$(basename "$licence") is packaged, and THIRD_PARTY.md has no row for it that is known here"
+  grep -qF "$listed" "$root/weir/THIRD_PARTY.md" || fail "THIRD_PARTY.md does not name $listed"
 done
 
 # The loader's own account: every library is glibc's or lies in the package.
