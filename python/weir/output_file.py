@@ -9,7 +9,7 @@ import contextlib
 import os
 import stat
 import tempfile
-from typing import IO, Any, Iterator, NamedTuple, Optional
+from typing import Any, Iterator, NamedTuple, Optional
 
 __all__ = ["Target", "target_of", "whole_file"]
 
@@ -58,7 +58,7 @@ def target_of(path: str) -> Target:
 
 
 @contextlib.contextmanager
-def whole_file(path: str, mode: str = "wb", encoding: Optional[str] = None) -> Iterator[IO[Any]]:
+def whole_file(path: str, mode: str = "wb", encoding: Optional[str] = None) -> Iterator[Any]:
     """Opens a file for writing that gets its name at the end of the block; after an exception there is none.
 
     Raises:

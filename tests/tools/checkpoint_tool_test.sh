@@ -32,7 +32,12 @@ expect 0 '^step-000000000042 OK ' verify "$good"
 expect 0 '^w values=[0-9a-f]{16} state=[0-9a-f]{16}$' digest "$work/ckpt"
 [ "$("$tool" digest "$good" | tail -1)" = "values=e668949ec9d4ffdb state=f86ef3c561bdffed" ] ||
   { echo "FAILED: last line of digest"; failures=$((failures + 1)); }
+ln -s real.npz "$work/a.npz"
 expect 0 'step 42 of job toy' export "$work/ckpt" --output="$work/a.npz"
+{ [ -L "$work/a.npz" ] && [ -f "$work/real.npz" ]; } ||
+  { echo "FAILED: the export replaces a link"; failures=$((failures + 1)); }
+mkdir "$work/directory.npz"
+expect 2 'is a directory; name a file to be written' export "$work/ckpt" --output="$work/directory.npz"
 grep -q 't.ids.npy' "$work/a.npz" || { echo "FAILED: the export has no t.ids"; failures=$((failures + 1)); }
 grep -q 'w.moment1.npy' "$work/a.npz" &&
   { echo "FAILED: the export has state that nobody asked for"; failures=$((failures + 1)); }

@@ -21,7 +21,10 @@ alone() {
 }
 
 scene "one process"
+# A link stays, and what it leads to gets the scores.
+ln -s real.scores "$work/scores"
 alone "$work/input.txt" "$work/scores"
+{ [ -L "$work/scores" ] && [ -f "$work/real.scores" ]; } || fail "the link to the scores was replaced"
 expect_log alone "^predicted examples=777 output=$work/scores$"
 [ "$(wc -l < "$work/scores")" = 777 ] || fail "$(wc -l < "$work/scores") lines for 777 examples"
 [ "$(sort -u "$work/scores" | wc -l)" -gt 300 ] || fail "all scores are alike"
