@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
@@ -97,9 +99,10 @@ absl::StatusOr<NewestCheckpoint> Open(const std::string& dir) {
 // Returns the checkpoint in `dir`, or all that a directory of checkpoints holds.
 absl::StatusOr<std::vector<CheckpointPath>> All(const std::string& dir) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(dir)) return absl::NotFoundError(absl::StrCat(dir, " is no directory"));
+  std::error_code ignored;
+  if (!fs::is_directory(dir, ignored)) return absl::NotFoundError(absl::StrCat(dir, " is no directory"));
   const std::string name = fs::path(dir + "/").lexically_normal().parent_path().filename().string();
-  if (fs::exists(dir + "/MANIFEST") || ParseStepDirectoryName(name).has_value()) {
+  if (PathExists(dir + "/MANIFEST") || ParseStepDirectoryName(name).has_value()) {
     return std::vector<CheckpointPath>{{.step = ParseStepDirectoryName(name).value_or(0), .name = name, .path = dir}};
   }
   ASSIGN_OR_RETURN(std::vector<CheckpointPath> found, ListCheckpoints(dir));

@@ -64,9 +64,9 @@ absl::Status FileBoard::Write(const std::string& path, const std::string& bytes)
   const std::string temporary = absl::StrCat(path, ".new.", absl::Hex(own_.incarnation(), absl::kZeroPad16));
   // Others may write into the directory. O_EXCL follows no link that one of them has put there; what an earlier attempt
   // of this process has left is in the way, too.
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  int fd = ::open(temporary.c_str(), kFlags, 0666);
-  if (fd < 0 && errno == EEXIST && ::unlink(temporary.c_str()) == 0) fd = ::open(temporary.c_str(), kFlags, 0666);
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  int fd = ::open(temporary.c_str(), flags, 0666);
+  if (fd < 0 && errno == EEXIST && ::unlink(temporary.c_str()) == 0) fd = ::open(temporary.c_str(), flags, 0666);
   if (fd < 0) return CannotUse("write", temporary);
   const bool written = ::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
   absl::Status status = written ? absl::OkStatus() : CannotUse("write", temporary);
