@@ -3,8 +3,6 @@
 // Columns: "label" [B, 1], "dense" [B, integers], "cat" with one id per slot C1, C2, ... The fast parsers read short
 // integers; a line with any other finite decimal number takes the plain parser.
 
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -298,9 +296,9 @@ class CriteoParser : public LineParser {
   static bool SlowNumber(const char** at, const char* end, float* out) {
     const char* tab = static_cast<const char*>(std::memchr(*at, '\t', static_cast<size_t>(end - *at)));
     if (tab == nullptr) tab = end;
-    const auto [stop, error] = std::from_chars(*at, tab, *out);
+    const std::string_view field(*at, static_cast<size_t>(tab - *at));
     *at = tab;
-    return error == std::errc() && stop == tab && std::isfinite(*out);
+    return ParseFinite(field, out);
   }
 
   // Returns what is wrong with a line that ParsePlain has refused.
@@ -325,7 +323,8 @@ class CriteoParser : public LineParser {
         float value;
         if (Number(&p, p + fields[i].size(), &value)) continue;
         const std::string name = i == 0 ? "label" : absl::StrCat("I", field);
-        return absl::InvalidArgumentError(absl::StrCat("field ", i + 1, " (", name, "): '", text, "' is not a number"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("field ", i + 1, " (", name, "): '", text, "' ", WhyNotFinite(fields[i])));
       }
       bool hex = fields[i].size() <= 8;
       for (const char c : fields[i]) hex = hex && HexDigit(c) >= 0;

@@ -342,10 +342,12 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
   for (size_t i = 0; i < elements.size(); ++i) {
     out[i] = kMissing;
     if (column.IsMissing(elements[i]) || ParseFinite(elements[i], &out[i])) continue;
+    const char* const why = WhyNotFinite(elements[i]);
     return absl::InvalidArgumentError(
-        absl::StrCat("'", Shown(elements[i]),
-                     "' is not a finite number; for texts there are classes, learn_classes and "
-                     "type: TEXT, and `missing` names what stands for nothing"));
+        absl::StrCat("'", Shown(elements[i]), "' ", why,
+                     why != kNotFinite ? ""
+                                       : "; for texts there are classes, learn_classes and type: TEXT, and `missing` "
+                                         "names what stands for nothing"));
   }
   return absl::OkStatus();
 }
@@ -373,8 +375,9 @@ absl::Status CsvParser::AddElement(const CsvColumn& column, std::string_view ele
   const size_t mark = column.weight.has_value() ? element.rfind(*column.weight) : std::string_view::npos;
   if (mark != std::string_view::npos) {
     value = element.substr(0, mark);
-    if (!ParseFinite(element.substr(mark + 1), &weight.emplace())) {
-      return absl::InvalidArgumentError(absl::StrCat("the weight in '", Shown(element), "' is not a finite number"));
+    const std::string_view number = element.substr(mark + 1);
+    if (!ParseFinite(number, &weight.emplace())) {
+      return absl::InvalidArgumentError(absl::StrCat("the weight in '", Shown(element), "' ", WhyNotFinite(number)));
     }
   }
   if (!value.empty() && column.IsMissing(value)) return absl::OkStatus();

@@ -162,7 +162,7 @@ absl::StatusOr<IdList> ParseIdList(std::string_view text, const std::string& nam
       word = WithoutBlanks(word);
       const size_t blank = word.find_last_of(" \t");
       const std::string_view last = blank == std::string_view::npos ? "" : word.substr(blank + 1);
-      if (!ParseWhole(last, &weight) || !std::isfinite(weight) || weight <= 0) {
+      if (!ParseWhole(WithoutPlus(last), &weight) || !std::isfinite(weight) || weight <= 0) {
         return error(absl::StrCat("expected an id, blanks and a weight above 0, got '",
                                   std::string(word.substr(0, kShown)), "'"));
       }

@@ -371,8 +371,9 @@ absl::Status LibSvmParser::ParsePair(std::string_view word, Pair* pair) const {
   const size_t colon = rest.find(':');
   if (colon == std::string_view::npos) return error(form);
   if (!ParseWhole(rest.substr(0, colon), &pair->index)) return error("has an index that is no unsigned 64-bit number");
-  if (!ParseFinite(rest.substr(colon + 1), &pair->value)) return error("has a value that is not a finite number");
-  return absl::OkStatus();
+  const std::string_view value = rest.substr(colon + 1);
+  if (ParseFinite(value, &pair->value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("'", Shown(word), "' has a value that ", WhyNotFinite(value)));
 }
 
 absl::Status LibSvmParser::ParsePlain(std::string_view line, Example* example) const {
@@ -389,10 +390,9 @@ absl::Status LibSvmParser::ParsePlain(std::string_view line, Example* example) c
   Filler filler(*this, words.size(), example);
   size_t next = 0;
   if (!words.empty() && words[0].find(':') == std::string_view::npos) {
-    std::string_view label = words[next++];
-    if (label.starts_with('+') && !label.starts_with("+-")) label.remove_prefix(1);
+    const std::string_view label = words[next++];
     if (!ParseFinite(label, &example->floats[0])) {
-      return absl::InvalidArgumentError(absl::StrCat("the label '", Shown(words[0]), "' is not a finite number"));
+      return absl::InvalidArgumentError(absl::StrCat("the label '", Shown(label), "' ", WhyNotFinite(label)));
     }
   }
   for (; next < words.size(); ++next) {

@@ -188,7 +188,7 @@ class MultiSlotParser : public LineParser {
       if (count > 0) {
         const std::string_view word = words->Next();
         if (word.empty()) return Ends(slot, count, i);
-        if (!ParseFinite(word, &value)) return Error(slot, "'", word, "' is not a finite number");
+        if (!ParseFinite(word, &value)) return Error(slot, "'", word, "' ", WhyNotFinite(word));
       }
       if (!slot.skip) example->floats[static_cast<size_t>(slot.position) + static_cast<size_t>(i)] = value;
     }
@@ -207,7 +207,7 @@ class MultiSlotParser : public LineParser {
       if (!ParseId(word.substr(0, colon), &id)) return Error(slot, "'", word, "' is not a 64-bit integer");
       float weight = 1;
       if (colon != std::string_view::npos && !ParseFinite(word.substr(colon + 1), &weight)) {
-        return Error(slot, "the weight in '", word, "' is not a finite number");
+        return Error(slot, "the weight in '", word, "' ", WhyNotFinite(word.substr(colon + 1)));
       }
       if (slot.skip) continue;
       if (colon != std::string_view::npos && example->weights.empty())

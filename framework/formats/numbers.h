@@ -15,6 +15,9 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <system_error>
+
+#include "absl/strings/charconv.h"
 
 // Forces inlining of functions in the innermost loops of parsers, where a call costs as much as the work.
 #define WEIR_INLINE inline __attribute__((always_inline))
@@ -31,12 +34,43 @@ bool ParseWhole(std::string_view word, T* value) {
   return error == std::errc() && stop == word.data() + word.size();
 }
 
+// Returns a number without the plus sign in front, which std::from_chars does not take.
+inline std::string_view WithoutPlus(std::string_view word) {
+  const bool plus = word.size() > 1 && word[0] == '+' && word[1] != '-';
+  return plus ? word.substr(1) : word;
+}
+
+// Parses all of `word` as the nearest float32: a number that is too small for one is the 0 of its sign. Returns false
+// for what WhyNotFinite says.
 inline bool ParseFinite(std::string_view word, float* value) {
-  return ParseWhole(word, value) && std::isfinite(*value);
+  word = WithoutPlus(word);
+  const char* const end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, *value);
+  if (stop != end) return false;
+  if (error != std::errc::result_out_of_range) return error == std::errc() && std::isfinite(*value);
+  // Too small or too great. absl::from_chars says which: it gives the nearest number that there is.
+  double nearest = 0;
+  absl::from_chars(word.data(), end, nearest);
+  if (std::fabs(nearest) > 1) return false;
+  *value = word[0] == '-' ? -0.0f : 0.0f;
+  return true;
+}
+
+inline constexpr char kNotFinite[] = "is not a finite number";
+
+// Returns what is wrong with a word that ParseFinite has refused: kNotFinite, or that float32 does not reach so far.
+inline const char* WhyNotFinite(std::string_view word) {
+  word = WithoutPlus(word);
+  const char* const end = word.data() + word.size();
+  float unused;
+  const auto [stop, error] = std::from_chars(word.data(), end, unused);
+  return stop == end && error == std::errc::result_out_of_range ? "is beyond float32, whose greatest number is 3.4e38"
+                                                                : kNotFinite;
 }
 
 // Parses any int64; an unsigned number from 2^63 on stands for the int64 of the same bits.
 inline bool ParseId(std::string_view word, int64_t* id) {
+  word = WithoutPlus(word);
   if (ParseWhole(word, id)) return true;
   uint64_t bits;
   if (!ParseWhole(word, &bits)) return false;

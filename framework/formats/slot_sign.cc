@@ -94,7 +94,7 @@ class SlotSignParser : public LineParser {
       if (slot.is_float) {
         float number;
         if (!ParseFinite(value, &number))
-          return Error(slot, absl::StrCat("'", Shown(value), "' is not a finite number"));
+          return Error(slot, absl::StrCat("'", Shown(value), "' ", WhyNotFinite(value)));
         const auto before = static_cast<size_t>(values_[index]);
         if (before == static_cast<size_t>(slot.dim)) {
           return Error(slot, absl::StrCat("has more than ", slot.dim, slot.dim == 1 ? " value" : " values"));

@@ -50,7 +50,8 @@ def columns_of(inputs: Any) -> dict[str, Sequence[Any]]:
 def write_csv(columns: Mapping[str, Sequence[Any]], csv: job_pb2.Csv, path: Path) -> None:
     """Writes the columns that a job reads into a file with a header.
 
-    A missing value (None, NaN, NaT, pandas.NA) is an empty field. Floats have the digits that restore them as float32.
+    A missing value (None, NaN, NaT, pandas.NA) is an empty field. Floats have the digits that restore them as float32;
+    one beyond float32 keeps all its digits, and the reader refuses it.
 
     Args:
         columns: by name, all of one length (columns_of). Those that the job does not name are left out.
@@ -95,7 +96,10 @@ def _plain(values: Sequence[Any], as_float32: bool) -> Iterable[Any]:
     array = np.asarray(values)
     if as_float32:
         with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
+            rounded = array.astype(np.float32)
+        # What float32 does not reach keeps its digits (_float).
+        if not np.isinf(rounded).any():
+            array = rounded
     return list(array.tolist())
 
 
@@ -150,7 +154,9 @@ def _float(value: Any) -> str:
     if not isinstance(value, float):
         value = float(value)
     with np.errstate(over="ignore"):
-        return f"{np.float32(value):.9g}"
+        rounded = np.float32(value)
+    # The reader says of the number itself that float32 does not reach so far.
+    return f"{value!r}" if np.isinf(rounded) and not np.isinf(value) else f"{rounded:.9g}"
 
 
 def _id(value: Any) -> str:

@@ -81,6 +81,10 @@ TEST_F(CriteoTest, NoOtherByteIsAHexadecimalDigit) {
 TEST_F(CriteoTest, NumbersMayBeLongOrDecimal) {
   ASSERT_TRUE(Parse("0\t12345678901\t-0.25\t1e3\t\t\t\t").ok());
   EXPECT_THAT(example_.floats, ElementsAre(0, 12345678901.0f, -0.25f, 1000));
+  ASSERT_TRUE(Parse("+1\t3.2e-51\t+0.5\t\t\t\t\t").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0, 0.5, NanSensitiveFloatEq(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_THAT(Parse("1\t1e39\t\t\t\t\t\t"),
+              StatusIs(kInvalid, "field 2 (I1): '1e39' is beyond float32, whose greatest number is 3.4e38"));
 }
 
 TEST_F(CriteoTest, AShortLineIsReportedWithItsFields) {
@@ -93,11 +97,11 @@ TEST_F(CriteoTest, ALongLineIsReportedWithItsFields) {
 }
 
 TEST_F(CriteoTest, ABadFieldIsNamed) {
-  EXPECT_THAT(Parse("x\t\t\t\t\t\t\t"), StatusIs(kInvalid, "field 1 (label): 'x' is not a number"));
-  EXPECT_THAT(Parse("1\t\t7a\t\t\t\t\t"), StatusIs(kInvalid, "field 3 (I2): '7a' is not a number"));
-  EXPECT_THAT(Parse("1\t-\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): '-' is not a number"));
-  EXPECT_THAT(Parse("1\tinf\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): 'inf' is not a number"));
-  EXPECT_THAT(Parse("1\tnan\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): 'nan' is not a number"));
+  EXPECT_THAT(Parse("x\t\t\t\t\t\t\t"), StatusIs(kInvalid, "field 1 (label): 'x' is not a finite number"));
+  EXPECT_THAT(Parse("1\t\t7a\t\t\t\t\t"), StatusIs(kInvalid, "field 3 (I2): '7a' is not a finite number"));
+  EXPECT_THAT(Parse("1\t-\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): '-' is not a finite number"));
+  EXPECT_THAT(Parse("1\tinf\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): 'inf' is not a finite number"));
+  EXPECT_THAT(Parse("1\tnan\t\t\t\t\t\t"), StatusIs(kInvalid, "field 2 (I1): 'nan' is not a finite number"));
   EXPECT_THAT(Parse("1\t\t\t\t\tabc-ef01\t\t"),
               StatusIs(kInvalid, "field 6 (C2): 'abc-ef01' is not a hexadecimal number of up to 8 digits"));
   EXPECT_THAT(Parse("1\t\t\t\t\t\t\t123456789"),

@@ -133,6 +133,18 @@ TEST_F(CsvTest, TheHashOfATextNeverChanges) {
   EXPECT_THAT(example_.ids, ElementsAre(-804122101376480525));
 }
 
+TEST_F(CsvTest, FloatsAreRoundedToFloat32OrRefused) {
+  ASSERT_TRUE(Parse("+1,+2,,,3.2e-51;-1e-400,+0.5,,3:1e-51").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1, 0, 0, 0.5));
+  EXPECT_TRUE(std::signbit(example_.floats[2]));
+  EXPECT_THAT(example_.ids, ElementsAre(2, 3));
+  EXPECT_THAT(example_.weights, ElementsAre(1, 0));
+  EXPECT_THAT(Parse("1,2,,,1;1e39,3,,"),
+              Invalid("field 5 (position): '1e39' is beyond float32, whose greatest number is 3.4e38"));
+  EXPECT_THAT(Parse("1,2,,,1;2,3,,7:1e39"),
+              Invalid("field 8 (items): the weight in '7:1e39' is beyond float32, whose greatest number is 3.4e38"));
+}
+
 TEST_F(CsvTest, BadLinesAreExplained) {
   EXPECT_THAT(Parse("1,2"), Invalid("expected 8 fields, got 2"));
   EXPECT_THAT(Parse("1,2,,,1;2,3,,,"), Invalid("expected 8 fields, got 9"));

@@ -103,6 +103,7 @@ TEST_F(LibSvmTest, LabelsMayHaveASignOrBeAbsent) {
   ASSERT_TRUE(Parse("10:1").ok());
   EXPECT_THAT(example_.floats, ElementsAre(NanSensitiveFloatEq(kNan), 0, 0, 0));
   EXPECT_THAT(Parse("+-1 10:1"), Invalid("the label '+-1' is not a finite number"));
+  EXPECT_THAT(Parse("++1 10:1"), Invalid("the label '++1' is not a finite number"));
 }
 
 TEST_F(LibSvmTest, FieldsOfLibffmChooseTheSlot) {
@@ -132,7 +133,8 @@ TEST_F(LibSvmTest, BadLinesAreExplained) {
   EXPECT_THAT(Parse("x 10:1"), Invalid("the label 'x' is not a finite number"));
   EXPECT_THAT(Parse("1 10"), Invalid("'10' is not index:value"));
   EXPECT_THAT(Parse("1 10:"), Invalid("'10:' has a value that is not a finite number"));
-  EXPECT_THAT(Parse("1 10:1e99"), Invalid("'10:1e99' has a value that is not a finite number"));
+  EXPECT_THAT(Parse("1 10:1e99"),
+              Invalid("'10:1e99' has a value that is beyond float32, whose greatest number is 3.4e38"));
   EXPECT_THAT(Parse("1 -10:1"), Invalid("'-10:1' has an index that is no unsigned 64-bit number"));
   EXPECT_THAT(Parse("1 qid:3 10:1"), Invalid("'qid:3' has an index that is no unsigned 64-bit number"));
   EXPECT_THAT(Parse("1 10:1 # why"), Invalid("'#' is not index:value"));

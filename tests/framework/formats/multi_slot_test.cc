@@ -92,7 +92,8 @@ TEST_F(MultiSlotTest, BadLinesAreExplained) {
   EXPECT_THAT(Parse("2 1 1 0 0 0"), Invalid("slot 'click': expected 1 value, or 0 for missing, got 2"));
   EXPECT_THAT(Parse("1 1 0 3 1 2 3 0"), Invalid("slot 'pos': expected 2 values, or 0 for missing, got 3"));
   EXPECT_THAT(Parse("1 x 0 0 0"), Invalid("slot 'click': 'x' is not a finite number"));
-  EXPECT_THAT(Parse("1 1e99 0 0 0"), Invalid("slot 'click': '1e99' is not a finite number"));
+  EXPECT_THAT(Parse("1 1e99 0 0 0"),
+              Invalid("slot 'click': '1e99' is beyond float32, whose greatest number is 3.4e38"));
   EXPECT_THAT(Parse("1 nan 0 0 0"), Invalid("slot 'click': 'nan' is not a finite number"));
   EXPECT_THAT(Parse("1 1 1 1.5 0 0"), Invalid("slot 'words': '1.5' is not a 64-bit integer"));
   EXPECT_THAT(Parse("1 1 1 5: 0 0"), Invalid("slot 'words': the weight in '5:' is not a finite number"));

@@ -254,6 +254,47 @@ TEST(ReadIdTest, SignsAreRead) {
   EXPECT_EQ(ReadId(cut.begin(), cut.end(), &id), nullptr);
 }
 
+TEST(ParseFiniteTest, NumbersTooSmallForFloat32AreTheZeroOfTheirSign) {
+  for (const char* number : {"1e-46", "3.2e-51", "5e-324", "1e-400", "0.0e999", "1e-99999"}) {
+    float value = 1;
+    EXPECT_TRUE(ParseFinite(number, &value)) << number;
+    EXPECT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(0.0f)) << number;
+    EXPECT_TRUE(ParseFinite(absl::StrCat("-", number), &value)) << number;
+    EXPECT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(-0.0f)) << number;
+  }
+  float least = 0;
+  EXPECT_TRUE(ParseFinite("1e-45", &least));
+  EXPECT_EQ(least, std::numeric_limits<float>::denorm_min());
+}
+
+TEST(ParseFiniteTest, NumbersBeyondFloat32AreToldFromWhatIsNoNumber) {
+  float value;
+  EXPECT_TRUE(ParseFinite("3.4028235e38", &value));
+  for (const char* number : {"1e39", "-1e39", "+1e39", "3.5e38", "1e999", "-1e99999"}) {
+    EXPECT_FALSE(ParseFinite(number, &value)) << number;
+    EXPECT_STREQ(WhyNotFinite(number), "is beyond float32, whose greatest number is 3.4e38") << number;
+  }
+  for (const char* word : {"", "+", "-", "x", "1e39x", "1e-51 ", "inf", "+inf", "nan", "1,5", "0x1p999"}) {
+    EXPECT_FALSE(ParseFinite(word, &value)) << word;
+    EXPECT_STREQ(WhyNotFinite(word), "is not a finite number") << word;
+  }
+}
+
+TEST(ParseFiniteTest, OnePlusMayStandInFront) {
+  float value = 0;
+  EXPECT_TRUE(ParseFinite("+0.5", &value));
+  EXPECT_EQ(value, 0.5f);
+  int64_t id = 0;
+  EXPECT_TRUE(ParseId("+7", &id));
+  EXPECT_EQ(id, 7);
+  EXPECT_TRUE(ParseId("+18446744073709551615", &id));
+  EXPECT_EQ(id, -1);
+  for (const char* word : {"+-0.5", "++0.5", "-+0.5", "+ 1"}) {
+    EXPECT_FALSE(ParseFinite(word, &value)) << word;
+    EXPECT_FALSE(ParseId(word, &id)) << word;
+  }
+}
+
 TEST(FindByteTest, IsTheFirstOrTheEnd) {
   for (int size = 0; size < 40; ++size) {
     for (int at = 0; at <= size; ++at) {

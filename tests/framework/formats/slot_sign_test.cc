@@ -68,7 +68,8 @@ TEST_F(SlotSignTest, WrongLinesSayWhatIsWrong) {
   EXPECT_THAT(Parse("click:1 6"), StatusIs(kInvalid, "'6' is no word \"slot:sign\""));
   EXPECT_THAT(Parse("6:"), StatusIs(kInvalid, "slot '6': '' is not a 64-bit integer"));
   EXPECT_THAT(Parse("6:1.5"), StatusIs(kInvalid, "slot '6': '1.5' is not a 64-bit integer"));
-  EXPECT_THAT(Parse("click:1e99"), StatusIs(kInvalid, "slot 'click': '1e99' is not a finite number"));
+  EXPECT_THAT(Parse("click:1e99"),
+              StatusIs(kInvalid, "slot 'click': '1e99' is beyond float32, whose greatest number is 3.4e38"));
   EXPECT_THAT(Parse("click:1 click:0"), StatusIs(kInvalid, "slot 'click': has more than 1 value"));
   EXPECT_THAT(Parse("dense:1 dense:2"),
               StatusIs(kInvalid, "slot 'dense': expected 3 values, or none for missing, got 2"));
