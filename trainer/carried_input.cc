@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<std::string>> ReadHeader(const DataFile& file, const 
     RETURN_IF_ERROR(source->status());
     return names;
   }
-  const absl::Status split = SplitCsvFields(WithoutByteOrderMark(header), csv.separator()[0], csv.trim(), &names);
+  const absl::Status split = SplitCsvFields(header, csv.separator()[0], csv.trim(), &names);
   if (split.ok()) return names;
   return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", split.message()));
 }

@@ -420,7 +420,7 @@ class CsvWithHeader : public LineParser {
 absl::StatusOr<std::unique_ptr<LineParser>> CsvWithHeader::ForHeader(std::string_view header,
                                                                      const std::vector<int64_t>& may_be_absent) const {
   std::vector<std::string> names;
-  RETURN_IF_ERROR(SplitCsvFields(WithoutByteOrderMark(header), config_->separator, config_->trim, &names));
+  RETURN_IF_ERROR(SplitCsvFields(header, config_->separator, config_->trim, &names));
   std::vector<int> order(names.size(), kSkipped);
   for (size_t i = 0; i < config_->columns.size(); ++i) {
     const DataSlot& slot = config_->columns[i].slot;

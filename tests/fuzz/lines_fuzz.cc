@@ -154,14 +154,15 @@ bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& p
   return (*source)->status().ok();
 }
 
-std::vector<std::string> Split(const std::string& text) {
+std::vector<std::string> Split(std::string_view text) {
   std::vector<std::string> lines;
+  text = WithoutByteOrderMark(text);
   for (size_t begin = 0; begin < text.size();) {
     const size_t newline = text.find('\n', begin);
-    std::string line = text.substr(begin, newline - begin);
+    std::string line(text.substr(begin, newline - begin));
     if (!line.empty() && line.back() == '\r') line.pop_back();
     lines.push_back(std::move(line));
-    if (newline == std::string::npos) break;
+    if (newline == std::string_view::npos) break;
     begin = newline + 1;
   }
   return lines;

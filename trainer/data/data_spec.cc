@@ -128,6 +128,13 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
     }
     if (!IsWritten(block, range.variable)) ranges.push_back(range);
   }
+  std::set<std::string> weights;
+  for (const v1::LossDesc& loss : program.losses()) {
+    const std::string& weight = loss.sample_weight();
+    if (weight.empty() || IsWritten(block, weight) || !weights.insert(weight).second) continue;
+    ranges.push_back(
+        {.variable = weight, .loss = loss.name(), .most = std::numeric_limits<float>::max(), .weight = true});
+  }
   return ranges;
 }
 
@@ -138,6 +145,10 @@ bool LabelRange::Holds(float label) const {
 }
 
 std::string LabelRange::Wanted(float label) const {
+  if (weight) {
+    return "sample_weight needs a number that is not negative: training would move away from the label; 0 takes an "
+           "example out of the loss, and data.train.where out of the data";
+  }
   if (whole) return absl::StrCat(loss, " needs a class, a whole number from 0 to ", most);
   if (above_zero) return absl::StrCat(loss, " needs a probability, a number above 0");
   if (HasFactorAsLabel(loss)) {

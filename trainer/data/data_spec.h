@@ -14,7 +14,7 @@
 
 namespace weir {
 
-// Labels that a loss accepts, or probabilities.
+// Labels that a loss accepts, or probabilities, or sample weights.
 struct LabelRange {
   std::string variable;
   // Type of the operator that reads it.
@@ -25,6 +25,8 @@ struct LabelRange {
   bool whole = false;
   // If true, 0 is not accepted: in_batch_softmax.probability.
   bool above_zero = false;
+  // If true, these are sample weights of the loss.
+  bool weight = false;
 
   bool Holds(float label) const;
   // Returns the requirement, and what helps with a label that is out of range:
@@ -50,8 +52,8 @@ struct DataSpec {
   std::vector<std::string> required;
   // Labels that may be missing: they reach the program as NaN.
   std::vector<std::string> keeps_missing;
-  // Ranges of labels and probabilities that reach a loss unchanged: an example with one outside is a bad line. In
-  // prediction it counts as missing.
+  // Ranges of labels, probabilities and sample weights that reach a loss unchanged: an example with one outside is a
+  // bad line. In prediction it counts as missing.
   std::vector<LabelRange> label_ranges;
   // Raw padding ids by ids variable, of all embeddings that read it.
   std::map<std::string, std::vector<int64_t>> padding_ids;

@@ -1,5 +1,6 @@
 #include "trainer/data/example_stream.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -35,18 +36,29 @@ size_t CharacterAt(std::string_view text) {
   return size;
 }
 
-// Makes a message that quotes data safe for a terminal: bytes that are not text become \xNN.
+// Whether a terminal shows nothing of a valid character: control characters, marks of byte order and of directions,
+// characters without a width.
+bool IsInvisible(std::string_view character) {
+  const unsigned char first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return first < 0x20 || first == 0x7f;
+  if (character.size() == 2) return character < "\u00A0" || character == "\u00AD";
+  return character == "\uFEFF" || (character >= "\u200B" && character <= "\u200F") ||
+         (character >= "\u2028" && character <= "\u202E") || (character >= "\u2060" && character <= "\u206F");
+}
+
+// Makes a message that quotes data safe for a terminal: bytes that are not text, or not to be seen, become \xNN.
 std::string Printable(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
     const size_t size = CharacterAt(text);
-    const unsigned char first = static_cast<unsigned char>(text[0]);
-    if (size == 0 || first < 0x20 || first == 0x7f) {
-      absl::StrAppend(&shown, "\\x", absl::Hex(first, absl::kZeroPad2));
-      text.remove_prefix(1);
-    } else {
-      shown.append(text.substr(0, size));
-      text.remove_prefix(size);
+    const std::string_view character = text.substr(0, std::max<size_t>(size, 1));
+    text.remove_prefix(character.size());
+    if (size > 0 && !IsInvisible(character)) {
+      shown.append(character);
+      continue;
+    }
+    for (const char c : character) {
+      absl::StrAppend(&shown, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
     }
   }
   return shown;

@@ -40,12 +40,20 @@ absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const DataFile& fil
   const int64_t from = std::max<int64_t>(segment.begin - 1, 0);
   ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, from));
   std::unique_ptr<LineSource> source(new LineSource(file, std::move(bytes), from, segment.end));
-  if (segment.begin > 0) {
-    std::string_view line;
-    int64_t offset;
-    if (!source->Next(&line, &offset)) RETURN_IF_ERROR(source->status());
-  }
+  if (segment.begin > 0) source->PassLine();
+  RETURN_IF_ERROR(source->status());
   return source;
+}
+
+void LineSource::PassLine() {
+  while (offset_ < end_) {
+    const std::string_view text(buffer_.data() + begin_, filled_ - begin_);
+    const size_t newline = text.find('\n');
+    const size_t taken = newline == std::string_view::npos ? text.size() : newline + 1;
+    begin_ += taken;
+    offset_ += static_cast<int64_t>(taken);
+    if (newline != std::string_view::npos || !Fill()) return;
+  }
 }
 
 bool LineSource::Fill() {
@@ -55,14 +63,7 @@ bool LineSource::Fill() {
     filled_ -= begin_;
     begin_ = 0;
   }
-  if (filled_ + LineParser::kPadding == buffer_.size()) {
-    if (static_cast<int64_t>(filled_) >= kMaxLine) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat(file_.name, ": the line at byte ", offset_, " is longer than ", kMaxLine, " bytes"));
-      return false;
-    }
-    buffer_.resize(2 * filled_ + LineParser::kPadding);
-  }
+  if (filled_ + LineParser::kPadding == buffer_.size()) buffer_.resize(2 * filled_ + LineParser::kPadding);
   const size_t room = buffer_.size() - LineParser::kPadding - filled_;
   const size_t wanted = std::min(room, BlockFor(offset_ + static_cast<int64_t>(filled_), end_));
   const absl::StatusOr<size_t> got = bytes_->Read(buffer_.data() + filled_, wanted);
@@ -85,18 +86,45 @@ bool LineSource::Next(std::string_view* line, int64_t* offset) {
     newline = static_cast<const char*>(memchr(buffer_.data() + begin_ + searched, '\n', left));
     if (newline != nullptr) break;
     searched += left;
+    if (static_cast<int64_t>(searched) > kMaxLine) return RefuseLine();
     if (Fill()) continue;
     if (!status_.ok() || filled_ == begin_) return false;
     break;  // the last line has no newline
   }
   const char* const text = buffer_.data() + begin_;
   const size_t length = newline != nullptr ? static_cast<size_t>(newline - text) : filled_ - begin_;
+  if (static_cast<int64_t>(length) > kMaxLine) return RefuseLine();
   *line = {text, length > 0 && text[length - 1] == '\r' ? length - 1 : length};
   *offset = offset_;
+  if (offset_ == 0) {
+    status_ = CheckEncoding(file_, *line);
+    if (!status_.ok()) return false;
+    *line = WithoutByteOrderMark(*line);
+    if (newline == nullptr && line->empty()) return false;  // a file of the mark alone has no line
+  }
   const size_t taken = length + (newline != nullptr ? 1 : 0);
   begin_ += taken;
   offset_ += static_cast<int64_t>(taken);
   return true;
+}
+
+bool LineSource::RefuseLine() {
+  const absl::StatusOr<int64_t> number = LineNumber(file_, offset_);
+  status_ = number.ok() ? LineTooLong(file_, *number, offset_) : number.status();
+  return false;
+}
+
+absl::Status LineTooLong(const DataFile& file, int64_t number, int64_t offset) {
+  return absl::InvalidArgumentError(absl::StrCat(file.name, ":", number, ": the line at byte ", offset,
+                                                 " is longer than ", LineSource::kMaxLine,
+                                                 " bytes: is this a text with lines?"));
+}
+
+absl::Status CheckEncoding(const DataFile& file, std::string_view text) {
+  if (!text.starts_with("\xFF\xFE") && !text.starts_with("\xFE\xFF")) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.name, ": begins with the byte order mark of UTF-16, and data is text in UTF-8: write it again with ",
+      "iconv -f UTF-16 -t UTF-8, or let the job do so (data.pipe)"));
 }
 
 absl::StatusOr<int64_t> LineNumber(const DataFile& file, int64_t offset) {

@@ -1,4 +1,5 @@
-// Lines of a plain or compressed file, or of a range of a plain one.
+// Lines of a plain or compressed file, or of a range of a plain one. The byte order mark of UTF-8 at the start of a
+// file is no part of its first line.
 #ifndef WEIR_TRAINER_DATA_LINE_SOURCE_H_
 #define WEIR_TRAINER_DATA_LINE_SOURCE_H_
 
@@ -20,7 +21,7 @@ class LineSource : public RecordSource {
   // source.
   static absl::StatusOr<std::unique_ptr<LineSource>> Open(const DataFile& file, const Segment& segment);
 
-  // Reads the next line, without its \n or \r\n.
+  // Reads the next line, without its \n or \r\n. InvalidArgument: a line of more than kMaxLine bytes, a file in UTF-16.
   bool Next(std::string_view* line, int64_t* offset) override;
 
   static constexpr int64_t kMaxLine = 16 << 20;  // bytes; a longer line is not a text of examples
@@ -29,6 +30,10 @@ class LineSource : public RecordSource {
   LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end);
   // Reads more bytes into the buffer. Returns false at the end of the file or on an error.
   bool Fill();
+  // Moves behind the line that has begun before the range. Reads no further than to the end of the range.
+  void PassLine();
+  // Sets the error of the present line, which is too long. Returns false.
+  bool RefuseLine();
 
   const DataFile& file_;
   std::unique_ptr<ByteSource> bytes_;
@@ -39,6 +44,12 @@ class LineSource : public RecordSource {
   size_t filled_ = 0;
   bool at_end_ = false;  // of the file
 };
+
+// Returns the error of a line of more than LineSource::kMaxLine bytes. `number`: from 1.
+absl::Status LineTooLong(const DataFile& file, int64_t number, int64_t offset);
+
+// Returns InvalidArgument if `text`, the start of a file, has the byte order mark of UTF-16.
+absl::Status CheckEncoding(const DataFile& file, std::string_view text);
 
 // Returns the number, from 1, of the line that holds byte `offset` of the uncompressed file. Reads the file up to
 // there; for messages.

@@ -48,6 +48,7 @@ struct FilePass {
   std::unique_ptr<ByteSource> bytes;
   std::vector<char> rest;  // text behind the last newline so far
   int64_t offset = 0;      // position of `rest` in the text
+  int64_t lines = 0;       // before `rest`
 
   bool busy = false;
   std::deque<std::unique_ptr<Block>> blocks;
@@ -255,13 +256,11 @@ absl::StatusOr<bool> LinesAhead::State::Decompress(FilePass* pass, Block* block)
   make_room();
   std::copy(pass->rest.begin(), pass->rest.end(), text.begin());
   pass->rest.clear();
+  const auto too_long = [&] { return LineTooLong(pass->file, pass->lines + 1, block->offset); };
   absl::StatusOr<size_t> got = 0;
   bool at_end = false;
   while (block->ends.empty() && !at_end && got.ok()) {
-    if (static_cast<int64_t>(filled) >= LineSource::kMaxLine) {
-      return absl::InvalidArgumentError(absl::StrCat(pass->file.name, ": the line at byte ", block->offset,
-                                                     " is longer than ", LineSource::kMaxLine, " bytes"));
-    }
+    if (static_cast<int64_t>(filled) > LineSource::kMaxLine) return too_long();
     make_room();
     size_t searched = filled;
     for (const size_t full = filled + options_.block; filled < full && !at_end; filled += *got) {
@@ -274,11 +273,23 @@ absl::StatusOr<bool> LinesAhead::State::Decompress(FilePass* pass, Block* block)
       block->ends.push_back(static_cast<uint32_t>(searched++));
     }
   }
+  const std::string_view read(text.data(), filled);
+  // Lines behind the first one are shorter than what is read at once.
+  absl::Status unfit = !block->ends.empty() && int64_t{block->ends[0]} > LineSource::kMaxLine ? too_long()
+                       : block->offset == 0 ? CheckEncoding(pass->file, read)
+                                            : absl::OkStatus();
+  if (!unfit.ok()) {
+    block->ends.clear();
+    return unfit;
+  }
   RETURN_IF_ERROR(got.status());
+  // A file of the mark alone has no line.
+  const bool only_mark = block->offset == 0 && WithoutByteOrderMark(read).empty();
   const size_t whole = block->ends.empty() ? 0 : size_t{block->ends.back()} + 1;
-  if (at_end && whole < filled) block->ends.push_back(static_cast<uint32_t>(filled));
+  if (at_end && whole < filled && !only_mark) block->ends.push_back(static_cast<uint32_t>(filled));
   pass->rest.assign(text.begin() + static_cast<ptrdiff_t>(whole), text.begin() + static_cast<ptrdiff_t>(filled));
   pass->offset += static_cast<int64_t>(whole);
+  pass->lines += static_cast<int64_t>(block->ends.size());
   return !at_end;
 }
 
@@ -423,6 +434,7 @@ class LinesAhead::Source : public RecordSource {
     const size_t end = block_->ends[line_++];
     *line = {text + begin, end > begin && text[end - 1] == '\r' ? end - begin - 1 : end - begin};
     *offset = block_->offset + static_cast<int64_t>(begin);
+    if (*offset == 0) *line = WithoutByteOrderMark(*line);
     return true;
   }
 

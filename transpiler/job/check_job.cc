@@ -204,6 +204,11 @@ absl::Status CheckModel(const Job& job, const std::vector<v1::VarDesc>& schema) 
     const std::string path = absl::StrCat("loss[", i, "]");
     if (model.loss(i).has_name()) RETURN_IF_ERROR(CheckName(at, path + ".name", model.loss(i).name()));
     RETURN_IF_ERROR(CheckFloat(at, path + ".weight", model.loss(i).weight()));
+    // A loss of the user's own may be something to maximise.
+    if (model.loss(i).weight() < 0 && !model.loss(i).has_custom()) {
+      return at.Error(path + ".weight", absl::StrCat("must not be negative, got ", model.loss(i).weight(),
+                                                     ": training would maximise the loss"));
+    }
   }
   return absl::OkStatus();
 }

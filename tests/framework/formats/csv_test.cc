@@ -174,15 +174,6 @@ TEST_F(CsvTest, AHeaderSaysWhereColumnsAre) {
   EXPECT_THAT(Parse("1,2"), Invalid("expected 8 fields, got 2"));
 }
 
-TEST_F(CsvTest, AHeaderMayBeginWithAByteOrderMark) {
-  Configure("column { name: 'a' }");
-  Below(
-      "\xEF\xBB\xBF"
-      "a,b");
-  ASSERT_TRUE(Parse("1,2").ok());
-  EXPECT_THAT(example_.floats, ElementsAre(1));
-}
-
 TEST_F(CsvTest, AHeaderWithoutAColumnIsRefused) {
   Configure("column { name: 'a' } column { name: 'b' type: TEXT }");
   EXPECT_THAT(parser_->ForHeader("b,c", {}).status(), Invalid("the header has no column 'a'; its 2 are b, c"));

@@ -220,7 +220,46 @@ TEST_F(DataSetTest, LinesLongerThanABlockAreWhole) {
 
 TEST_F(DataSetTest, ALineWithoutEndIsRefused) {
   dir_.Write("f", "a\n" + std::string(static_cast<size_t>(2 * LineSource::kMaxLine), 'x'));
-  EXPECT_THAT(ReadAll(Open({"f"})), StatusIs(kInvalid, "f: the line at byte 2 is longer than 16777216 bytes"));
+  EXPECT_THAT(ReadAll(Open({"f"})), StatusIs(kInvalid,
+                                             "f:2: the line at byte 2 is longer than 16777216 bytes: is this a text "
+                                             "with lines?"));
+}
+
+TEST_F(DataSetTest, APartWithoutTheStartOfALineReadsNothingBehindItself) {
+  // A part that looked for the end of the line would find it too long.
+  dir_.Write("f", std::string(static_cast<size_t>(2 * LineSource::kMaxLine), 'x') + "\nb\n");
+  const auto set = Open({"f"});
+  for (const int64_t begin : {int64_t{1}, int64_t{1000}, LineSource::kMaxLine}) {
+    EXPECT_THAT(Part(set, begin, begin + 1000), ElementsAre());
+  }
+  EXPECT_THAT(Part(set, 2 * LineSource::kMaxLine - 10, 2 * LineSource::kMaxLine + 3), ElementsAre("b"));
+}
+
+TEST_F(DataSetTest, AByteOrderMarkIsNoPartOfTheFirstLine) {
+  const std::string mark = "\xEF\xBB\xBF";
+  dir_.Write("f", mark + "a\n" + mark + "b\n");
+  dir_.Write("g", Gzip(mark + "a"));
+  dir_.Write("h", mark);
+  dir_.Write("i", mark + "\nb\n");
+  EXPECT_THAT(Lines(*Open({"f"}), 0, 1), ElementsAre("a", mark + "b"));
+  EXPECT_THAT(Lines(*Open({"g"}), 0, 1), ElementsAre("a"));
+  EXPECT_THAT(Lines(*Open({"h"}), 0, 1), ElementsAre());
+  EXPECT_THAT(Lines(*Open({"i"}), 0, 1), ElementsAre("", "b"));
+}
+
+TEST_F(DataSetTest, TextInUtf16IsRefused) {
+  dir_.Write("f", std::string("\xFF\xFE"
+                              "a\0\n\0",
+                              6));
+  dir_.Write("g", Gzip(std::string("\xFE\xFF\0"
+                                   "a\0\n",
+                                   6)));
+  for (const std::string name : {"f", "g"}) {
+    EXPECT_THAT(ReadAll(Open({name})),
+                StatusIs(kInvalid, name + ": begins with the byte order mark of UTF-16, and data is text in UTF-8: "
+                                          "write it again with iconv -f UTF-16 -t UTF-8, or let the job do so "
+                                          "(data.pipe)"));
+  }
 }
 
 TEST_F(DataSetTest, FilesAreSortedByNameAndNamedOnce) {

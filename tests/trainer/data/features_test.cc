@@ -384,6 +384,13 @@ TEST_F(FeaturesTest, ALabelOutOfItsRangeIsABadLine) {
               StatusIs(kInvalid,
                        "f:1: 'click' is 2; bpr_loss needs 0 or 1, or what is between; a factor of another size is for "
                        "sample_weight"));
+  const LabelRange weight = {.variable = "click", .most = std::numeric_limits<float>::max(), .weight = true};
+  EXPECT_TRUE(read("0 0.5 30000", weight).ok());
+  EXPECT_THAT(read("1 -0.5", weight).status(),
+              StatusIs(kInvalid,
+                       "f:2: 'click' is -0.5; sample_weight needs a number that is not negative: training would move "
+                       "away from the label; 0 takes an example out of the loss, and data.train.where out of the "
+                       "data"));
   const LabelRange klass = {.variable = "click", .loss = "softmax_with_cross_entropy", .most = 9, .whole = true};
   EXPECT_TRUE(read("0 1 0.5", probability).ok());
   EXPECT_THAT(
@@ -406,6 +413,7 @@ TEST_F(FeaturesTest, BytesThatAreNoTextDoNotReachTheTerminal) {
   const auto message = [&](const std::string& line) {
     return std::string(ReadAll(Spec(line + "\n", "")).status().message());
   };
+  EXPECT_THAT(message("1 \u200B\uFEFF7\u00A0 0 0 0 0"), HasSubstr("'\\xe2\\x80\\x8b\\xef\\xbb\\xbf7\u00A0'"));
   const std::string binary = message(std::string("1 \x1b[2J\xff\0 0 0 0 0", 16));
   for (const char c : binary) EXPECT_TRUE(c >= ' ' && c < 0x7f) << static_cast<int>(c);
   EXPECT_THAT(binary, AllOf(HasSubstr("\\x1b[2J\\xff"), HasSubstr("the line holds zero bytes")));
@@ -598,9 +606,9 @@ TEST(DataSpecTest, LabelsThatAreFactorsAreFromZeroToOne) {
   std::vector<std::string> variables;
   for (const LabelRange& range : spec.label_ranges) {
     variables.push_back(range.variable);
-    EXPECT_EQ(range.most, 1);
+    if (!range.weight) EXPECT_EQ(range.most, 1);
   }
-  EXPECT_THAT(variables, ElementsAre("click", "like", "buy"));
+  EXPECT_THAT(variables, ElementsAre("click", "like", "buy", "w"));
 
   // Where training minimises something else in place of the loss, too.
   const DataSpec weighed = SpecOf(R"(
@@ -614,6 +622,26 @@ TEST(DataSpecTest, LabelsThatAreFactorsAreFromZeroToOne) {
                                   {LossOf("counted", "click")});
   ASSERT_EQ(weighed.label_ranges.size(), 1u);
   EXPECT_EQ(weighed.label_ranges[0].variable, "click");
+}
+
+TEST(DataSpecTest, SampleWeightsOfTheDataAreNotNegative) {
+  const DataSpec spec = SpecOf(R"(
+  var x [-1, 1]
+  var y [-1, 1] stop_gradient: true
+  var w [-1, 1] stop_gradient: true
+  var v [-1, 1] stop_gradient: true
+  var made [-1, 1]
+  Out=made <- scale(X=v) scale=-1
+  Out=a <- square_error(X=x, Label=y, Weight=w) @LOSS
+  Out=b <- square_error(X=x, Label=y, Weight=w) @LOSS
+  Out=c <- square_error(X=x, Label=y, Weight=made) @LOSS
+)",
+                               {LossOf("a", "y", "w"), LossOf("b", "y", "w"), LossOf("c", "y", "made")});
+  ASSERT_EQ(spec.label_ranges.size(), 1u);
+  const LabelRange& range = spec.label_ranges[0];
+  EXPECT_EQ(range.variable, "w");
+  EXPECT_TRUE(range.Holds(0) && range.Holds(1e30f));
+  EXPECT_FALSE(range.Holds(-1e-30f) || range.Holds(std::numeric_limits<float>::infinity()));
 }
 
 TEST(DataSpecTest, WithoutLanesEveryTrainerIsAStream) {

@@ -267,7 +267,39 @@ TEST_F(LinesAheadTest, ALineWithoutEndIsRefused) {
   const auto source = Open(ahead, file, {});
   EXPECT_THAT(Rest(*source), SizeIs(1));
   EXPECT_THAT(source->status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, "f: the line at byte 2 is longer than 16777216 bytes"));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "f:2: the line at byte 2 is longer than 16777216 bytes: is this a text with lines?"));
+}
+
+TEST_F(LinesAheadTest, TheLongestLineIsThatOfLineSource) {
+  for (const int64_t more : {0, 1}) {
+    const std::string line(static_cast<size_t>(LineSource::kMaxLine + more), 'x');
+    const DataFile& file = File(absl::StrCat("f", more), "a\n" + line + "\nb\n");
+    LinesAhead ahead({});
+    const auto source = Open(ahead, file, {});
+    const auto plain = LineSource::Open(file, {.begin = 0, .end = file.bytes});
+    ASSERT_TRUE(plain.ok());
+    EXPECT_THAT(Rest(*source), SizeIs(more == 0 ? 3 : 1));
+    EXPECT_THAT(Rest(**plain), SizeIs(more == 0 ? 3 : 1));
+    EXPECT_EQ(source->status(), (*plain)->status());
+    EXPECT_EQ(source->status().ok(), more == 0);
+  }
+}
+
+TEST_F(LinesAheadTest, MarksOfByteOrderAreThoseOfLineSource) {
+  const std::string mark = "\xEF\xBB\xBF";
+  for (const std::string& text :
+       {mark, mark + "\n", mark + "a\nb\n", mark + "a\n" + mark, std::string("\xFF\xFE\n\0", 4)}) {
+    for (const size_t block : {1, 3, 64}) {
+      const DataFile& file = File(absl::StrCat("f", text.size()), Gzip(text));
+      LinesAhead ahead({.block = block});
+      const auto source = Open(ahead, file, {});
+      const auto plain = LineSource::Open(file, {});
+      ASSERT_TRUE(plain.ok());
+      EXPECT_EQ(Rest(*source), Rest(**plain)) << text.size() << " " << block;
+      EXPECT_EQ(source->status(), (*plain)->status());
+    }
+  }
 }
 
 TEST_F(LinesAheadTest, AFileThatIsGoneIsNotFound) {

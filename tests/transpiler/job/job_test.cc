@@ -191,6 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"ShapesDoNotFit", "input: \"wide\" input: \"fm\"", "input: \"fm\" input: \"deep\"", "[-1, 8]"},
         Wrong{"LossShapesDoNotFit", "logits: \"logit\"", "logits: \"deep\"", "loss 'ctr': "},
         Wrong{"UnknownLabel", "label: \"label\"", "label: \"lable\"", "loss 'ctr': label 'lable' is neither"},
+        Wrong{"NegativeLoss", "loss { name: \"ctr\" sigmoid", "loss { name: \"ctr\" weight: -0.5 sigmoid",
+              "model.loss[0].weight must not be negative, got -0.5: training would maximise the loss"},
         Wrong{"TwoLossesOfOneName", "  loss {",
               "  loss { name: \"ctr\" square_error { input: \"logit\" label: \"label\" } }\n  loss {",
               "model.loss[1] has the name 'ctr' of an earlier loss"},
