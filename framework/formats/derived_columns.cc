@@ -13,6 +13,7 @@
 #include "absl/time/civil_time.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/derived_rule.h"
+#include "framework/formats/float_bound.h"
 
 namespace weir {
 namespace {
@@ -194,29 +195,32 @@ namespace {
 class BucketizeRule : public DerivedRule {
  public:
   BucketizeRule(ExampleInput in, std::vector<double> boundaries)
-      : in_(std::move(in)), boundaries_(std::move(boundaries)) {}
+      : in_(std::move(in)), boundaries_(std::move(boundaries)) {
+    for (const double boundary : boundaries_) floats_.push_back(NearestFloat(boundary));
+  }
   absl::Status Add(size_t slot, DerivedSlots* view) const override {
     if (in_.ids) {
       const size_t count = view->count(in_.place);
       int64_t* const out = view->Append(slot, count);
       const int64_t* const ids = view->ids(in_.place);
-      for (size_t i = 0; i < count; ++i) out[i] = BucketOf(static_cast<double>(ids[i]));
+      for (size_t i = 0; i < count; ++i) {
+        const auto above = std::partition_point(boundaries_.begin(), boundaries_.end(),
+                                                [&](double boundary) { return IsFrom(ids[i], boundary); });
+        out[i] = above - boundaries_.begin();
+      }
       return absl::OkStatus();
     }
     const float x = view->Float(in_.place);
     const bool missing = std::isnan(x);
     int64_t* const out = view->Append(slot, missing ? 0 : 1);
-    if (!missing) *out = BucketOf(x);
+    if (!missing) *out = std::upper_bound(floats_.begin(), floats_.end(), x) - floats_.begin();
     return absl::OkStatus();
   }
 
  private:
-  int64_t BucketOf(double x) const {
-    return std::upper_bound(boundaries_.begin(), boundaries_.end(), x) - boundaries_.begin();
-  }
-
   const ExampleInput in_;
   const std::vector<double> boundaries_;
+  std::vector<float> floats_;  // boundaries of floats
 };
 
 absl::StatusOr<DerivedRulePtr> MakeQuantiles(const std::vector<Column>& columns,
@@ -252,6 +256,10 @@ absl::StatusOr<DerivedRulePtr> MakeBucketizeRule(const std::vector<Column>& colu
   }
   ASSIGN_OR_RETURN(ExampleInput input, FindInput(columns, bucketize.of(), path + ".of", errors));
   RETURN_IF_ERROR(ExpectNumber(input, path + ".of", errors));
+  for (size_t i = 1; i < boundaries.size() && !input.ids; ++i) {
+    if (NearestFloat(boundaries[i - 1]) < NearestFloat(boundaries[i])) continue;
+    return errors.Error(absl::StrCat(path, ".boundaries[", i, "]"), SameFloats(boundaries[i - 1], boundaries[i]));
+  }
   return std::make_unique<BucketizeRule>(std::move(input), std::move(boundaries));
 }
 

@@ -5,12 +5,16 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/float_bound.h"
+#include "framework/formats/numbers.h"
 
 namespace weir {
 namespace {
@@ -35,6 +39,33 @@ bool AddIds(IdKind kind, const std::string& value, std::set<int64_t>* ids) {
     ids->insert(static_cast<int64_t>(StableHash(value)));
     return true;
   }
+  return number;
+}
+
+// Returns the error of a number at `field` that a column of floats has like `other`; OK if there is no such one.
+absl::Status ExpectTold(std::optional<int64_t> other, const ExampleInput& input, const std::string& field,
+                        const SettingErrors& errors) {
+  if (!other.has_value()) return absl::OkStatus();
+  return errors.Error(field, absl::StrCat("cannot be told from ", *other, ": '", input.name,
+                                          "' is a float, and float32 has one value for both; read the column as ids, "
+                                          "which are compared exactly"));
+}
+
+// Returns a value of a column of floats as the data have it.
+absl::StatusOr<float> FloatOf(const std::string& value, const ExampleInput& input, const std::string& field,
+                              const SettingErrors& errors) {
+  const absl::string_view text = absl::StripAsciiWhitespace(value);
+  const std::string_view word(text.data(), text.size());
+  float number = 0;
+  if (!ParseFinite(word, &number)) {
+    const char* const why = WhyNotFinite(word);
+    return errors.Error(field, absl::StrCat(why == kNotFinite ? "is no number" : why, ", got '", value, "'; '",
+                                            input.name, "' is a float"));
+  }
+  double exact = 0;
+  if (!absl::SimpleAtod(text, &exact)) exact = number;
+  RETURN_IF_ERROR(ExpectTold(SameFloatBelow(exact), input, field, errors));
+  RETURN_IF_ERROR(ExpectTold(SameFloatAbove(exact), input, field, errors));
   return number;
 }
 
@@ -80,24 +111,28 @@ absl::StatusOr<RowFilter> RowFilter::Create(const std::vector<Column>& columns, 
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     rule.from = config.has_from() ? config.from() : -kInfinity;
     rule.below = config.has_below() ? config.below() : kInfinity;
-    if (in_range && !(rule.from < rule.below)) {
+    rule.from_float = NearestFloat(rule.from);
+    rule.below_float = NearestFloat(rule.below);
+    if (in_range && !rule.input.ids) {
+      RETURN_IF_ERROR(ExpectTold(SameFloatBelow(rule.from), rule.input, at + ".from", errors));
+      RETURN_IF_ERROR(ExpectTold(SameFloatBelow(rule.below), rule.input, at + ".below", errors));
+    }
+    const bool any = rule.input.ids ? rule.from < rule.below : rule.from_float < rule.below_float;
+    if (in_range && !any) {
       return errors.Error(config.has_below() ? at + ".below" : at + ".from",
-                          absl::StrCat("leaves no number: from ", rule.from, ", below ", rule.below));
+                          absl::StrCat("leaves no number", rule.input.ids ? "" : " of float32", ": from ", rule.from,
+                                       ", below ", rule.below));
     }
     for (int v = 0; v < config.value_size(); ++v) {
       const std::string& value = config.value(v);
-      float number = 0;
-      if (rule.input.ids) {
-        if (AddIds(rule.input.id_kind, value, &rule.ids)) continue;
-        return errors.Error(
-            absl::StrCat(at, ".value[", v, "]"),
-            absl::StrCat("is no ", rule.input.id_kind == IdKind::kHex ? "hexadecimal number" : "integer",
-                         ", as the ids of '", config.of(), "' are; got '", value, "'"));
-      } else if (absl::SimpleAtof(value, &number) && !std::isnan(number)) {
+      const std::string field = absl::StrCat(at, ".value[", v, "]");
+      if (!rule.input.ids) {
+        ASSIGN_OR_RETURN(const float number, FloatOf(value, rule.input, field, errors));
         rule.floats.insert(number);
-      } else {
-        return errors.Error(absl::StrCat(at, ".value[", v, "]"),
-                            absl::StrCat("is no number, got '", value, "'; '", config.of(), "' is a float"));
+      } else if (!AddIds(rule.input.id_kind, value, &rule.ids)) {
+        return errors.Error(
+            field, absl::StrCat("is no ", rule.input.id_kind == IdKind::kHex ? "hexadecimal number" : "integer",
+                                ", as the ids of '", config.of(), "' are; got '", value, "'"));
       }
     }
     filter.rules_.push_back(std::move(rule));
@@ -111,13 +146,12 @@ bool RowFilter::HoldsForId(const Rule& rule, int64_t id) {
     if (rule.remainders.count(rest) == 0) return false;
   }
   if (rule.has_value && rule.ids.count(id) == 0) return false;
-  const auto x = static_cast<double>(id);
-  return rule.from <= x && x < rule.below;
+  return IsFrom(id, rule.from) && !IsFrom(id, rule.below);
 }
 
 bool RowFilter::HoldsForFloat(const Rule& rule, float x) {
   if (std::isnan(x) || (rule.has_value && rule.floats.count(x) == 0)) return false;
-  return rule.from <= x && x < rule.below;
+  return rule.from_float <= x && x < rule.below_float;
 }
 
 bool RowFilter::Keeps(const Example& example) const {

@@ -19,11 +19,11 @@ namespace weir {
 
 using RowRules = google::protobuf::RepeatedPtrField<v1::RowRule>;
 
-// Immutable; thread-safe.
+// Floats are compared as float32 (framework/formats/float_bound.h), ids exactly. Immutable; thread-safe.
 class RowFilter {
  public:
   // `columns`: of the parser. `path`: of the rules in the settings of `errors`: "train.where". InvalidArgument: an
-  // input that is not there, or wrong settings.
+  // input that is not there, wrong settings, or a bound that floats of the data cannot be told from.
   static absl::StatusOr<RowFilter> Create(const std::vector<Column>& columns, const RowRules& rules,
                                           std::string_view path, const SettingErrors& errors);
 
@@ -37,7 +37,8 @@ class RowFilter {
     uint64_t modulo = 0;  // 0: not set
     std::set<uint64_t> remainders;
     bool hashed = false;
-    double from = 0, below = 0;
+    double from = 0, below = 0;             // for ids
+    float from_float = 0, below_float = 0;  // for floats
     bool has_value = false;
     std::set<int64_t> ids;
     std::set<float> floats;

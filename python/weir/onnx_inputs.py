@@ -227,7 +227,9 @@ class _Maker:
                 self._statistics.deviations[position]
             return standard
         if transform == _Transform.BUCKETIZE:
-            return np.searchsorted(np.array(boundaries), x, side="right").astype(np.float64)
+            # As the reader: floats of the data are float32, and so are the boundaries.
+            rounded = np.array(boundaries, np.float32).astype(np.float64)
+            return np.searchsorted(rounded, x, side="right").astype(np.float64)
         return x
 
     def ids(self, name: str, raw: _Slots) -> _Slots:

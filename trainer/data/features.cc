@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/float_bound.h"
 #include "trainer/data/data_statistics.h"
 #include "trainer/data/salt_ids.h"
 
@@ -61,11 +62,14 @@ absl::Status SetColumn(const v1::DenseTransform::Column& in, const std::string& 
     return absl::InvalidArgumentError(absl::StrCat(
         field, ".boundaries: ", bucketize ? "BUCKETIZE needs at least one" : "only BUCKETIZE has boundaries"));
   }
-  std::vector<double> boundaries(in.boundaries().begin(), in.boundaries().end());
-  for (size_t i = 1; i < boundaries.size(); ++i) {
-    if (boundaries[i - 1] < boundaries[i]) continue;
+  std::vector<float> boundaries;
+  for (int i = 0; i < in.boundaries_size(); ++i) {
+    boundaries.push_back(NearestFloat(in.boundaries(i)));
+    if (i == 0 || boundaries[static_cast<size_t>(i) - 1] < boundaries.back()) continue;
+    const double before = in.boundaries(i - 1), here = in.boundaries(i);
     return absl::InvalidArgumentError(
-        absl::StrCat(field, ".boundaries: must ascend, got ", boundaries[i - 1], " before ", boundaries[i]));
+        before < here ? absl::StrCat(field, ".boundaries[", i, "]: ", SameFloats(before, here))
+                      : absl::StrCat(field, ".boundaries: must ascend, got ", before, " before ", here));
   }
   (*floats)[static_cast<size_t>(place.begin + in.index())] = {in.transform(), std::move(boundaries)};
   return absl::OkStatus();
@@ -214,8 +218,8 @@ float Features::Transform(size_t position, float x, const DataStatistics* statis
       return static_cast<float>((value - moments.mean) / moments.Deviation());
     }
     case v1::DenseTransform::BUCKETIZE: {
-      const std::vector<double>& b = floats_[position].boundaries;
-      return static_cast<float>(std::upper_bound(b.begin(), b.end(), value) - b.begin());
+      const std::vector<float>& b = floats_[position].boundaries;
+      return static_cast<float>(std::upper_bound(b.begin(), b.end(), x) - b.begin());
     }
   }
   return x;

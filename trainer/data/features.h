@@ -23,7 +23,7 @@ class Features {
  public:
   struct Float {
     v1::DenseTransform::Transform transform = v1::DenseTransform::NONE;
-    std::vector<double> boundaries = {};
+    std::vector<float> boundaries = {};
   };
   struct Slot {
     uint64_t salt = 0;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/float_bound.h"
 #include "transpiler/base/setting.h"
 #include "transpiler/job/check_metrics.h"
 #include "transpiler/job/check_modes.h"
@@ -72,6 +73,10 @@ absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dens
     for (int k = 0; k < column.boundaries_size(); ++k) {
       if (!std::isfinite(column.boundaries(k)) || (k > 0 && column.boundaries(k) <= column.boundaries(k - 1))) {
         return data.Error(absl::StrCat(path, ".boundaries[", k, "]"), "must be finite and ascend");
+      }
+      if (k > 0 && NearestFloat(column.boundaries(k - 1)) == NearestFloat(column.boundaries(k))) {
+        return data.Error(absl::StrCat(path, ".boundaries[", k, "]"),
+                          SameFloats(column.boundaries(k - 1), column.boundaries(k)));
       }
     }
   }

@@ -150,6 +150,17 @@ TEST_F(DerivedTest, BucketsOfNumbersAndOfIds) {
   EXPECT_THAT(Ids(kOwn + 2), ElementsAre(0));
 }
 
+TEST_F(DerivedTest, AFloatOnABoundaryIsInTheBucketAbove) {
+  Configure(R"(derived { name: "a" bucketize { of: "dense[0]" boundaries: 0.3 boundaries: 0.7 boundaries: 0.9 } }
+               derived { name: "u" bucketize { of: "user" boundaries: 1152921504606846976 } })");
+  const std::pair<const char*, int64_t> values[] = {{"0.1", 0}, {"0.3", 1}, {"0.6", 1}, {"0.7", 2}, {"0.9", 3}};
+  for (const auto& [value, bucket] : values) {
+    ASSERT_TRUE(Parse(absl::StrCat("1,1152921504606846975,", value, ",Oslo,0,1.4,,")).ok());
+    EXPECT_THAT(Ids(kOwn), ElementsAre(bucket)) << value;
+    EXPECT_THAT(Ids(kOwn + 1), ElementsAre(0)) << "2^60 - 1 is below 2^60";
+  }
+}
+
 TEST_F(DerivedTest, PartsOfTimesAreThoseOfTheCalendar) {
   const absl::TimeZone zone = absl::FixedTimeZone(-5 * 3600 - 1800);
   Configure(R"(derived { name: "h" time { of: "time" utc_offset_minutes: -330 } }
@@ -296,6 +307,9 @@ TEST_F(DerivedTest, WrongOnesAreRefused) {
        "it: name what it is made of"},
       {"derived { name: 'x' bucketize { of: 'label' boundaries: 1 boundaries: 1 } }",
        "data.derived[0].bucketize.boundaries[1] must be above the one before, 1, got 1"},
+      {"derived { name: 'x' bucketize { of: 'label' boundaries: 0.7 boundaries: 0.70000001 } }",
+       "data.derived[0].bucketize.boundaries[1] 0.70000001000000005 is the same float32 as the boundary before, "
+       "0.69999999999999996: no value is between them"},
       {"derived { name: 'x' bucketize { of: 'label' boundaries: nan } }",
        "data.derived[0].bucketize.boundaries[0] is no number"},
       {"derived { name: 'x' time { of: 'label' } }",

@@ -80,6 +80,57 @@ TEST(RowFilterTest, RangesOfFloatsAndIds) {
   EXPECT_FALSE(Keeps("where { of: 'user' from: 1000000 }", {.user = {999999}}));
 }
 
+TEST(RowFilterTest, FloatsAreComparedAsTheirTextsRead) {
+  for (const float x : {0.1f, 0.3f, 0.7f, -0.7f}) {
+    const std::string text = absl::StrCat(x);
+    EXPECT_TRUE(Keeps(absl::StrCat("where { of: 'label' from: ", text, " }"), {.label = x})) << text;
+    EXPECT_FALSE(Keeps(absl::StrCat("where { of: 'label' below: ", text, " }"), {.label = x})) << text;
+    EXPECT_TRUE(Keeps(absl::StrCat("where { of: 'label' value: '", text, "' }"), {.label = x})) << text;
+  }
+  EXPECT_TRUE(Keeps("where { of: 'label' value: '1e-50' }", {.label = 0}));
+  EXPECT_TRUE(Keeps("where { of: 'label' below: 1e300 }", {.label = std::numeric_limits<float>::max()}));
+}
+
+TEST(RowFilterTest, AWholeNumberThatFloat32DoesNotTellFromItsNeighbourIsRefused) {
+  const auto refused = [](const std::string& rule, const std::string& field, int64_t other) {
+    EXPECT_THAT(FilterOf(absl::StrCat("where { of: 'label' ", rule, " }")).status(),
+                StatusIs(kInvalid, absl::StrCat("data.train.where[0].", field, " cannot be told from ", other,
+                                                ": 'label' is a float, and float32 has one value for both; read the "
+                                                "column as ids, which are compared exactly")))
+        << rule;
+  };
+  refused("from: 20240105", "from", 20240104);
+  refused("from: 20240104", "from", 20240103);
+  refused("below: 1.7e9", "below", 1699999999);
+  refused("from: -20240104", "from", -20240105);
+  refused("value: '20240105'", "value[0]", 20240104);
+  refused("value: '1' value: '20240104'", "value[1]", 20240103);
+  refused("value: '16777216'", "value[0]", 16777217);
+  refused("value: '9007199254740993'", "value[0]", 9007199254740991);
+  // float32 tells these from their neighbours, and beyond ids there is no better way to read them.
+  EXPECT_TRUE(Keeps("where { of: 'label' from: 16777216 }", {.label = 16777216}));
+  EXPECT_FALSE(Keeps("where { of: 'label' from: 20240106 }", {.label = 20240105.0f}));
+  EXPECT_TRUE(Keeps("where { of: 'label' from: 20240106 }", {.label = 20240106.0f}));
+  EXPECT_TRUE(Keeps("where { of: 'label' value: '16777215' value: '1e30' }", {.label = 1e30f}));
+  EXPECT_THAT(FilterOf("where { of: 'label' from: 0.7 below: 0.70000001 }").status(),
+              StatusIs(kInvalid, "data.train.where[0].below leaves no number of float32: from 0.7, below 0.7"));
+  EXPECT_THAT(FilterOf("where { of: 'label' value: '1e39' }").status(),
+              StatusIs(kInvalid,
+                       "data.train.where[0].value[0] is beyond float32, whose greatest number is 3.4e38, got '1e39'; "
+                       "'label' is a float"));
+}
+
+TEST(RowFilterTest, IdsAreComparedExactly) {
+  constexpr int64_t kBound = int64_t{1} << 60;
+  const std::string rule = absl::StrCat("where { of: 'user' from: ", kBound, " }");
+  EXPECT_TRUE(Keeps(rule, {.user = {kBound}}));
+  EXPECT_FALSE(Keeps(rule, {.user = {kBound - 1}}));
+  EXPECT_FALSE(Keeps("where { of: 'user' below: 1e300 invert: true }", {.user = {kBound}}));
+  EXPECT_TRUE(Keeps("where { of: 'user' from: -1e300 below: 0.5 }", {.user = {0}}));
+  EXPECT_FALSE(Keeps("where { of: 'user' from: 0.5 }", {.user = {0}}));
+  EXPECT_FALSE(Keeps("where { of: 'user' from: 1e19 }", {.user = {std::numeric_limits<int64_t>::max()}}));
+}
+
 TEST(RowFilterTest, ValuesOfTextsIntegersAndFloats) {
   const auto oslo = static_cast<int64_t>(StableHash("Oslo"));
   EXPECT_TRUE(Keeps("where { of: 'city' value: 'Oslo' value: 'Rome' }", {.city = {oslo}}));

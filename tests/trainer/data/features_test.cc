@@ -132,6 +132,11 @@ TEST_F(FeaturesTest, BucketizeCountsBoundariesBelow) {
   const LaneBatch batch = Read("1 1 2 0 0 0 0 0\n1 1 2 1 0 0 0 0\n1 1 2 1.5 0 0 0 0\n1 1 2 9 0 0 0 0\n1 1 0 0 0 0\n",
                                "dense { column { variable: 'x' index: 0 transform: BUCKETIZE boundaries: [1, 2] } }");
   EXPECT_THAT(Floats(batch, 1), ElementsAre(0, 0, 1, 0, 1, 0, 2, 0, 0, 0));
+  // A number that is a boundary in the job is one in the data, too.
+  const LaneBatch equal =
+      Read("1 1 2 0.7 0 0 0 0\n1 1 2 0.9 0 0 0 0\n",
+           "dense { column { variable: 'x' index: 0 transform: BUCKETIZE boundaries: [0.7, 0.9] } }");
+  EXPECT_THAT(Floats(equal, 1), ElementsAre(1, 0, 2, 0));
 }
 
 TEST_F(FeaturesTest, AColumnMayDifferFromTheRest) {
@@ -436,6 +441,10 @@ TEST_F(FeaturesTest, SettingsThatMakeNoSenseAreRefusedByName) {
               StatusIs(kInvalid, "data.dense.column[0].boundaries: only BUCKETIZE has boundaries"));
   EXPECT_THAT(Refusal("dense { column { variable: 'x' transform: BUCKETIZE boundaries: [1, 1] } }"),
               StatusIs(kInvalid, "data.dense.column[0].boundaries: must ascend, got 1 before 1"));
+  EXPECT_THAT(Refusal("dense { column { variable: 'x' transform: BUCKETIZE boundaries: [1, 1.00000001] } }"),
+              StatusIs(kInvalid,
+                       "data.dense.column[0].boundaries[1]: 1.0000000099999999 is the same float32 as the boundary "
+                       "before, 1: no value is between them"));
   EXPECT_THAT(Refusal("dense { except: 'y' }"),
               StatusIs(kInvalid, "data.dense.except: the data has no float variable 'y'; it has click, x"));
   EXPECT_THAT(Refusal("ids { shared: 'x' }"),
@@ -606,7 +615,7 @@ TEST(DataSpecTest, LabelsThatAreFactorsAreFromZeroToOne) {
   std::vector<std::string> variables;
   for (const LabelRange& range : spec.label_ranges) {
     variables.push_back(range.variable);
-    if (!range.weight) EXPECT_EQ(range.most, 1);
+    EXPECT_EQ(range.weight, range.most > 1);
   }
   EXPECT_THAT(variables, ElementsAre("click", "like", "buy", "w"));
 
