@@ -31,7 +31,9 @@ std::optional<LeftOut> LeftOut::Parse(absl::string_view text) {
 }
 
 std::string Ending::Serialize() const {
-  return absl::StrCat(steps, "\n", skipped_lines, "\n", stopped ? 1 : 0, "\n", left_out.Serialize(), "\n",
+  // Nearly always no input is absent, and it does not matter then what has been read as a whole.
+  const std::string lacks = absent.places.empty() ? "" : absl::StrCat(" ", absent.Serialize());
+  return absl::StrCat(steps, "\n", skipped_lines, "\n", stopped ? 1 : 0, lacks, "\n", left_out.Serialize(), "\n",
                       open_evaluations, "\n", static_cast<int>(error.code()), "\n", std::string(error.message()));
 }
 
@@ -39,15 +41,18 @@ std::optional<Ending> Ending::Parse(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits('\n', 6));
   Ending ending;
   int stopped = 0, code = 0;
-  if (parts.size() != 7 || !absl::SimpleAtoi(parts[0], &ending.steps) ||
-      !absl::SimpleAtoi(parts[1], &ending.skipped_lines) || !absl::SimpleAtoi(parts[2], &stopped) ||
-      !absl::SimpleAtoi(parts[5], &code)) {
+  if (parts.size() != 7) return std::nullopt;
+  const std::vector<absl::string_view> flags = absl::StrSplit(parts[2], absl::MaxSplits(' ', 1));
+  if (!absl::SimpleAtoi(parts[0], &ending.steps) || !absl::SimpleAtoi(parts[1], &ending.skipped_lines) ||
+      !absl::SimpleAtoi(flags[0], &stopped) || !absl::SimpleAtoi(parts[5], &code)) {
     return std::nullopt;
   }
   const std::optional<LeftOut> left_out = LeftOut::Parse(parts[3]);
-  if (!left_out.has_value()) return std::nullopt;
+  std::optional<AbsentInputs> absent = flags.size() == 1 ? AbsentInputs() : AbsentInputs::Parse(flags[1]);
+  if (!left_out.has_value() || !absent.has_value()) return std::nullopt;
   ending.stopped = stopped != 0;
   ending.left_out = *left_out;
+  ending.absent = *std::move(absent);
   ending.open_evaluations = std::string(parts[4]);
   ending.error = absl::Status(static_cast<absl::StatusCode>(code), parts[6]);
   return ending;
@@ -55,7 +60,10 @@ std::optional<Ending> Ending::Parse(absl::string_view text) {
 
 absl::StatusOr<Ending> Ending::OfAll(const std::vector<std::string>& endings, int chief) {
   Ending all;
+  std::optional<AbsentInputs> absent;
+  bool every = true;
   for (size_t t = 0; t < endings.size(); ++t) {
+    every = every && !endings[t].empty();
     if (endings[t].empty()) continue;
     const std::optional<Ending> one = Parse(endings[t]);
     if (!one.has_value()) {
@@ -65,10 +73,14 @@ absl::StatusOr<Ending> Ending::OfAll(const std::vector<std::string>& endings, in
     all.skipped_lines += one->skipped_lines;
     all.stopped |= one->stopped;
     all.left_out.Add(one->left_out);
+    if (!absent.has_value()) absent = one->absent;
+    absent->Meet(one->absent);
     if (t == static_cast<size_t>(chief)) all.open_evaluations = one->open_evaluations;
     if (all.error.ok() && !one->error.ok())
       all.error = absl::Status(one->error.code(), absl::StrCat("trainer ", t, ": ", one->error.message()));
   }
+  if (absent.has_value()) all.absent = *std::move(absent);
+  all.absent.whole = all.absent.whole && every;
   return all;
 }
 

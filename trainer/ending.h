@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "trainer/data/absent_inputs.h"
 
 namespace weir {
 
@@ -33,6 +34,8 @@ struct Ending {
   int64_t skipped_lines = 0;
   bool stopped = false;
   LeftOut left_out = {};
+  // Inputs that data.train lacks.
+  AbsentInputs absent = {};
   // Steps of async evaluations that were still incomplete (Evaluations::Open).
   std::string open_evaluations = {};
   // Error with which this trainer will end after the parameters are saved (DeferredError).
@@ -42,9 +45,10 @@ struct Ending {
   std::string Serialize() const;
   static std::optional<Ending> Parse(absl::string_view text);
 
-  // Combines the endings of all trainers, serialized, by trainer id; empty for one that died in async. Numbers are
-  // added and `stopped` is that of any; open_evaluations is the chief's; the error is that of the lowest trainer with
-  // one, and names it. Internal if one cannot be parsed.
+  // Combines the endings of all trainers, serialized, by trainer id; empty for one that died in async, whose streams
+  // are then not whole. Numbers are added and `stopped` is that of any; an input is absent if all lack it;
+  // open_evaluations is the chief's; the error is that of the lowest trainer with one, and names it. Internal if one
+  // cannot be parsed.
   static absl::StatusOr<Ending> OfAll(const std::vector<std::string>& endings, int chief);
 };
 

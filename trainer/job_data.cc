@@ -120,6 +120,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> JobData::MakeReader(const DataSet& d
                                 .first_batches = o_.batches_per_step,
                                 .followed = followed ? follower_->files() : nullptr,
                                 .starts = followed ? follower_->starts() : std::vector<StreamStart>(),
+                                .warns_of_absent = !one_pass && o_.trainer.IsChief(),
                                 .threads = o_.reader_threads});
   return reader.ok() ? std::move(reader) : AtField(*o_.job, reader.status());
 }
@@ -142,6 +143,19 @@ absl::Status JobData::NoExamples(int64_t skipped_lines) const {
       o_.job->config.data().drop_last()
           ? absl::StrCat("; a stream gives whole batches only, of ", spec_.StreamBatch(0), " examples (data.drop_last)")
           : ""));
+}
+
+absl::Status JobData::NoInputs(const AbsentInputs& absent) const {
+  if (!absent.whole || absent.places.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeReaderParser(spec_.config));
+  const std::vector<NamedInput> inputs = ExpectedInputs(*parser, spec_.config);
+  if (absent.places.back() >= inputs.size()) return absl::InternalError("an absent input is none of the job's");
+  const bool one = absent.places.size() == 1;
+  return AtField(*o_.job, absl::InvalidArgumentError(absl::StrCat(
+                              inputs[absent.places.front()].path, ": ", NamesOf(inputs, absent.places),
+                              one ? " is" : " are", " in no example of data.train",
+                              train_->where().empty() ? "" : " that its rules keep", InFirstRecord(*parser, *train_),
+                              "; correct the name, take it out of the job, or name it in ", "data.may_be_absent")));
 }
 
 void WarnOfSkippedLines(const LaneReader& reader, const char* data) {

@@ -77,6 +77,9 @@ class JobData {
 
   // Returns the error of a run in which no trainer had an example. skipped_lines: of all trainers.
   absl::Status NoExamples(int64_t skipped_lines) const;
+  // Returns the error of a run in which no trainer had an example with these inputs; OK if there are none, or if
+  // data.train has not been read as a whole.
+  absl::Status NoInputs(const AbsentInputs& absent) const;
 
  private:
   explicit JobData(JobDataOptions options);

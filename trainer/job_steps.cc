@@ -34,6 +34,9 @@ class DataSteps : public JobSteps {
       ASSIGN_OR_RETURN(const std::string all, CollectStatistics(spec, data, streams, pool));
       ASSIGN_OR_RETURN(statistics, MergeStatistics(spec, {all}));
     }
+    data_ = data;
+    ASSIGN_OR_RETURN(parser_, MakeReaderParser(job.config.data()));
+    inputs_ = ExpectedInputs(*parser_, job.config.data());
     ASSIGN_OR_RETURN(reader_,
                      LaneReader::Create(std::move(data), {.spec = spec,
                                                           .streams = streams,
@@ -45,9 +48,18 @@ class DataSteps : public JobSteps {
 
   absl::Status Next(std::vector<LaneBatch>* batches) override { return reader_->Next(deadline_, batches); }
   const std::vector<Column>& columns() const override { return reader_->columns(); }
+  std::string NoteOnData() const override {
+    const std::vector<uint32_t> absent = reader_->absent_inputs().places;
+    if (absent.empty() || reader_->given() == 0) return "";
+    return absl::StrCat(NamesOf(inputs_, absent), absent.size() == 1 ? " is" : " are", " in none of the examples of ",
+                        "data.train that the sample has read", InFirstRecord(*parser_, *data_));
+  }
 
  private:
   std::unique_ptr<LaneReader> reader_;
+  std::optional<DataSet> data_;
+  std::unique_ptr<LineParser> parser_;
+  std::vector<NamedInput> inputs_;
   absl::Duration deadline_;
 };
 

@@ -3,6 +3,7 @@
 #define WEIR_TRAINER_JOB_STEPS_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -36,6 +37,8 @@ class JobSteps {
   // are marked as ended when the data has ended.
   virtual absl::Status Next(std::vector<LaneBatch>* batches) = 0;
   virtual const std::vector<Column>& columns() const = 0;
+  // Returns what to say of inputs that no example has had so far; "" if there are none.
+  virtual std::string NoteOnData() const { return ""; }
 };
 
 // Returns the ids of one batch of a step, for transpiler/explain. Borrows the batches.

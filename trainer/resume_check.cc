@@ -25,7 +25,8 @@ absl::Status Same(const std::string& path, std::string_view field, const std::st
 // Returns true for settings that determine which examples a step has, or what the servers make of them.
 bool Decides(std::string_view setting) {
   if (setting.starts_with("data.train.where")) return true;
-  for (const std::string_view free : {"data.eval.", "data.train.", "data.bad_line", "data.follow.until"}) {
+  for (const std::string_view free :
+       {"data.eval.", "data.train.", "data.bad_line", "data.may_be_absent", "data.follow.until"}) {
     if (setting.starts_with(free)) return false;
   }
   for (const std::string_view one :

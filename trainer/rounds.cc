@@ -199,6 +199,7 @@ void Rounds::StopAhead() {
 int64_t Rounds::CloseReader() {
   WarnOfSkippedLines(*reader_, "data.train");
   const int64_t skipped_lines = reader_->skipped_lines();
+  absent_ = reader_->absent_inputs();
   reader_.reset();
   return skipped_lines;
 }

@@ -86,6 +86,8 @@ class Rounds {
   void EndAhead();
   // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Call after StopAhead.
   int64_t CloseReader();
+  // Returns the inputs that no example had that the reader has read. Call after CloseReader.
+  const AbsentInputs& absent_inputs() const { return absent_; }
 
  private:
   // Reads the batches of a round and, with prefetch_rows, pulls the rows for them.
@@ -105,6 +107,7 @@ class Rounds {
 
   const Options o_;
   std::unique_ptr<LaneReader> reader_;  // null after CloseReader
+  AbsentInputs absent_;
   Round now_;
   Round next_;  // of ahead_'s thread while that is busy
   // Examples of this trainer: in step 0; in the rounds of the present step; in all steps since it began or was resumed.

@@ -282,6 +282,7 @@ absl::Status TrainLoop::Steps() {
   summary_.train_loss = progress_->mean_loss();
   ending_.steps = step_;
   ending_.skipped_lines = rounds_->CloseReader();
+  ending_.absent = rounds_->absent_inputs();
   if (follower_ != nullptr) follower_->Finish();
   return absl::OkStatus();
 }
@@ -422,8 +423,10 @@ absl::Status TrainLoop::End() {
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,
                    self_.client->Exchange("end", ending_.Serialize(), /*kept=*/true));
   if (follower_ != nullptr) follower_->Stop();
-  ASSIGN_OR_RETURN(const Ending all, Ending::OfAll(endings, self_.client->Chief()));
+  ASSIGN_OR_RETURN(Ending all, Ending::OfAll(endings, self_.client->Chief()));
   if (all.steps == 0 && !all.stopped) return data_->NoExamples(all.skipped_lines);
+  // All trainers come to the same error.
+  if (all.error.ok() && !all.stopped) all.error = data_->NoInputs(all.absent);
   RETURN_IF_ERROR(checkpoints_->SaveLast(StateAtBorder()));
   const bool evaluates = !all.stopped && data_->has_eval() && !evaluations_->Has(step_);
   // From here on a trainer that fails ends the others: not before the parameters are on disk. In async SaveLast waits

@@ -30,8 +30,9 @@ namespace {
 // A file of this size is no calibration.
 constexpr uint64_t kMostCalibrationBytes = 1 << 20;
 
-// Shows the explainer up to `sample` steps of the job's data, fewer when it ends before.
-absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
+// Shows the explainer up to `sample` steps of the job's data, fewer when it ends before. Returns a note on the data;
+// may be empty.
+absl::StatusOr<std::string> Sample(const Job& job, int64_t sample, Explainer* explainer) {
   ThreadPool pool("weir-sample", PoolWorkers(0));
   ASSIGN_OR_RETURN(const std::unique_ptr<JobSteps> steps, JobSteps::OfData(job, explainer->trainer().main, &pool));
   std::vector<std::vector<LaneBatch>> batches(static_cast<size_t>(std::max(1, job.config.train().accumulate_steps())));
@@ -46,7 +47,7 @@ absl::Status Sample(const Job& job, int64_t sample, Explainer* explainer) {
     if (ended) break;
     explainer->AddStep(input);
   }
-  return absl::OkStatus();
+  return steps->NoteOnData();
 }
 
 // Checks a calibration that somebody may have edited.
@@ -135,8 +136,12 @@ absl::StatusOr<std::string> AnswerExplain(const Job& job, const ExplainQuestion&
     return absl::InvalidArgumentError("--one_machine is for predictions: --calibrate=FILE");
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Explainer> explainer, Explainer::Create(job, options));
-  if (sample > 0) RETURN_IF_ERROR(Sample(job, sample, explainer.get()));
+  std::string of_data;
+  if (sample > 0) {
+    ASSIGN_OR_RETURN(of_data, Sample(job, sample, explainer.get()));
+  }
   ASSIGN_OR_RETURN(v1::Explanation explanation, explainer->Finish());
+  if (!of_data.empty()) explanation.add_note(of_data);
   for (const std::string& note : DeviceNotes(job, explainer->trainer().main)) explanation.add_note(note);
   if (format == "json") return ExplanationJson(explanation);
   return format == "html" ? ExplanationHtml(explanation) : ExplanationText(explanation);

@@ -136,6 +136,9 @@ class DerivedParser : public LineParser {
     DerivedSlots view(example);
     return Apply(&view);
   }
+  // The reader's slots and floats are before derived ones.
+  std::vector<NamedInput> named_inputs() const override { return reader_->named_inputs(); }
+  std::string NamesIn(std::string_view line) const override { return reader_->NamesIn(line); }
   bool has_header() const override { return reader_->has_header(); }
   absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
                                                         const std::vector<int64_t>& may_be_absent) const override {

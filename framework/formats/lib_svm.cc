@@ -157,8 +157,8 @@ WEIR_FOR_FIELDS512 bool ReadPairs(const char* line, const int32_t* ends, int pai
 class LibSvmParser : public LineParser {
  public:
   // No two ranges have an index in common.
-  LibSvmParser(std::vector<Column> columns, bool fields, std::vector<Range> ranges)
-      : LineParser(std::move(columns)), fields_(fields), ranges_(std::move(ranges)) {
+  LibSvmParser(std::vector<Column> columns, bool fields, std::vector<Range> ranges, std::vector<NamedInput> inputs)
+      : LineParser(std::move(columns)), fields_(fields), ranges_(std::move(ranges)), inputs_(std::move(inputs)) {
     std::sort(ranges_.begin(), ranges_.end(), Before);
   }
 
@@ -167,6 +167,9 @@ class LibSvmParser : public LineParser {
     return fast ? absl::OkStatus() : ParsePlain(line, example);
   }
   absl::Status ParsePlain(std::string_view line, Example* example) const override;
+
+  std::vector<NamedInput> named_inputs() const override { return inputs_; }
+  std::string NamesIn(std::string_view line) const override;
 
  private:
   // Puts the pairs of one line into an example.
@@ -203,6 +206,7 @@ class LibSvmParser : public LineParser {
 
   const bool fields_;
   std::vector<Range> ranges_;  // by Before
+  const std::vector<NamedInput> inputs_;
 };
 
 LibSvmParser::Filler::Filler(const LibSvmParser& parser, size_t pairs, Example* example)
@@ -406,6 +410,25 @@ absl::Status LibSvmParser::ParsePlain(std::string_view line, Example* example) c
   return absl::OkStatus();
 }
 
+std::string LibSvmParser::NamesIn(std::string_view line) const {
+  std::vector<std::string_view> names;
+  for (size_t at = 0; at < line.size();) {
+    const size_t end = std::min(line.find_first_of(" \t", at), line.size());
+    const std::string_view word = line.substr(at, end - at);
+    at = end + 1;
+    // Of field:index:value, or index:value, without the value.
+    if (const size_t colon = word.rfind(':'); colon != std::string_view::npos) names.push_back(word.substr(0, colon));
+  }
+  const std::string shown = ShownNames(names);
+  return shown.empty() ? "" : absl::StrCat(fields_ ? "the field:index " : "the indexes ", shown);
+}
+
+// Returns the indexes that a slot takes, for messages.
+std::string TakenBy(const v1::LibSvm::Slot& slot) {
+  return absl::StrCat(slot.has_field() ? absl::StrCat("field ", slot.field(), ", ") : "", "indexes ", slot.first(),
+                      " to ", slot.last());
+}
+
 absl::Status CheckApart(const v1::LibSvm& config, const std::vector<Range>& ranges) {
   for (size_t i = 0; i < ranges.size(); ++i) {
     const std::string where = absl::StrCat("data.lib_svm.slot[", i, "]");
@@ -448,7 +471,12 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeLibSvmParser(const v1::LibSvm& c
                       .position = slots[i].position});
   }
   RETURN_IF_ERROR(CheckApart(config, ranges));
-  return std::make_unique<LibSvmParser>(std::move(columns), config.fields(), std::move(ranges));
+  std::vector<NamedInput> inputs = NamedInputsOf("data.lib_svm.slot", "slot", slots);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i].zero_if_absent = true;
+    absl::StrAppend(&inputs[i].what, " (", TakenBy(config.slot(static_cast<int>(i))), ")");
+  }
+  return std::make_unique<LibSvmParser>(std::move(columns), config.fields(), std::move(ranges), std::move(inputs));
 }
 
 bool Overlap(const v1::LibSvm::Slot& a, const v1::LibSvm::Slot& b) {

@@ -18,6 +18,19 @@
 
 namespace weir {
 
+// Something that a format looks for by its name, or range, and takes for missing where a record lacks it.
+struct NamedInput {
+  std::string name;  // in the job
+  std::string path;  // of its settings: "data.tf_record.feature[1]"
+  std::string what;  // for messages: "feature 'User'"
+  bool ids = false;
+  // Slot, or first position in Example.floats.
+  size_t place = 0;
+  size_t width = 1;  // floats
+  // Floats are 0 where the record lacks them; else NaN.
+  bool zero_if_absent = false;
+};
+
 // Parser of one format. Thread-safe: Parse is const and keeps no state between lines.
 class LineParser {
  public:
@@ -41,6 +54,11 @@ class LineParser {
   virtual bool looks_up() const { return false; }
   virtual absl::Status Begin(std::string_view line, Example* example) const { return Parse(line, example); }
   virtual absl::Status End(Example*) const { return absl::OkStatus(); }
+
+  // Returns what the format looks for by name; nothing for formats that find columns by their place or by a header.
+  virtual std::vector<NamedInput> named_inputs() const { return {}; }
+  // Returns the names in a record, for messages about one that is not there: "label, user". May be empty.
+  virtual std::string NamesIn(std::string_view) const { return ""; }
 
   // Returns true if the first line of every file names its columns. The lines below it are then for the parser that
   // ForHeader returns, not for this one.

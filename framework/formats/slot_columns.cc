@@ -74,6 +74,34 @@ absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vec
   return columns;
 }
 
+std::vector<NamedInput> NamedInputsOf(std::string_view field, std::string_view kind,
+                                      const std::vector<DataSlot>& slots) {
+  std::vector<NamedInput> inputs;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const DataSlot& slot = slots[i];
+    if (slot.skip) continue;
+    inputs.push_back({.name = slot.name,
+                      .path = absl::StrCat(std::string(field), "[", i, "]"),
+                      .what = absl::StrCat(std::string(kind), " '", slot.name, "'"),
+                      .ids = !slot.is_float,
+                      .place = static_cast<size_t>(slot.position),
+                      .width = static_cast<size_t>(slot.dim)});
+  }
+  return inputs;
+}
+
+std::string ShownNames(const std::vector<std::string_view>& names) {
+  constexpr size_t kMost = 12, kLongest = 40;  // names, and bytes of one
+  std::set<std::string_view> seen;
+  std::string text;
+  for (const std::string_view name : names) {
+    if (!seen.insert(name).second) continue;
+    if (seen.size() > kMost) return text + ", ...";
+    absl::StrAppend(&text, text.empty() ? "" : ", ", std::string(name.substr(0, kLongest)));
+  }
+  return text;
+}
+
 void OrderIds(const std::vector<int>& order, Example* example) {
   std::vector<uint32_t>& begin = example->scratch_slots;
   begin.resize(example->counts.size());

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "framework/formats/example.h"
+#include "framework/formats/line_parser.h"
 
 namespace weir {
 
@@ -27,6 +28,13 @@ struct DataSlot {
 // that is empty or repeated, an invalid dim, an output of both floats and ids, no slot that is not skipped.
 absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vector<Column> before,
                                                 std::vector<DataSlot>* slots);
+
+// Returns the inputs of slots that records name. `field`: of the slots in the job ("data.slot_sign.slot"); `kind`:
+// "slot".
+std::vector<NamedInput> NamedInputsOf(std::string_view field, std::string_view kind,
+                                      const std::vector<DataSlot>& slots);
+// Returns names for LineParser::NamesIn, each once, in their order, not all if they are many.
+std::string ShownNames(const std::vector<std::string_view>& names);
 
 // Moves ids (and weights) that were read slot by slot in `order` into the order of Example.counts. `order` holds every
 // slot once.

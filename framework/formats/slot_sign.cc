@@ -74,6 +74,30 @@ class SlotSignParser : public LineParser {
     return at.Finish();
   }
 
+  std::vector<NamedInput> named_inputs() const override {
+    std::vector<NamedInput> inputs = NamedInputsOf("data.slot_sign.slot", "slot", slots_);
+    // A leading word is in every line.
+    std::erase_if(inputs, [this](const NamedInput& input) {
+      return std::any_of(leading_.begin(), leading_.end(),
+                         [&](int slot) { return slot >= 0 && slots_[static_cast<size_t>(slot)].name == input.name; });
+    });
+    return inputs;
+  }
+  std::string NamesIn(std::string_view line) const override {
+    std::vector<std::string_view> names;
+    size_t words = 0;
+    for (size_t at = 0; at < line.size();) {
+      const size_t end = std::min(line.find_first_of(" \t", at), line.size());
+      const std::string_view word = line.substr(at, end - at);
+      at = end + 1;
+      if (word.empty() || words++ < leading_.size()) continue;
+      const size_t colon = sign_first_ ? word.find(':') : word.rfind(':');
+      if (colon == std::string_view::npos) continue;
+      names.push_back(sign_first_ ? word.substr(colon + 1) : word.substr(0, colon));
+    }
+    return ShownNames(names);
+  }
+
  private:
   // A line as far as it has been read.
   class Line {

@@ -127,6 +127,21 @@ class TfRecordParser : public LineParser {
     return values.Finish();
   }
 
+  std::vector<NamedInput> named_inputs() const override {
+    std::vector<DataSlot> slots;
+    for (const Feature& feature : features_) {
+      if (!feature.weights) slots.push_back(feature.slot);
+    }
+    return NamedInputsOf("data.tf_record.feature", "feature", slots);
+  }
+  std::string NamesIn(std::string_view record) const override {
+    v1::TfExample message;
+    if (!message.ParseFromArray(record.data(), static_cast<int>(record.size()))) return "";
+    std::vector<std::string_view> names;
+    for (const v1::TfFeatures::Entry& entry : message.features().feature()) names.push_back(entry.key());
+    return ShownNames(names);
+  }
+
  private:
   // The values of a record as far as it has been read. Ids and weights are collected feature by feature, as the record
   // has them.

@@ -8,6 +8,7 @@
 namespace weir {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Ending Example() {
@@ -84,6 +85,25 @@ TEST(EndingTest, ATrainerThatDiedIsPassedOver) {
   const absl::StatusOr<Ending> all = Ending::OfAll({"", Example().Serialize()}, /*chief=*/1);
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ(all->steps, 7);
+}
+
+TEST(EndingTest, AnInputIsAbsentIfAllTrainersLackItInTheWholeData) {
+  Ending first = Example(), second = Example();
+  first.absent = {.whole = true, .places = {1, 3}};
+  second.absent = {.whole = true, .places = {3, 4}};
+  auto all = Ending::OfAll({first.Serialize(), second.Serialize()}, 0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(all->absent.places, ElementsAre(3));
+  EXPECT_TRUE(all->absent.whole);
+  EXPECT_TRUE(all->stopped);
+  // Nobody knows what was in the streams of one that died.
+  all = Ending::OfAll({first.Serialize(), ""}, 0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_FALSE(all->absent.whole);
+  second.absent.places.clear();
+  all = Ending::OfAll({first.Serialize(), second.Serialize()}, 0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(all->absent.places, ElementsAre());
 }
 
 TEST(EndingTest, AnUnreadableEndingNamesItsTrainer) {

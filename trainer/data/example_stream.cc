@@ -84,6 +84,7 @@ ExampleStream::ExampleStream(Options options)
       segments_(data_->Stream(options_.stream, options_.streams, options_.scheme)),
       parser_(options_.parser) {
   for (Begun& begun : begun_) Prepare(*parser_, &begun.example);
+  if (options_.seen != nullptr) open_ = options_.seen->All();
 }
 
 void ExampleStream::Prepare(const LineParser& parser, Example* example) {
@@ -249,12 +250,15 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
   if (!status_.ok()) return false;
   if (options_.parser->looks_up()) {
     Example* const next = NextAhead(position);
-    if (next != nullptr) std::swap(*example, *next);
-    return next != nullptr;
+    if (next == nullptr) return false;
+    std::swap(*example, *next);
+    Notice(*example);
+    return true;
   }
   std::string_view line;
   while (NextLine(&line)) {
     if (Take(line, example)) {
+      Notice(*example);
       *position = position_;
       line_ = line;
       return true;
@@ -268,8 +272,10 @@ bool ExampleStream::Next(Example* scratch, RecordPool* pool, Record* record, Inp
   if (!status_.ok()) return false;
   if (options_.parser->looks_up()) {
     const Example* const next = NextAhead(position);
-    if (next != nullptr) *record = Record(*next, pool);
-    return next != nullptr;
+    if (next == nullptr) return false;
+    Notice(*next);
+    *record = Record(*next, pool);
+    return true;
   }
   std::string_view line;
   while (NextLine(&line)) {
@@ -279,17 +285,32 @@ bool ExampleStream::Next(Example* scratch, RecordPool* pool, Record* record, Inp
     } else if (direct) {
       *record = Record(line.data(), direct_->sizes(), pool);
     } else if (Take(line, scratch)) {
+      Notice(*scratch);
       *record = Record(*scratch, pool);
     } else if (status_.ok()) {
       continue;
     } else {
       return false;
     }
+    if (direct) Notice(line);
     *position = position_;
     line_ = line;
     return true;
   }
   return false;
+}
+
+void ExampleStream::Notice(const Example& example) {
+  if (open_.empty()) return;
+  options_.seen->Look(reinterpret_cast<const char*>(example.floats.data()),
+                      reinterpret_cast<const char*>(example.counts.data()), &open_);
+}
+
+void ExampleStream::Notice(std::string_view record) {
+  if (open_.empty()) return;
+  const auto view =
+      LookAtExampleRecord(record.data(), static_cast<size_t>(parser_->floats()), static_cast<size_t>(parser_->slots()));
+  options_.seen->Look(view.floats, view.counts, &open_);
 }
 
 bool ExampleStream::LabelsAreGood(std::string_view record) const {

@@ -22,6 +22,7 @@
 #include "trainer/data/lines_ahead.h"
 #include "trainer/data/record.h"
 #include "trainer/data/record_source.h"
+#include "trainer/data/seen_inputs.h"
 
 namespace weir {
 
@@ -59,6 +60,8 @@ class ExampleStream {
     // decompresses for itself.
     LinesAhead* ahead = nullptr;
     int lane = 0;
+    // Notices which inputs examples have. May be null.
+    SeenInputs* seen = nullptr;
     // Records may keep the blocks of example files alive: they are few, and soon gone.
     bool borrows = false;
   };
@@ -119,6 +122,9 @@ class ExampleStream {
   bool Judge(std::string_view line, const InputPosition& position, absl::Status parsed, Example* example);
   // Returns true for a record of an example file that no rule about labels leaves out.
   bool LabelsAreGood(std::string_view record) const;
+  // Tell Options.seen of an example that is given.
+  void Notice(const Example& example);
+  void Notice(std::string_view record);
   // Returns OkStatus if the line is skipped.
   absl::Status BadLine(std::string_view line, const InputPosition& position, const absl::Status& error);
 
@@ -146,6 +152,7 @@ class ExampleStream {
   // NextAhead: the current line is begun_[current_], the next one the other.
   Begun begun_[2];
   int current_ = 0;
+  std::vector<uint32_t> open_;  // inputs that Options.seen has not seen
   bool has_next_ = false;
   bool bad_ = false;  // Judge has set status_
 };

@@ -46,7 +46,8 @@ ShuffledStream::Options Lane::MakeOptions(LaneContext* shared, int stream) {
                     .skipped = &shared->skipped_lines,
                     .cancelled = &shared->cancelled,
                     .ahead = shared->ahead.get(),
-                    .lane = stream - shared->options.streams.begin};
+                    .lane = stream - shared->options.streams.begin,
+                    .seen = shared->seen.get()};
   if (shared->options.with_positions) {
     options.stream.on_skipped = [shared](const InputPosition& position) {
       MutexLock lock(&shared->skipped_mu);

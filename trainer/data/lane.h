@@ -20,6 +20,7 @@
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/lines_ahead.h"
 #include "trainer/data/record.h"
+#include "trainer/data/seen_inputs.h"
 #include "trainer/data/shuffled_stream.h"
 #include "trainer/data/statistics.h"
 
@@ -34,6 +35,7 @@ struct LaneContext {
   Features features;
   DataStatistics statistics;
   bool has_statistics = false;
+  std::unique_ptr<SeenInputs> seen;       // never null
   std::unique_ptr<LinesAhead> ahead;      // null: no lines are compressed
   std::atomic<bool> cancelled{false};     // checked between lines; the lock of the reader orders everything else
   std::atomic<int64_t> skipped_lines{0};  // a counter that no thread waits for
@@ -64,6 +66,8 @@ class Lane {
   int64_t awaited() const { return awaited_; }
 
   int64_t epoch() const { return records_.epoch(); }
+  // Returns true if the stream has been read as a whole.
+  bool whole() const { return shared_.followed() == nullptr && records_.epoch_examples() >= 0; }
   int64_t total_read() const { return records_.total_read(); }
   bool window() const { return records_.window(); }
   // Returns the largest number of examples that the shuffle buffer has held.

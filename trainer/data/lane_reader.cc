@@ -29,6 +29,8 @@ const ProfileName kMakeBatch("make a batch");
 constexpr absl::Duration kLeave = absl::Seconds(2);
 // Time after which a wait for a batch is worth a look at what it waits for.
 constexpr absl::Duration kSoon = absl::Milliseconds(100);
+// Examples among which an input that is not there is worth a warning: a few steps, and more than rare inputs need.
+constexpr int64_t kEnoughToWarn = 2000;
 
 int ReaderThreads(const LaneReaderOptions& options) {
   return std::min(options.threads > 0 ? options.threads : UsableCores(), options.streams.count);
@@ -79,6 +81,15 @@ class Machine : public std::enable_shared_from_this<Machine> {
 
   absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches);
 
+  // Call after Next.
+  void WarnOfAbsent();
+  AbsentInputs absent_inputs() const {
+    AbsentInputs absent = {.whole = true, .places = shared_->seen->Absent()};
+    MutexLock lock(&mu_);
+    for (const Queue& queue : queues_) absent.whole = absent.whole && queue.whole;
+    return absent;
+  }
+
   bool AwaitsFiles() const {
     MutexLock lock(&mu_);
     return late_ && OnlyAwaitsFiles();
@@ -117,6 +128,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
     bool busy = false;       // a thread works on the lane's next batch
     int64_t awaited = 0;     // Lane::awaited
     bool done = false;       // ended or failed: nothing more to make
+    bool whole = false;      // Lane::whole
   };
 
   void StartThreads();
@@ -153,6 +165,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::thread> threads_;  // owned by the thread that calls Next
   bool ended_ = false;                // owned by the thread that calls Next
+  bool looked_for_absent_ = false;    // owned by the thread that calls Next
   int64_t given_ = 0;                 // examples; owned by the thread that calls Next
 
   mutable Mutex mu_;
@@ -252,7 +265,9 @@ void Machine::Work(int thread) {
     const bool window = lane.window();
     const int64_t buffered = lane.buffered();
     const int64_t read = lane.total_read();
+    const bool is_whole = lane.whole();
     mu_.Lock();
+    queue.whole = is_whole;
     queue.window = window;
     queue.awaited = lane.awaited();
     queue.buffered = buffered;
@@ -368,6 +383,25 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
   return absl::OkStatus();
 }
 
+void Machine::WarnOfAbsent() {
+  if (looked_for_absent_ || !shared_->options.warns_of_absent) return;
+  const AbsentInputs absent = absent_inputs();
+  if (absent.places.empty()) {
+    looked_for_absent_ = true;
+    return;
+  }
+  int64_t read = 0;
+  {
+    MutexLock lock(&mu_);
+    for (const Queue& queue : queues_) read += queue.read;
+  }
+  if (read == 0 || (read < kEnoughToWarn && !ended_ && !absent.whole)) return;
+  looked_for_absent_ = true;
+  LOG(WARNING) << NamesOf(shared_->seen->inputs(), absent.places) << (absent.places.size() == 1 ? " is" : " are")
+               << " in none of " << read << " examples of data.train so far"
+               << InFirstRecord(*shared_->parser, shared_->data) << "; is the name right?";
+}
+
 class Reader : public LaneReader {
  public:
   explicit Reader(std::unique_ptr<LaneContext> shared) : machine_(std::make_shared<Machine>(std::move(shared))) {
@@ -379,8 +413,11 @@ class Reader : public LaneReader {
   int lanes() const override { return machine_->lanes(); }
   void SkipTo(int64_t step) override { machine_->SkipTo(step); }
   absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override {
-    return machine_->Next(timeout, batches);
+    RETURN_IF_ERROR(machine_->Next(timeout, batches));
+    machine_->WarnOfAbsent();
+    return absl::OkStatus();
   }
+  AbsentInputs absent_inputs() const override { return machine_->absent_inputs(); }
   bool ended() const override { return machine_->ended(); }
   bool AwaitsFiles() const override { return machine_->AwaitsFiles(); }
   int64_t given() const override { return machine_->given(); }
@@ -445,6 +482,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, Lan
   options.statistics = nullptr;
   shared->options = std::move(options);
   shared->data = std::move(data);
+  shared->seen = std::make_unique<SeenInputs>(ExpectedInputs(*shared->parser, shared->options.spec.config));
   RETURN_IF_ERROR(CheckStatistics(*shared));
   shared->ahead = LinesAhead::For(shared->options.spec, shared->data, /*follows=*/shared->followed() != nullptr,
                                   shared->options.streams, ReaderThreads(shared->options));

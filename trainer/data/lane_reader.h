@@ -32,6 +32,7 @@
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/followed_files.h"
+#include "trainer/data/seen_inputs.h"
 #include "trainer/data/statistics.h"
 
 namespace weir {
@@ -76,6 +77,8 @@ struct LaneReaderOptions {
   std::shared_ptr<FollowedFiles> followed = nullptr;
   // With `followed`: where each stream of `streams` begins.
   std::vector<StreamStart> starts = {};
+  // Log a warning, once, about inputs that the first examples do not have (trainer/data/seen_inputs.h).
+  bool warns_of_absent = false;
   // Number of threads. 0: as many as cores, at most one per stream. No bit depends on it.
   int threads = 0;
 };
@@ -113,6 +116,10 @@ class LaneReader {
   virtual bool AwaitsFiles() const = 0;
   // Returns the number of examples that Next has given.
   virtual int64_t given() const = 0;
+
+  // Returns the inputs, by their places in ExpectedInputs, that no example has had that was read so far. May be called
+  // from any thread.
+  virtual AbsentInputs absent_inputs() const = 0;
 
   // Wakes Next and stops the threads.
   virtual void Cancel() = 0;

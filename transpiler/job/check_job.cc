@@ -179,6 +179,7 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   RETURN_IF_ERROR(CheckPipe(at, data));
   RETURN_IF_ERROR(CheckFollow(at, job.config));
   RETURN_IF_ERROR(CheckRowRules(at));
+  RETURN_IF_ERROR(CheckMayBeAbsent(at));
   RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
   return CheckIds(at, data, schema);
 }

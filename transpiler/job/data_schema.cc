@@ -1,5 +1,6 @@
 #include "transpiler/job/data_schema.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -58,6 +59,23 @@ absl::StatusOr<std::map<std::string, std::string>> SharedIdSpaces(const v1::Data
     if (!column.ids_of.empty()) spaces.emplace(column.name, column.ids_of);
   }
   return spaces;
+}
+
+absl::Status CheckMayBeAbsent(const Setting& data) {
+  const auto& config = static_cast<const v1::Data&>(data.message());
+  if (config.may_be_absent_size() == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeReaderParser(config));
+  const std::vector<NamedInput> inputs = parser->named_inputs();
+  for (int i = 0; i < config.may_be_absent_size(); ++i) {
+    const std::string& name = config.may_be_absent(i);
+    if (std::any_of(inputs.begin(), inputs.end(), [&](const NamedInput& input) { return input.name == name; }))
+      continue;
+    return data.Error(absl::StrCat("may_be_absent[", i, "]"),
+                      absl::StrCat("'", name,
+                                   inputs.empty() ? "': the reader looks for nothing by name in the data's records"
+                                                  : "' is nothing that the reader looks for by name"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRowRules(const Setting& data) {

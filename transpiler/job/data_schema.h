@@ -26,6 +26,8 @@ absl::StatusOr<std::map<std::string, std::string>> SharedIdSpaces(const v1::Data
 
 // Checks data.train.where and data.eval.where.
 absl::Status CheckRowRules(const Setting& data);
+// Checks data.may_be_absent: names of inputs that the reader looks for by name.
+absl::Status CheckMayBeAbsent(const Setting& data);
 
 }  // namespace weir
 

@@ -61,6 +61,34 @@ refuse 2 'device: CUDA: (no CUDA device|the NVIDIA driver is too old|there is no
 refuse 2 'learning_rate.*-0.1|-0.1.*learning_rate' "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 \
   --set optimizer.adam.learning_rate=-0.1
 
+scene "a name that is in no record"
+for i in $(seq 64); do echo "click:$((i % 2)) user:$((i % 4))"; done > "$work/words.txt"
+cat > "$work/words.textproto" <<END
+name: "words"
+data {
+  train { files: "words.txt" }
+  slot_sign { slot { name: "click" type: FLOAT } slot { name: "users" } }
+  ids { empty: ZERO }
+  batch_size: 8
+}
+model {
+  layer { name: "logit" embedding { ids: "users" table: "w" pooling: SUM } }
+  loss { sigmoid_cross_entropy { logits: "logit" label: "click" } }
+}
+table { name: "w" width: 1 is_sparse: true is_distributed: true }
+optimizer { sgd {} }
+distribute { servers: 1 trainers: 1 }
+train { epochs: 1 }
+checkpoint { dir: "words.ck" }
+END
+refuse 2 "words.textproto:4:[0-9]+: data.slot_sign.slot\[1\]: slot 'users' is in no example of data.train; the first \
+record of words.txt has click, user; correct the name" "$trainer" --role=local --job="$work/words.textproto"
+[ -n "$(ls "$work/words.ck")" ] || fail "the parameters were not saved"
+rm -rf "$work/words.ck"
+refuse 0 "slot 'users' is in none of 64 examples of data.train so far.*is the name right" \
+  "$trainer" --role=local --job="$work/words.textproto" --set 'data.may_be_absent="click"' --set checkpoint.dir= \
+  --set train.max_steps=7
+
 scene "a port in use"
 start_server 0 "${two[@]}" --set deadlines.connect_deadline_s=60
 start_server 1 "${two[@]}" --set deadlines.connect_deadline_s=60

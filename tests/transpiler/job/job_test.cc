@@ -356,6 +356,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"BoundThatFloatsDoNotTell", "train { files: \"train.tsv\" }",
               "train { files: \"train.tsv\" where { of: \"label\" from: 20240105 } }",
               "data.train.where[0].from cannot be told from 20240104: 'label' is a float"},
+        Wrong{"NoNameThatMayBeAbsent", "batch_size: 64", "batch_size: 64 may_be_absent: \"C1\"",
+              "data.may_be_absent[0] 'C1': the reader looks for nothing by name"},
         Wrong{"SharedIsNoIds", "batch_size: 64", "batch_size: 64 ids { shared: \"dense\" }",
               "data.ids.shared[0] 'dense' is no ids variable"},
         Wrong{"SaltedIdsOfADenseTable", "is_sparse: true is_distributed: true }", "is_sparse: true dict_size: 100 }",
