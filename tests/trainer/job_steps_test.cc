@@ -204,6 +204,22 @@ TEST_F(DataStepsTest, StepsAreTheBatchesOfAllLanesUntilTheDataEnds) {
   EXPECT_TRUE(batches[0].ended && batches[1].ended);
 }
 
+TEST_F(DataStepsTest, ANameThatIsInNoExampleIsNoted) {
+  std::ofstream(job_.directory + "/train.txt") << "click:1 user:7\nclick:0 user:8\n";
+  job_.config.mutable_data()->mutable_slot_sign()->add_slot()->set_name("user");
+  auto steps = JobSteps::OfData(job_, v1::ProgramDesc(), /*pool=*/nullptr);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  Next(**steps);
+  EXPECT_EQ((*steps)->NoteOnData(), "");
+  job_.config.mutable_data()->mutable_slot_sign()->add_slot()->set_name("users");
+  steps = JobSteps::OfData(job_, v1::ProgramDesc(), nullptr);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  Next(**steps);
+  EXPECT_EQ((*steps)->NoteOnData(),
+            "slot 'users' is in none of the examples of data.train that the sample has read; the first record of "
+            "train.txt has click, user");
+}
+
 TEST_F(DataStepsTest, DataThatIsMissingIsNotFound) {
   std::filesystem::remove(job_.directory + "/train.txt");
   EXPECT_EQ(JobSteps::OfData(job_, v1::ProgramDesc(), nullptr).status().code(), absl::StatusCode::kNotFound);
