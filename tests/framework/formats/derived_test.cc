@@ -308,7 +308,7 @@ TEST_F(DerivedTest, WrongOnesAreRefused) {
       {"derived { name: 'x' bucketize { of: 'label' boundaries: 1 boundaries: 1 } }",
        "data.derived[0].bucketize.boundaries[1] must be above the one before, 1, got 1"},
       {"derived { name: 'x' bucketize { of: 'label' boundaries: 0.7 boundaries: 0.70000001 } }",
-       "data.derived[0].bucketize.boundaries[1] 0.70000001000000005 is the same float32 as the boundary before, "
+       "data.derived[0].bucketize.boundaries[1] 0.70000001000000001 is the same float32 as the boundary before, "
        "0.69999999999999996: no value is between them"},
       {"derived { name: 'x' bucketize { of: 'label' boundaries: nan } }",
        "data.derived[0].bucketize.boundaries[0] is no number"},
