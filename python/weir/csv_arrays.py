@@ -156,7 +156,7 @@ def _float(value: Any) -> str:
     with np.errstate(over="ignore"):
         rounded = np.float32(value)
     # The reader says of the number itself that float32 does not reach so far.
-    return f"{value!r}" if np.isinf(rounded) and not np.isinf(value) else f"{rounded:.9g}"
+    return repr(float(value)) if np.isinf(rounded) and not np.isinf(value) else f"{rounded:.9g}"
 
 
 def _id(value: Any) -> str:
