@@ -24,8 +24,13 @@ bool Repeats(const v1::ControlRequest& request, const ControlCall* call) {
 
 absl::Status ControlQueue::Add(v1::ControlRequest request, const ReplyCallback& reply, const std::string& who,
                                const std::string& where, Actions* actions) {
-  if (Repeats(request, last_.get())) {
-    actions->push_back([reply, result = last_reply_] { Answer(reply, result); });
+  const int id = request.caller().trainer();
+  const uint64_t session = request.caller().session();
+  Made& made = made_[id];
+  // Sessions are admitted before: another one is newer.
+  if (made.session != session) made = {.session = session};
+  if (Repeats(request, made.last.get())) {
+    actions->push_back([reply, result = made.reply] { Answer(reply, result); });
     return absl::OkStatus();
   }
   const auto waiting =
@@ -37,14 +42,18 @@ absl::Status ControlQueue::Add(v1::ControlRequest request, const ReplyCallback& 
     WaitAsNewest(reply, kMaxControlRepeats, &first->replies, actions);
     return absl::OkStatus();
   }
-  const int id = request.caller().trainer();
+  if (request.has_request_id() && request.request_id() < made.newest_id) {
+    return absl::FailedPreconditionError(absl::StrCat("control call ", request.request_id(), " of ", who, " reaches ",
+                                                      where, " after its call ", made.newest_id,
+                                                      ": it was delayed on its way, and is not done any more"));
+  }
   const auto count =
       std::count_if(waiting_.begin(), waiting_.end(), [id](const auto& call) { return call->trainer == id; });
   if (count >= kMaxControls) {
     return absl::ResourceExhaustedError(absl::StrCat(who, " has ", count, " control calls waiting at ", where,
                                                      ", as many as may: wait for their answers"));
   }
-  const uint64_t session = request.caller().session();
+  made.newest_id = std::max<uint64_t>(made.newest_id, request.request_id());
   waiting_.push_back(std::make_shared<ControlCall>(ControlCall{id, session, std::move(request), {reply}}));
   return absl::OkStatus();
 }
@@ -63,11 +72,15 @@ std::shared_ptr<ControlCall> ControlQueue::Start() {
 }
 
 std::vector<ReplyCallback> ControlQueue::Finish(const absl::StatusOr<v1::ControlReply>& result) {
-  last_ = std::exchange(running_, nullptr);
-  last_reply_ = result;
+  const std::shared_ptr<ControlCall> ended = std::exchange(running_, nullptr);
   // A repeat is known by its id; the action may hold a manifest.
-  last_->request.clear_action();
-  return std::move(last_->replies);
+  ended->request.clear_action();
+  Made& made = made_[ended->trainer];
+  if (made.session == ended->session) {
+    made.last = ended;
+    made.reply = result;
+  }
+  return std::move(ended->replies);
 }
 
 std::list<std::shared_ptr<ControlCall>> ControlQueue::TakeWaiting(int trainer) {

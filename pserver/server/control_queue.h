@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,9 +27,10 @@ struct ControlCall {
 
 class ControlQueue {
  public:
-  // Adds a call. A repeat of a call that waits, runs or has been answered last joins that one instead of starting anew:
-  // a save may take longer than a caller waits for one answer. ResourceExhausted: too many calls of the trainer wait;
-  // `who` and `where` name the trainer and this server.
+  // Adds a call. A repeat of a call that waits, runs or is the trainer's last answered one joins that one instead of
+  // starting anew: a save may take longer than a caller waits for one answer. `who` and `where` name the trainer and
+  // this server. FailedPrecondition: the session has made a later call (its request_id grows), so this one was delayed
+  // on its way and nobody waits for it. ResourceExhausted: too many calls of the trainer wait.
   absl::Status Add(v1::ControlRequest request, const ReplyCallback& reply, const std::string& who,
                    const std::string& where, Actions* actions);
 
@@ -46,10 +48,17 @@ class ControlQueue {
   std::list<std::shared_ptr<ControlCall>> TakeWaiting(int trainer = -1);
 
  private:
+  // What is known of the newest session in which a trainer has made calls.
+  struct Made {
+    uint64_t session = 0;
+    uint64_t newest_id = 0;                                       // greatest request_id of its calls
+    std::shared_ptr<ControlCall> last;                            // answered last; its action is cleared. Null: none
+    absl::StatusOr<v1::ControlReply> reply = v1::ControlReply();  // of `last`
+  };
+
   std::list<std::shared_ptr<ControlCall>> waiting_;
   std::shared_ptr<ControlCall> running_;
-  std::shared_ptr<ControlCall> last_;  // answered last; its action is cleared
-  absl::StatusOr<v1::ControlReply> last_reply_;
+  std::map<int, Made> made_;  // by trainer
 };
 
 }  // namespace weir

@@ -66,6 +66,36 @@ TEST_F(ControlQueueTest, ARepeatOfTheCallAnsweredLastGetsThatAnswer) {
   EXPECT_TRUE(queue_.idle());
 }
 
+TEST_F(ControlQueueTest, ADelayedCallIsRefusedOnceItsSessionHasMadeALaterOne) {
+  ASSERT_TRUE(Add(Save(0, 3)).ok());
+  RunOne();
+  ASSERT_TRUE(Add(Save(0, 6)).ok());
+  const absl::Status refused = Add(Save(0, 3));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("control call 3 of trainer 0 reaches server 1 after its call 6"));
+  EXPECT_THAT(queue_.TakeWaiting(), SizeIs(1)) << "it is not done again";
+}
+
+TEST_F(ControlQueueTest, ANewSessionOfATrainerCountsItsCallsAnew) {
+  ASSERT_TRUE(Add(Save(0, 6)).ok());
+  RunOne();
+  v1::ControlRequest fresh = Save(0, 1);
+  fresh.mutable_caller()->set_session(100);
+  ASSERT_TRUE(Add(fresh).ok());
+  EXPECT_TRUE(queue_.waiting());
+}
+
+TEST_F(ControlQueueTest, ARepeatGetsItsAnswerAlsoWhenAnotherTrainerHasCalledSince) {
+  ASSERT_TRUE(Add(Save(0, 1)).ok());
+  RunOne();
+  ASSERT_TRUE(Add(Save(1, 1)).ok());
+  RunOne();
+  ASSERT_TRUE(Add(Save(0, 1)).ok());
+  EXPECT_EQ(answers_, 3);
+  EXPECT_TRUE(queue_.idle());
+}
+
 TEST_F(ControlQueueTest, CallsOfAnotherTrainerSessionOrNumberAreNoRepeats) {
   ASSERT_TRUE(Add(Save(0, 1)).ok());
   RunOne();
