@@ -257,8 +257,11 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
       version = job_->version();
       start = now;
     }
-    // Nobody is late while there is no data.
-    if (job_->any_awaits_files()) start = warned = now;
+    if (job_->any_awaits_files() && std::any_of(calls.begin(), calls.end(), [](const CallPtr& call) {
+          return !call->finished && call->needs_trainers;
+        })) {
+      start = warned = now;
+    }
     const absl::Duration waited = now - start;
     if (waited > deadline) return TooLate(calls, what, waited, waits_->held_by(options.thread));
     const bool needed =

@@ -38,6 +38,9 @@ struct Call {
   Accept accept;
   // Purpose of the call in messages; empty: that of the wait.
   std::string what;
+  // The answer needs the work of other trainers: while one of them waits for data that does not exist yet, no deadline
+  // runs. An answer that needs nobody else is late in any case.
+  bool needs_trainers = false;
   // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;
   ProfileName profiled_as;
@@ -60,7 +63,7 @@ class Calls {
         std::shared_ptr<Waits> waits, std::shared_ptr<CallCounters> counters, Heartbeats* heartbeats);
 
   const CallSettings& settings() const { return settings_; }
-  // Returns true while some trainer waits for data that does not exist yet: nobody is late.
+  // Returns true while some trainer waits for data that does not exist yet: nobody who needs its work is late.
   bool excused() const { return job_->any_awaits_files(); }
   v1::Caller CallerFor(int server) const { return sessions_->CallerFor(server); }
 
@@ -85,8 +88,8 @@ class Calls {
     Waits::Thread thread = Waits::kProgram;
   };
   // Waits until all calls have their answers; issues those that have not been issued. `what` says in messages what they
-  // are for; `deadline` bounds the wait, and runs only while no trainer waits for data that does not exist yet. Errors:
-  // that of a call; DeadlineExceeded; why the job has failed, which goes before all others.
+  // are for; `deadline` bounds the wait, and rests as Call::needs_trainers of the calls that are still open says.
+  // Errors: that of a call; DeadlineExceeded; why the job has failed, which goes before all others.
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                     WaitOptions options);
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {

@@ -45,6 +45,12 @@ CallPtr Exchanges::NewCall(const v1::ExchangeRequest& request, Accept accept) {
                     });
 }
 
+CallPtr Exchanges::NewCallForOthers(const v1::ExchangeRequest& request, Accept accept) {
+  CallPtr call = NewCall(request, std::move(accept));
+  call->needs_trainers = true;
+  return call;
+}
+
 absl::Status Exchanges::WaitForExchange(absl::Span<const CallPtr> calls, const std::string& key) {
   return calls_.Wait(calls, absl::StrCat("exchange ", key), settings_.progress_deadline, {.thread = thread_});
 }
@@ -126,7 +132,7 @@ absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(const std::string& 
   request.set_wait_s(settings_.ServerWaitSeconds());
   const absl::Time start = settings_.clock->Now();
   std::string missing;  // trainers that had not given anything when the server last answered
-  const CallPtr call = NewCall(request, [&](const v1::ExchangeReply& reply) -> absl::StatusOr<bool> {
+  const CallPtr call = NewCallForOthers(request, [&](const v1::ExchangeReply& reply) -> absl::StatusOr<bool> {
     HearOfChief(reply);
     missing = reply.missing().empty() ? "" : absl::StrCat("trainer ", absl::StrJoin(reply.missing(), ", trainer "));
     if (!reply.ready() && settings_.clock->Now() - start >= settings_.slow_warning) {
@@ -203,6 +209,7 @@ absl::StatusOr<PostedWord> Exchanges::FindWord(const std::string& key, int64_t e
     if (reply.has_by()) word.edition = reply.edition();
     return reply.ready() || !wait;
   });
+  call->needs_trainers = wait;
   // The chief may have to wait as long as this one before it begins.
   RETURN_IF_ERROR(calls_.Wait({call}, absl::StrCat("the chief's word of ", key), 2 * settings_.progress_deadline,
                               {.while_others_work = !settings_.sync, .thread = thread_}));
@@ -269,7 +276,7 @@ absl::Status Exchanges::SendChunk(const std::string& key, int trainer, int chunk
   request.set_chunk(chunk);
   const auto call = [&] {
     const CallPtr made =
-        NewCall(request, [](const v1::ExchangeReply& reply) -> absl::StatusOr<bool> { return reply.ready(); });
+        NewCallForOthers(request, [](const v1::ExchangeReply& reply) -> absl::StatusOr<bool> { return reply.ready(); });
     return calls_.Wait({made}, absl::StrCat("trainer ", trainer, " to take ", key), settings_.progress_deadline,
                        {.thread = thread_});
   };
@@ -293,7 +300,7 @@ absl::Status Exchanges::ReadStream(const std::string& key, int trainer, const Ta
     request.set_chunk(chunk);
     request.set_wait_s(settings_.ServerWaitSeconds());
     v1::ExchangeReply reply;
-    const CallPtr call = NewCall(request, [&reply](v1::ExchangeReply got) -> absl::StatusOr<bool> {
+    const CallPtr call = NewCallForOthers(request, [&reply](v1::ExchangeReply got) -> absl::StatusOr<bool> {
       reply = std::move(got);
       return reply.ready();
     });

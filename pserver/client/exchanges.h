@@ -44,6 +44,8 @@ class Exchanges {
   v1::ExchangeRequest NewRequest(const std::string& key) const;
   // Makes a call to server 0 whose answer is parsed before it is accepted.
   static CallPtr NewCall(const v1::ExchangeRequest& request, Accept accept);
+  // Makes one whose answer comes when another trainer has done its part.
+  static CallPtr NewCallForOthers(const v1::ExchangeRequest& request, Accept accept);
   // Waits for an answer that needs no other trainer.
   absl::Status WaitForExchange(absl::Span<const CallPtr> calls, const std::string& key);
 

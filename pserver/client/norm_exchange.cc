@@ -37,16 +37,18 @@ CallPtr NormExchange::NewCall(int server, int64_t step, int round, const Norms& 
     norm->set_name(part.name());
     norm->set_norm(norms.find(part.name())->second);
   }
-  return Calls::New(server, Method::kNorms, MessageBytes(request),
-                    [this, server, reply](const Slices& answer) -> absl::StatusOr<bool> {
-                      ASSIGN_OR_RETURN(v1::NormsReply got, ParseMessage<v1::NormsReply>(answer));
-                      if (got.ready()) {
-                        *reply = std::move(got);
-                        return true;
-                      }
-                      waits_.SetOn(Waits::kProgram, absl::StrCat("server ", server, ": ", got.waiting_for()));
-                      return false;
-                    });
+  CallPtr call = Calls::New(server, Method::kNorms, MessageBytes(request),
+                            [this, server, reply](const Slices& answer) -> absl::StatusOr<bool> {
+                              ASSIGN_OR_RETURN(v1::NormsReply got, ParseMessage<v1::NormsReply>(answer));
+                              if (got.ready()) {
+                                *reply = std::move(got);
+                                return true;
+                              }
+                              waits_.SetOn(Waits::kProgram, absl::StrCat("server ", server, ": ", got.waiting_for()));
+                              return false;
+                            });
+  call->needs_trainers = calls_.settings().sync;
+  return call;
 }
 
 absl::Status NormExchange::Run(int64_t step, const std::vector<int>& rounds, NormParty* party) {

@@ -68,6 +68,7 @@ CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, c
   };
   CallPtr call = Calls::New(server, Method::kPull, EncodeFrame(request.SerializeAsString(), ids), accept);
   call->profiled_as = rows ? kRowsPull : kBlocksPull;
+  call->needs_trainers = reader.version > 0;
   return call;
 }
 

@@ -270,6 +270,7 @@ void Pusher::SendPart(int server, v1::PushRequest header, const Slices& payload)
   if (samples > 0 && TakesEffectAlone(header)) header.set_samples(samples);
   const CallPtr call = Calls::New(server, Method::kPush, EncodeFrame(header.SerializeAsString(), payload), TakeReply);
   call->what = absl::StrCat("pushes of step ", step_);
+  call->needs_trainers = calls_.settings().sync;
   // The thread that has filled the part may work for no step of its own.
   call->profiled_step = Profiler::Wants(step_) ? step_ : -1;
   {

@@ -120,6 +120,30 @@ TEST_F(MemberTest, AWaitThatIsTooLongNamesTheServerTheLastTryAndTheCause) {
   EXPECT_EQ(member_.waits().held_by(Waits::kProgram), "");
 }
 
+TEST_F(MemberTest, WhileFilesAreAwaitedOnlyCallsThatNeedOtherTrainersAreNeverLate) {
+  member_.job().SetAnyAwaitsFiles(true);
+  const absl::Status late = member_.calls().Wait({AnyControl()}, "a control call", absl::Milliseconds(1));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  servers_.Answer(0, Method::kControl, absl::UnavailableError("not all trainers have pushed"));
+  servers_.Answer(0, Method::kControl, v1::ControlReply());
+  const CallPtr of_all = AnyControl();
+  of_all->needs_trainers = true;
+  EXPECT_TRUE(member_.calls().Wait({of_all}, "an answer", absl::Milliseconds(1)).ok());
+}
+
+TEST_F(MemberTest, AnExchangeRestsWhileFilesAreAwaitedAndItsUploadDoesNot) {
+  member_.job().SetAnyAwaitsFiles(true);
+  const auto unheard = member_.exchanges().Exchange("key", "one", /*kept=*/false);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(unheard.status())) << unheard.status();
+  servers_.Answer(0, Method::kExchange, v1::ExchangeReply());  // of the upload
+  servers_.Answer(0, Method::kExchange, absl::UnavailableError("not all have come"));
+  v1::ExchangeReply ready;
+  ready.set_ready(true);
+  ready.set_chunks(1);
+  for (int i = 0; i < 3; ++i) servers_.Answer(0, Method::kExchange, ready);
+  EXPECT_TRUE(member_.exchanges().Exchange("key", "one", /*kept=*/false).ok());
+}
+
 TEST_F(MemberTest, AnAbortedCallReportsTheFailureThatAHeartbeatBrings) {
   ASSERT_TRUE(Join().ok());
   servers_.Answer(0, Method::kControl, absl::AbortedError("the job has failed"));
