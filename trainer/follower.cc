@@ -212,7 +212,7 @@ absl::StatusOr<std::shared_ptr<const DataSet>> Follower::OpenGroup(const v1::Fil
   return *opened;
 }
 
-absl::Status Follower::TakeGroup(v1::FileGroup group) {
+absl::StatusOr<std::shared_ptr<const DataSet>> Follower::TakeGroup(v1::FileGroup group) {
   // Files that every stream of this trainer has read may be gone.
   const bool reads = next_group_ >= files_->next();
   std::shared_ptr<const DataSet> files;
@@ -232,8 +232,7 @@ absl::Status Follower::TakeGroup(v1::FileGroup group) {
       ++groups_begin_;
     }
   }
-  if (reads) files_->Add(std::move(files));
-  return absl::OkStatus();
+  return files;
 }
 
 void Follower::SetClosed() {
@@ -268,16 +267,17 @@ absl::Status Follower::Hear() {
                                               " on; group ", next_group_, " is missing"));
     }
     for (int64_t i = known; i < news.groups_size(); ++i) {
-      const absl::Status taken = TakeGroup(news.groups(static_cast<int>(i)));
+      absl::StatusOr<std::shared_ptr<const DataSet>> taken = TakeGroup(news.groups(static_cast<int>(i)));
       const absl::Time now = Clock::Real()->Now();
       // A file system on the network shows other hosts a new file only after a while.
-      if (absl::IsNotFound(taken) && now - std::min(missing_, now) < kSeenElsewhere) {
+      if (absl::IsNotFound(taken.status()) && now - std::min(missing_, now) < kSeenElsewhere) {
         if (missing_ > now)
-          LOG(WARNING) << "data.follow: the chief has found a file that is not seen here yet: " << taken;
+          LOG(WARNING) << "data.follow: the chief has found a file that is not seen here yet: " << taken.status();
         missing_ = std::min(missing_, now);
         return absl::OkStatus();
       }
-      RETURN_IF_ERROR(taken);
+      RETURN_IF_ERROR(taken.status());
+      if (*taken != nullptr) files_->Add(*std::move(taken));
       missing_ = absl::InfiniteFuture();
     }
     heard_ = word.edition;
@@ -329,6 +329,8 @@ absl::Status Follower::Look() {
   for (FoundFile& file : news.files) found_.push_back(std::move(file));
   const size_t together = static_cast<size_t>(o_.job->config.data().follow().files_together());
   const auto has_group = [&] { return found_.size() >= together || (news.closed && !found_.empty()); };
+  // Groups that nobody trains on before they are posted: a chief that takes this one's place would deal other ones.
+  std::vector<std::shared_ptr<const DataSet>> unposted;
   // No more than fit into a post, so that what else the thread does has its turn.
   do {
     if (!has_group()) break;
@@ -343,9 +345,14 @@ absl::Status Follower::Look() {
       bytes += found_[i].bytes;
     }
     LOG(INFO) << "data.follow: takes " << NameOfGroup(group) << ", group " << next_group_ << ", " << bytes << " bytes";
-    RETURN_IF_ERROR(TakeGroup(std::move(group)));
+    ASSIGN_OR_RETURN(std::shared_ptr<const DataSet> files, TakeGroup(std::move(group)));
+    if (files != nullptr) unposted.push_back(std::move(files));
     found_.erase(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(size));
-    if (!has_group() || next_group_ % kGroupsInPost == 1) RETURN_IF_ERROR(PostGroups(/*closed=*/false));
+    // A trainer that waits for files gets them at once.
+    if (has_group() && next_group_ % kGroupsInPost != 1 && !files_->awaited()) continue;
+    RETURN_IF_ERROR(PostGroups(/*closed=*/false));
+    for (std::shared_ptr<const DataSet>& posted : unposted) files_->Add(std::move(posted));
+    unposted.clear();
   } while (next_group_ % kGroupsInPost != 1);
   more_ = has_group();
   if (!news.closed || more_) return absl::OkStatus();

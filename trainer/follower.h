@@ -92,8 +92,9 @@ class Follower {
   // As the chief: takes the files that have appeared, and posts whole groups.
   absl::Status Look();
   absl::Status PostGroups(bool closed);
-  // Takes the next group, after opening it if this trainer reads it; sets the samples of its files.
-  absl::Status TakeGroup(v1::FileGroup group);
+  // Takes the next group; sets the samples of its files. Returns the files, opened, which files_ lacks and is to get in
+  // the order of groups; null if this trainer reads none of them.
+  absl::StatusOr<std::shared_ptr<const DataSet>> TakeGroup(v1::FileGroup group);
   void SetClosed();
   // Opens files on a thread of their own, which may be left behind in a disk that does not answer.
   absl::StatusOr<std::shared_ptr<const DataSet>> OpenGroup(const v1::FileGroup& group);

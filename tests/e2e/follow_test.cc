@@ -401,6 +401,44 @@ TEST_F(FollowTest, AnotherTrainerGoesOnWhereADeadOneWas) {
   }
 }
 
+// Else a chief that takes the place of a dead one would deal other groups than those trained on.
+TEST_F(FollowTest, AChiefTrainsOnNoGroupThatItHasNotPosted) {
+  // Nothing that is posted of groups arrives before a push, or before a time in which there would be one.
+  class SlowPosts : public Transport {
+   public:
+    SlowPosts(Transport* inner, std::atomic<bool>* early) : inner_(inner), early_(*early) {}
+    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+      if (method == Method::kPush && !posted_) early_ = true;
+      v1::ExchangeRequest exchange;
+      if (method == Method::kExchange && exchange.ParseFromString(Flatten(request)) && exchange.has_edition() &&
+          exchange.has_contribution() && exchange.key() == "follow.0") {
+        const absl::Time now = Clock::Real()->Now();
+        first_ = std::min(first_, now);
+        if (now - first_ < absl::Milliseconds(300) && !early_) return done(absl::UnavailableError("later"));
+        posted_ = true;
+      }
+      inner_->Call(server, method, std::move(request), timeout, std::move(done));
+    }
+    std::string Describe(int server) const override { return inner_->Describe(server); }
+    int servers() const override { return inner_->servers(); }
+
+   private:
+    Transport* const inner_;
+    std::atomic<bool>& early_;
+    absl::Time first_ = absl::InfiniteFuture();  // used by the follower's thread
+    std::atomic<bool> posted_{false};
+  };
+  Inbox inbox("posted");
+  inbox.Add(std::size(kParts));
+  inbox.Done();
+  std::atomic<bool> early{false};
+  const InProcessResult result = Run(
+      RunOn("posted", {"distribute.sync=false", "train.digest_every_steps=0"},
+            {.between = [&early](int, Transport* servers) { return std::make_unique<SlowPosts>(servers, &early); }}));
+  EXPECT_FALSE(early);
+  EXPECT_EQ(result.summary.examples + result.summary.left_out, kAll);
+}
+
 // With other trainers streams go on at the least of their steps; a later checkpoint says where they really are.
 TEST_F(FollowTest, AsyncRunsGoOnWithOtherTrainers) {
   Inbox inbox("others");
