@@ -15,9 +15,9 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/utf8.h"
 #include "framework/watch/http_get.h"
 #include "framework/watch/message_json.h"
-#include "framework/watch/utf8.h"
 #include "glog/logging.h"
 #include "tools/page/page_html.h"
 

@@ -14,7 +14,7 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/crc32c.h"
 #include "framework/base/status_macros.h"
-#include "framework/watch/utf8.h"
+#include "framework/base/utf8.h"
 
 namespace weir {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
-#include "framework/watch/utf8.h"
+#include "framework/base/utf8.h"
 
 namespace weir {
 namespace {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/printable.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
@@ -19,50 +20,6 @@ namespace {
 
 // Set in the place of a record that is dealt in turn, which no position in a file has.
 constexpr uint64_t kDealtPlace = uint64_t{1} << 63;
-
-// Returns the length of the UTF-8 character at the front of `text`, which is not empty; 0 if it is invalid.
-size_t CharacterAt(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  const size_t size = first < 0x80                    ? 1
-                      : first >= 0xc2 && first < 0xe0 ? 2
-                      : first >= 0xe0 && first < 0xf0 ? 3
-                      : first >= 0xf0 && first < 0xf5 ? 4
-                                                      : 0;
-  if (size > text.size()) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  return size;
-}
-
-// Whether a terminal shows nothing of a valid character: control characters, marks of byte order and of directions,
-// characters without a width.
-bool IsInvisible(std::string_view character) {
-  const unsigned char first = static_cast<unsigned char>(character[0]);
-  if (character.size() == 1) return first < 0x20 || first == 0x7f;
-  if (character.size() == 2) return character < "\u00A0" || character == "\u00AD";
-  return character == "\uFEFF" || (character >= "\u200B" && character <= "\u200F") ||
-         (character >= "\u2028" && character <= "\u202E") || (character >= "\u2060" && character <= "\u206F");
-}
-
-// Makes a message that quotes data safe for a terminal: bytes that are not text, or not to be seen, become \xNN.
-std::string Printable(std::string_view text) {
-  std::string shown;
-  while (!text.empty()) {
-    const size_t size = CharacterAt(text);
-    const std::string_view character = text.substr(0, std::max<size_t>(size, 1));
-    text.remove_prefix(character.size());
-    if (size > 0 && !IsInvisible(character)) {
-      shown.append(character);
-      continue;
-    }
-    for (const char c : character) {
-      absl::StrAppend(&shown, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
-    }
-  }
-  return shown;
-}
 
 // Returns a message about a line of data, or about its header.
 std::string AboutLine(std::string_view line, const absl::Status& error) {

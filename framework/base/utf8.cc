@@ -1,13 +1,11 @@
-#include "framework/watch/utf8.h"
+#include "framework/base/utf8.h"
 
 #include <algorithm>
 #include <cstddef>
 
 namespace weir {
-namespace {
 
-// Returns the length of the UTF-8 sequence at the begin of `text`, 0 if there is none.
-size_t SequenceAt(std::string_view text) {
+size_t Utf8SequenceLength(std::string_view text) {
   const auto byte = [text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&byte](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
     return byte(i) >= low && byte(i) <= high;
@@ -25,8 +23,6 @@ size_t SequenceAt(std::string_view text) {
   return 0;
 }
 
-}  // namespace
-
 bool IsAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
@@ -34,7 +30,7 @@ bool IsAscii(std::string_view text) {
 std::string ToUtf8(std::string_view text) {
   std::string valid(text);
   for (size_t i = 0; i < valid.size();) {
-    const size_t length = SequenceAt(text.substr(i));
+    const size_t length = Utf8SequenceLength(text.substr(i));
     if (length == 0) valid[i] = '?';
     i += std::max<size_t>(length, 1);
   }
