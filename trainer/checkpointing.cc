@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
+#include "framework/base/printable.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
@@ -149,7 +150,7 @@ absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHost
   for (size_t s = 0; s < replies.size(); ++s) {
     for (const v1::FoundPart& part : replies[s].parts()) ++holders[{part.step(), part.manifest()}];
     for (const std::string& reason : replies[s].refused())
-      found.refused.push_back(absl::StrCat("server ", s, ": ", reason));
+      found.refused.push_back(absl::StrCat("server ", s, ": ", Printable(reason)));
     any |= replies[s].parts_size() > 0 || replies[s].refused_size() > 0;
     absl::StrAppend(&held, ", server ", s, " ", replies[s].parts_size());
   }
@@ -204,7 +205,7 @@ absl::Status Checkpointing::Own() {
     if (per_host_ && holder.empty()) {
       ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
       for (size_t s = 0; s < replies.size() && holder.empty(); ++s) {
-        if (replies[s].refused_size() > 0) holder = absl::StrCat("server ", s, ": ", replies[s].refused(0));
+        if (replies[s].refused_size() > 0) holder = absl::StrCat("server ", s, ": ", Printable(replies[s].refused(0)));
       }
     }
     if (holder.empty()) break;

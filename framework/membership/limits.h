@@ -40,6 +40,8 @@ inline constexpr size_t kMaxWaitingCalls = 1024;
 
 // Longest text of a caller's own words that messages and the log repeat, in bytes.
 inline constexpr size_t kMaxText = 500;
+// Longest failure of a job, and other text of a server, that those who hear it repeat.
+inline constexpr size_t kMaxFailureText = 2000;
 
 }  // namespace weir
 

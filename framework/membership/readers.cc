@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/printable.h"
 #include "framework/membership/limits.h"
 #include "framework/membership/new_session.h"
 
@@ -13,9 +14,9 @@ Readers::Readers(Options options)
     : options_(options), all_(std::make_shared<ReplyCredits>(options_.unread_bytes_of_all)) {}
 
 absl::StatusOr<uint64_t> Readers::Admit(std::string_view process, uint64_t incarnation, absl::Time now) {
-  process = process.substr(0, kMaxText);
+  const std::string shown = Printable(process, kMaxText);
   for (auto& [session, reader] : readers_) {
-    if (reader.process != process || reader.incarnation != incarnation) continue;
+    if (reader.process != shown || reader.incarnation != incarnation) continue;
     reader.lease_until = now + options_.lease;
     return session;
   }
@@ -26,7 +27,7 @@ absl::StatusOr<uint64_t> Readers::Admit(std::string_view process, uint64_t incar
   }
   uint64_t session = NewSession();
   while (readers_.count(session) > 0) session = NewSession();
-  readers_[session] = {.process = std::string(process),
+  readers_[session] = {.process = shown,
                        .incarnation = incarnation,
                        .lease_until = now + options_.lease,
                        .credits = std::make_shared<ReplyCredits>(options_.unread_bytes)};

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/printable.h"
 #include "framework/membership/limits.h"
 #include "framework/membership/new_session.h"
 #include "glog/logging.h"
@@ -108,7 +109,7 @@ bool Roster::Join(int trainer, const std::string& process, uint64_t incarnation,
   place = RosterPlace();
   place.state = RosterPlace::kJoined;
   place.replaced = std::move(replaced);
-  place.process = process.substr(0, kMaxText);
+  place.process = Printable(process, kMaxText);
   place.incarnation = incarnation;
   place.session = NewSession();
   place.credits = std::make_shared<ReplyCredits>(options_.unread_bytes);
@@ -124,9 +125,8 @@ void Roster::Renew(int trainer, absl::Time now) { At(trainer).lease_until = now 
 absl::Status Roster::CheckCaller(const v1::Caller& caller, absl::Time now) {
   const bool reader = caller.trainer() == kReader;
   if (caller.job_id() != options_.job && !(reader && caller.job_id().empty())) {
-    return absl::FailedPreconditionError(absl::StrCat(options_.self, " runs job ", options_.job,
-                                                      ", the caller belongs to job ",
-                                                      caller.job_id().substr(0, kMaxText)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the caller comes with job ", Printable(caller.job_id(), kMaxText), ", which is not the one that is run here"));
   }
   if (reader) {
     if (readers_.Renew(caller.session(), now)) return absl::OkStatus();
@@ -193,7 +193,7 @@ void Roster::Heard(int trainer, const v1::HeartbeatRequest& beat, absl::Time now
     place.step = beat.step();
     place.progress = now;
   }
-  place.waiting_for = beat.waiting_for().substr(0, kMaxText);
+  place.waiting_for = Printable(beat.waiting_for(), kMaxText);
   place.awaits_files = beat.awaits_files();
 }
 

@@ -8,7 +8,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
+#include "framework/membership/limits.h"
 #include "pserver/client/messages.h"
 #include "pserver/protocol/handshake.h"
 
@@ -30,7 +32,7 @@ absl::Status Membership::TakeReply(int server, const v1::JoinReply& reply, const
   }
   if (!reply.failure().empty()) {
     job_->Fail(FailureIn(reply));
-    return absl::AbortedError(reply.failure());
+    return absl::AbortedError(FailureIn(reply).message());
   }
   absl::Status welcomed = welcome(server, reply);
   // A server that is not welcome has to be told so.
@@ -51,7 +53,8 @@ absl::Status Membership::JoinServers(const v1::JoinRequest& introduction, const 
     request.set_incarnation(incarnation_);
     calls.push_back(Calls::New(s, Method::kJoin, MessageBytes(request),
                                [this, s, &welcome](const Slices& answer) -> absl::StatusOr<bool> {
-                                 ASSIGN_OR_RETURN(const v1::JoinReply reply, ParseMessage<v1::JoinReply>(answer));
+                                 ASSIGN_OR_RETURN(v1::JoinReply reply, ParseMessage<v1::JoinReply>(answer));
+                                 reply.set_process(Printable(reply.process(), kMaxText));
                                  RETURN_IF_ERROR(TakeReply(s, reply, welcome));
                                  return true;
                                }));
@@ -108,7 +111,7 @@ absl::Status Membership::Done() {
         s, Method::kHeartbeat, MessageBytes(request), [this, s](const Slices& answer) -> absl::StatusOr<bool> {
           ASSIGN_OR_RETURN(const v1::HeartbeatReply reply, ParseMessage<v1::HeartbeatReply>(answer));
           if (!reply.failure().empty())
-            return absl::AbortedError(absl::StrCat("the job has failed: ", reply.failure()));
+            return absl::AbortedError(absl::StrCat("the job has failed: ", FailureIn(reply).message()));
           sessions_->Release(s);
           return true;
         }));

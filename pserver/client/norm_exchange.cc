@@ -5,7 +5,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
+#include "framework/membership/limits.h"
 #include "pserver/client/messages.h"
 
 namespace weir {
@@ -37,16 +39,18 @@ CallPtr NormExchange::NewCall(int server, int64_t step, int round, const Norms& 
     norm->set_name(part.name());
     norm->set_norm(norms.find(part.name())->second);
   }
-  CallPtr call = Calls::New(server, Method::kNorms, MessageBytes(request),
-                            [this, server, reply](const Slices& answer) -> absl::StatusOr<bool> {
-                              ASSIGN_OR_RETURN(v1::NormsReply got, ParseMessage<v1::NormsReply>(answer));
-                              if (got.ready()) {
-                                *reply = std::move(got);
-                                return true;
-                              }
-                              waits_.SetOn(Waits::kProgram, absl::StrCat("server ", server, ": ", got.waiting_for()));
-                              return false;
-                            });
+  CallPtr call =
+      Calls::New(server, Method::kNorms, MessageBytes(request),
+                 [this, server, reply](const Slices& answer) -> absl::StatusOr<bool> {
+                   ASSIGN_OR_RETURN(v1::NormsReply got, ParseMessage<v1::NormsReply>(answer));
+                   if (got.ready()) {
+                     *reply = std::move(got);
+                     return true;
+                   }
+                   waits_.SetOn(Waits::kProgram,
+                                absl::StrCat("server ", server, ": ", Printable(got.waiting_for(), kMaxFailureText)));
+                   return false;
+                 });
   call->needs_trainers = calls_.settings().sync;
   return call;
 }

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
+#include "framework/membership/limits.h"
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
@@ -21,6 +23,7 @@ absl::StatusOr<bool> PullCalls::Open(int server, Waits::Thread thread, const Sli
   ASSIGN_OR_RETURN(Frame frame, DecodeFrame(answer));
   if (!header->ParseFromString(frame.header)) return absl::DataLossError("no PullReply");
   if (!header->ready()) {
+    header->set_waiting_for(Printable(header->waiting_for(), kMaxFailureText));
     waits_.SetHolder(thread, absl::StrCat("server ", server, ": ", header->waiting_for()),
                      absl::StrCat("server ", server, " waits for ", header->waiting_for()));
     return false;

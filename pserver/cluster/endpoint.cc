@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/invalid.h"
+#include "framework/base/printable.h"
 
 namespace weir {
 
@@ -22,7 +23,7 @@ std::string Endpoint::BareHost() const {
 }
 
 absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
-  const std::string quoted = absl::StrCat("'", std::string(text), "'");
+  const std::string quoted = absl::StrCat("'", Printable(text), "'");
   if (text.empty()) return Invalid("blank, must be host:port");
   if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isspace(c); })) {
     return Invalid(quoted, " has a blank in it, must be host:port");
@@ -54,7 +55,8 @@ absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
                       std::all_of(port.begin(), port.end(), [](unsigned char c) { return absl::ascii_isdigit(c); });
   int32_t number = 0;
   if (!digits || !absl::SimpleAtoi(port, &number) || number > 65535) {
-    return Invalid(quoted, ": the port must be a number from 1 to 65535", port.empty() ? "" : ", got ", port);
+    return Invalid(quoted, ": the port must be a number from 1 to 65535", port.empty() ? "" : ", got ",
+                   Printable(port));
   }
   endpoint.port = number;
   return endpoint;

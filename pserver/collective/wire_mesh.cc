@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
@@ -26,6 +27,8 @@ namespace {
 // Tags of one rank's messages are remembered, to know repeats, until so many more of them have been received. A repeat
 // comes while its first try is the newest or nearly so.
 constexpr size_t kRemembered = 4096;
+// Longest text with which a group ends.
+constexpr size_t kMaxAbortText = 2000;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(5), kLongestPause = absl::Milliseconds(500);
 // How long the mesh waits until others have heard why it has ended.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
@@ -470,9 +473,9 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
   if (!request.ParseFromString(frame->header))
     return reply(absl::InvalidArgumentError("Deliver: the header is damaged"));
   if (request.group() != options_.group) {
+    // Who knows the number of the group can end the job: it stands in no message.
     return reply(absl::FailedPreconditionError(
-        absl::StrCat(Describe(rank()), " belongs to collective group ", absl::Hex(options_.group), ", the message to ",
-                     absl::Hex(request.group()), ": the caller is of another run of the job")));
+        "this rank belongs to another collective group than the message: the caller is of another run of the job"));
   }
   if (request.from() < 0 || request.from() >= size() || request.from() == rank()) {
     return reply(absl::InvalidArgumentError(absl::StrCat(Describe(rank()), " is of a group of ", size(),
@@ -488,7 +491,7 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
   if (request.has_abort()) {
     const auto code = static_cast<absl::StatusCode>(request.abort_code());
     End(absl::Status(request.abort_code() > 0 && request.abort_code() <= 16 ? code : absl::StatusCode::kUnknown,
-                     request.abort()));
+                     Printable(request.abort(), kMaxAbortText)));
     return reply(Slices());
   }
   Unread message{.payload = std::move(frame->payload), .checksum = request.checksum(), .reply = std::move(reply)};
@@ -527,7 +530,7 @@ void WireMeshImpl::Abort(const absl::Status& status) {
   v1::DeliverRequest header;
   header.set_group(options_.group);
   header.set_from(rank());
-  header.set_abort(std::string(status.message().substr(0, 2000)));
+  header.set_abort(std::string(status.message().substr(0, kMaxAbortText)));
   header.set_abort_code(static_cast<int>(status.code()));
   const std::string text = header.SerializeAsString();
   {

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "framework/base/printable.h"
 #include "grpcpp/support/slice.h"
 
 namespace weir {
@@ -94,7 +95,9 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   const absl::StatusCode code = static_cast<absl::StatusCode>(status.error_code());
   const bool broken = code == absl::StatusCode::kCancelled || code == absl::StatusCode::kUnknown ||
                       (code == absl::StatusCode::kInternal && absl::StrContains(status.error_message(), "RST_STREAM"));
-  return absl::Status(broken ? absl::StatusCode::kUnavailable : code, status.error_message());
+  // Anybody may have answered.
+  return absl::Status(broken ? absl::StatusCode::kUnavailable : code,
+                      Printable(status.error_message(), 2 * kMaxStatusText));
 }
 
 }  // namespace weir

@@ -12,6 +12,7 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
@@ -119,8 +120,9 @@ void SharedClient::Receive() {
       done(absl::StatusOr<Slices>(std::move(message.bytes)));
     } else {
       const Slices& text = message.bytes;
-      done(absl::StatusOr<Slices>(absl::Status(static_cast<absl::StatusCode>(message.head.kind),
-                                               text.empty() ? "" : std::string(text[0].data, text[0].size))));
+      done(absl::StatusOr<Slices>(
+          absl::Status(static_cast<absl::StatusCode>(message.head.kind),
+                       text.empty() ? "" : Printable(std::string_view(text[0].data, text[0].size)))));
     }
   }
 }

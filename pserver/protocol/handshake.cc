@@ -1,5 +1,7 @@
 #include "pserver/protocol/handshake.h"
 
+#include "framework/base/printable.h"
+
 namespace weir {
 
 namespace {
@@ -22,7 +24,7 @@ std::string_view Value(std::string_view line) {
   return path.empty() ? line : line.substr(path.size() + 2);
 }
 
-std::string Quoted(std::string_view text) { return text.empty() ? "nothing" : std::string(text.substr(0, 200)); }
+std::string Quoted(std::string_view text) { return text.empty() ? "nothing" : Printable(text, 200); }
 
 }  // namespace
 
@@ -32,7 +34,7 @@ std::string FirstPlanDifference(std::string_view here, std::string_view there) {
     if (ours == theirs) continue;
     const std::string_view path = Path(ours);
     if (!path.empty() && path == Path(theirs)) {
-      return std::string(path) + ": " + Quoted(Value(ours)) + " here, " + Quoted(Value(theirs)) + " there";
+      return Quoted(path) + ": " + Quoted(Value(ours)) + " here, " + Quoted(Value(theirs)) + " there";
     }
     return Quoted(ours) + " here, " + Quoted(theirs) + " there";
   }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "pserver/rendezvous/file_board.h"
@@ -113,7 +114,7 @@ class Host {
       return absl::OkStatus();
     }
     LOG(INFO) << "rendezvous: " << NameOf(greeting) << " is there"
-              << (greeting.endpoint().empty() ? "" : " and serves at ") << greeting.endpoint();
+              << (greeting.endpoint().empty() ? "" : " and serves at ") << Printable(greeting.endpoint());
     there_[name] = greeting;
     return absl::OkStatus();
   }
@@ -187,7 +188,7 @@ class Member {
     const bool known = answer.code() > 0 && answer.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
     return absl::Status(known ? static_cast<absl::StatusCode>(answer.code()) : absl::StatusCode::kUnknown,
                         absl::StrCat(failed ? "trainer 0 has ended the meeting in " : "refused in ",
-                                     options_.method.directory, ": ", answer.text()));
+                                     options_.method.directory, ": ", Printable(answer.text())));
   }
 
   // Says who is missing by the greetings that change, and why others do not count.

@@ -68,6 +68,13 @@ absl::Status Gathering::CheckRun(const v1::RendezvousGreeting& greeting) const {
                  "; give each run a meeting point of its own, or all its processes one --run_id");
 }
 
+absl::Status Gathering::ToldOf(const absl::Status& refusal, const v1::RendezvousGreeting& greeting) const {
+  if (greeting.job_name() == own_.job_name()) return refusal;
+  return Refused(NameOf(greeting), " is of job ", Quoted(greeting.job_name()),
+                 ", and another job meets here, which the log of its trainer 0 names; give each job a meeting point of "
+                 "its own");
+}
+
 absl::Status Gathering::CheckNumbers(const v1::RendezvousGreeting& greeting) const {
   if (greeting.trainers() != own_.trainers()) {
     return Refused(NameOf(greeting), " says that there are ", greeting.trainers(), " trainers, ", NameOf(own_),

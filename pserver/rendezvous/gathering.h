@@ -31,6 +31,9 @@ class Gathering {
   // Returns FailedPrecondition, naming both, if the greeting is of another version, job or run. An empty name of a run
   // on a server fits every run.
   absl::Status CheckRun(const v1::RendezvousGreeting& greeting) const;
+  // Returns what a process may hear of such a `refusal`: all of it if it knows the job's name, else only what it has
+  // said itself. Whoever reaches the meeting point may ask.
+  absl::Status ToldOf(const absl::Status& refusal, const v1::RendezvousGreeting& greeting) const;
   // Takes a greeting of this run. A repeated one of the same process replaces the former. FailedPrecondition, naming
   // both: another number of trainers or servers, an id that another process has. InvalidArgument: an id out of range,
   // no address or one where nobody can connect.

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
 #include "pserver/rendezvous/gathering.h"
 #include "pserver/rendezvous/meeting_frame.h"
@@ -131,6 +132,7 @@ class Visitor {
           return Nothing(absl::StrCat("a program that is no Weir trainer has ", where));
         }
         answered = true;
+        answer.set_text(Printable(answer.text()));
         ASSIGN_OR_RETURN(const bool more, Understand(answer));
         if (answer.state() == v1::RendezvousAnswer::COMPLETE) return std::optional(answer);
         if (!more) return std::optional<v1::RendezvousAnswer>();

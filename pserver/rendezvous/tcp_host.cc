@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "pserver/rendezvous/gathering.h"
@@ -179,14 +180,15 @@ class Host {
 
   void Welcome(const v1::RendezvousGreeting& greeting, Guest* guest) {
     const absl::Status run = gathering_.CheckRun(greeting);
-    if (!run.ok()) return TurnAway(v1::RendezvousAnswer::OTHER_RUN, run, guest);
+    if (!run.ok()) return TurnAway(v1::RendezvousAnswer::OTHER_RUN, run, gathering_.ToldOf(run, greeting), guest);
     if (over_ && !complete_.has_value()) {
-      return TurnAway(v1::RendezvousAnswer::OVER, absl::UnavailableError("this rendezvous is over"), guest);
+      const absl::Status over = absl::UnavailableError("this rendezvous is over");
+      return TurnAway(v1::RendezvousAnswer::OVER, over, over, guest);
     }
     // After the end only those are taken that were there, and have lost their connection.
     if (const absl::Status taken = gathering_.Add(greeting); !taken.ok()) {
       const bool late = complete_.has_value();
-      return TurnAway(late ? v1::RendezvousAnswer::OVER : v1::RendezvousAnswer::REFUSED, taken, guest);
+      return TurnAway(late ? v1::RendezvousAnswer::OVER : v1::RendezvousAnswer::REFUSED, taken, taken, guest);
     }
     for (Guest& other : guests_) {
       // The process has connected again; the former connection says nothing any more.
@@ -198,7 +200,7 @@ class Host {
     guest->greeting = greeting;
     if (complete_.has_value()) return Send(*complete_, guest);
     LOG(INFO) << "rendezvous " << place_ << ": " << NameOf(greeting) << " is there"
-              << (greeting.endpoint().empty() ? "" : " and serves at ") << greeting.endpoint();
+              << (greeting.endpoint().empty() ? "" : " and serves at ") << Printable(greeting.endpoint());
     Send(News(), guest);
     has_news_ = true;
   }
@@ -219,11 +221,12 @@ class Host {
     Tell(News());
   }
 
-  void TurnAway(v1::RendezvousAnswer::State state, const absl::Status& why, Guest* guest) {
+  // Logs why, and tells the guest `told` of it.
+  void TurnAway(v1::RendezvousAnswer::State state, const absl::Status& why, const absl::Status& told, Guest* guest) {
     LOG(WARNING) << "rendezvous " << place_ << ": refuses " << guest->from << ": " << why.message();
     refused_ = std::string(why.message());
     guest->last = true;
-    Send(AnswerOf(state, why), guest);
+    Send(AnswerOf(state, told), guest);
   }
 
   void Send(const v1::RendezvousAnswer& answer, Guest* guest) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/norms_with_tables.h"
 #include "framework/graph/training_mode.h"
@@ -19,6 +20,8 @@ namespace weir {
 ServerCoreImpl::ServerCoreImpl(ServerOptions options)
     : options_(std::move(options)),
       self_(absl::StrCat("server ", options_.server_id, " (", options_.process, ")")),
+      plan_(options_.main.plan().SerializeAsString()),
+      plan_fingerprint_(StableHash(options_.plan_text)),
       wire_("server", options_.server_id) {
   CHECK(options_.clock != nullptr && options_.pool != nullptr);
 }

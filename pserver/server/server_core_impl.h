@@ -114,11 +114,15 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Members. Failures and deaths reach everything that waits.
 
-  absl::Status CheckJoin(const v1::JoinRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Checks that a process that joins is of this job. What differs is told to a caller that knows the job's name and the
+  // build; before that it goes to the log alone, since whoever reaches the port may ask.
+  absl::Status CheckIntroduction(const v1::JoinRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CheckSameJob(const v1::JoinRequest& request, const std::string& who) ABSL_LOCKS_EXCLUDED(mu_);
+  void LogRefusal(const std::string& who, const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets `credit` if the answer takes some of a reader's.
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, std::shared_ptr<const void>* credit,
                                      Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckReaderJoin(const v1::JoinRequest& request) const;
+  // The reply lacks the plan.
   absl::StatusOr<v1::JoinReply> JoinReader(const v1::JoinRequest& request, std::shared_ptr<const void>* credit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes in the news of a heart-beat.
@@ -194,6 +198,8 @@ class ServerCoreImpl : public ServerCore {
 
   const ServerOptions options_;
   const std::string self_;  // "server 0 (host:pid)"
+  const std::string plan_;  // JoinReply.plan
+  const uint64_t plan_fingerprint_;
   const WireCounters wire_;
   Counters counters_;
   BufferPool buffers_;
@@ -216,6 +222,9 @@ class ServerCoreImpl : public ServerCore {
   // Pulls of readers whose values are being copied. Loads wait for them.
   int reads_ ABSL_GUARDED_BY(mu_) = 0;
   SaveLedger saves_ ABSL_GUARDED_BY(mu_);
+  // Joins refused since the begin of the present window of LogRefusal.
+  absl::Time refusals_since_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  int refusals_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 template <typename Request>

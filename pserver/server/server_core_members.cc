@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "framework/base/stable_hash.h"
+#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
 #include "framework/membership/limits.h"
 #include "glog/logging.h"
@@ -24,11 +24,14 @@ constexpr size_t kMaxCallerBytes = size_t{16} << 10, kMaxJoinBytes = size_t{1} <
 // What a reader may do, for messages.
 constexpr char kReadersCalls[] = "pulls, and asks for news by heart-beats";
 
-// Shortens what messages and the log repeat of a join.
-void TrimTexts(v1::JoinRequest* request) {
-  for (std::string* text : {request->mutable_process(), request->mutable_build(), request->mutable_arithmetic(),
-                            request->mutable_caller()->mutable_job_id()}) {
-    if (text->size() > kMaxText) text->resize(kMaxText);
+// Lines about refused joins that the log has within a window: strangers may come a thousand times a second.
+constexpr int kMostRefusals = 16;
+constexpr absl::Duration kRefusalWindow = absl::Seconds(10);
+
+// Makes what messages and the log repeat of a join safe to show; the job's name is compared before.
+void MakePrintable(v1::JoinRequest* request) {
+  for (std::string* text : {request->mutable_process(), request->mutable_build(), request->mutable_arithmetic()}) {
+    *text = Printable(*text, kMaxText);
   }
 }
 
@@ -90,70 +93,68 @@ absl::StatusOr<absl::Time> ServerCoreImpl::ActFor(const v1::Caller& caller, Acti
 // ----------------------------------------------------------------------------------------------------------------
 // joins
 
-absl::Status ServerCoreImpl::CheckJoin(const v1::JoinRequest& request, absl::Time now) {
-  const int trainer = request.caller().trainer();
-  const std::string who = absl::StrCat("trainer ", trainer, " (", request.process(), ")");
-  if (request.caller().job_id() != options_.job_name) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(self_, " runs job ", options_.job_name, ", ", who, " belongs to job ", request.caller().job_id()));
+void ServerCoreImpl::LogRefusal(const std::string& who, const std::string& why) {
+  MutexLock lock(&mu_);
+  const absl::Time now = options_.clock->Now();
+  if (now >= refusals_since_ + kRefusalWindow) {
+    if (refusals_ > kMostRefusals) {
+      LOG(WARNING) << self_ << " has refused " << refusals_ - kMostRefusals << " more joins since the last such line";
+    }
+    refusals_since_ = now;
+    refusals_ = 0;
   }
-  if (request.wire_version() != kWireVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(self_, " speaks wire version ", kWireVersion, ", ", who, " ", request.wire_version()));
-  }
-  const std::string build(kBuild);
-  if (request.build() != build) {
-    return absl::FailedPreconditionError(absl::StrCat(self_, " is build ", build, ", ", who, " is build ",
-                                                      request.build(), "; use one build for a job"));
-  }
-  if (request.server_index() != options_.server_id) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this is ", self_, ", ", who, " expects server ", request.server_index(),
-                     " at this address; is the order of endpoints the same everywhere?"));
-  }
-  if (request.plan_fingerprint() != StableHash(options_.plan_text)) {
-    return absl::FailedPreconditionError(absl::StrCat("the job of ", who, " is not that of ", self_, ": ",
-                                                      FirstPlanDifference(options_.plan_text, request.plan_text())));
-  }
-  if (request.arithmetic() != options_.arithmetic && !options_.arithmetic.empty()) {
-    const std::string text =
-        absl::StrCat(self_, " computes with ", options_.arithmetic, ", ", who, " with ", request.arithmetic(),
-                     "; set train.arithmetic to what both have, or distribute.reproducible: false");
-    if (options_.sync && options_.reproducible) return absl::FailedPreconditionError(text);
-    LOG(WARNING) << text;
-  }
-  return roster_->CheckClaim(trainer, request.process(), request.incarnation(), now);
+  if (++refusals_ <= kMostRefusals) LOG(WARNING) << self_ << " refuses " << who << ": " << why;
 }
 
-absl::Status ServerCoreImpl::CheckReaderJoin(const v1::JoinRequest& request) const {
-  const std::string who = absl::StrCat("reader (", request.process(), ")");
-  if (request.caller().trainer() != kReader) {
+absl::Status ServerCoreImpl::CheckSameJob(const v1::JoinRequest& request, const std::string& who) {
+  const std::string job = Printable(request.caller().job_id(), kMaxText), build(kBuild);
+  std::string why;
+  // A reader need not name a job, and takes any build.
+  const bool reader = request.reader();
+  if (request.caller().job_id() != options_.job_name && !(reader && job.empty())) {
+    why = absl::StrCat("it is of job ", job, ", this server of job ", options_.job_name);
+  } else if (request.wire_version() != kWireVersion) {
+    why = absl::StrCat("it speaks wire version ", request.wire_version(), ", this server ", kWireVersion);
+  } else if (!reader && request.build() != build) {
+    why = absl::StrCat("it is of build ", request.build(), ", this server of build ", build);
+  }
+  if (why.empty()) return absl::OkStatus();
+  LogRefusal(who, why);
+  return absl::FailedPreconditionError(absl::StrCat(
+      who, " comes with job ", job.empty() ? "(none)" : job, reader ? "" : absl::StrCat(", build ", request.build()),
+      " and wire version ", request.wire_version(), "; this server has another one of them, and its log says which: ",
+      "use one job and one build for all processes, and an address of their own for each job"));
+}
+
+absl::Status ServerCoreImpl::CheckIntroduction(const v1::JoinRequest& request) {
+  const bool reader = request.reader();
+  const std::string who = reader ? absl::StrCat("reader (", request.process(), ")")
+                                 : absl::StrCat("trainer ", request.caller().trainer(), " (", request.process(), ")");
+  if (reader && request.caller().trainer() != kReader) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, " comes as trainer ", request.caller().trainer(), "; a reader is no trainer, but ", kReader));
   }
-  if (request.wire_version() != kWireVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(self_, " speaks wire version ", kWireVersion, ", ", who, " ", request.wire_version()));
-  }
-  if (const std::string& job = request.caller().job_id(); !job.empty() && job != options_.job_name) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(self_, " runs job ", options_.job_name, ", ", who, " asks for job ", job));
-  }
-  if (request.has_server_index() && request.server_index() != options_.server_id) {
+  RETURN_IF_ERROR(CheckSameJob(request, who));
+  if ((!reader || request.has_server_index()) && request.server_index() != options_.server_id) {
     return absl::FailedPreconditionError(
         absl::StrCat("this is ", self_, ", ", who, " expects server ", request.server_index(),
                      " at this address; is the order of endpoints the same everywhere?"));
   }
-  if (request.has_plan_fingerprint() && request.plan_fingerprint() != StableHash(options_.plan_text)) {
+  if ((!reader || request.has_plan_fingerprint()) && request.plan_fingerprint() != plan_fingerprint_) {
     return absl::FailedPreconditionError(absl::StrCat("the job of ", who, " is not that of ", self_, ": ",
                                                       FirstPlanDifference(options_.plan_text, request.plan_text())));
   }
+  if (reader || request.arithmetic() == options_.arithmetic || options_.arithmetic.empty()) return absl::OkStatus();
+  const std::string text =
+      absl::StrCat(self_, " computes with ", options_.arithmetic, ", ", who, " with ", request.arithmetic(),
+                   "; set train.arithmetic to what both have, or distribute.reproducible: false");
+  if (options_.sync && options_.reproducible) return absl::FailedPreconditionError(text);
+  LOG(WARNING) << text;
   return absl::OkStatus();
 }
 
 absl::StatusOr<v1::JoinReply> ServerCoreImpl::JoinReader(const v1::JoinRequest& request,
                                                          std::shared_ptr<const void>* credit) {
-  RETURN_IF_ERROR(CheckReaderJoin(request));
   if (const absl::Status& failure = roster_->failure(); !failure.ok()) return TooLate(failure);
   const absl::StatusOr<uint64_t> session =
       roster_->readers().Admit(request.process(), request.incarnation(), options_.clock->Now());
@@ -163,8 +164,7 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::JoinReader(const v1::JoinRequest& 
   joined.set_process(options_.process);
   joined.set_session(*session);
   joined.set_version(mode_->version().version);
-  joined.set_plan(options_.main.plan().SerializeAsString());
-  *credit = roster_->readers().TakeCredit(*session, joined.plan().size());
+  *credit = roster_->readers().TakeCredit(*session, plan_.size());
   if (*credit == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat(self_, ": ", roster_->readers().Name(*session),
@@ -179,8 +179,8 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& reques
   const absl::Time now = options_.clock->Now();
   ExpireLeases(now, actions);
   if (request.reader()) return JoinReader(request, credit);
-  RETURN_IF_ERROR(CheckJoin(request, now));
   const int id = request.caller().trainer();
+  RETURN_IF_ERROR(roster_->CheckClaim(id, request.process(), request.incarnation(), now));
   const RosterPlace& place = roster_->place(id);
   if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
     if (place.state == RosterPlace::kAbsent || place.process == request.process()) roster_->Told(id);
@@ -217,15 +217,18 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
   absl::StatusOr<v1::JoinRequest> request =
       Parse<v1::JoinRequest>(bytes, "JoinRequest", 2 * options_.plan_text.size() + kMaxJoinBytes);
   if (!request.ok()) return reply(request.status());
-  TrimTexts(&*request);
+  MakePrintable(&*request);
+  if (absl::Status fits = CheckIntroduction(*request); !fits.ok()) return reply(fits);
   Actions actions;
   std::shared_ptr<const void> credit;
-  const absl::StatusOr<v1::JoinReply> answer = [&] {
+  absl::StatusOr<v1::JoinReply> answer = [&] {
     MutexLock lock(&mu_);
     return Join(*request, &credit, &actions);
   }();
   RunAll(&actions);
   if (!answer.ok()) return reply(answer.status());
+  // The plan may be large, and nobody waits for a reader.
+  if (request->reader() && answer->has_session()) answer->set_plan(plan_);
   reply(SerializeWith(*answer, std::move(credit)));
 }
 
@@ -266,7 +269,7 @@ absl::Status ServerCoreImpl::Hear(const v1::HeartbeatRequest& request, absl::Tim
     const int code = request.failure_code();
     const bool known_code = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
     Fail(absl::Status(known_code ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      request.failure().substr(0, kMaxText)),
+                      Printable(request.failure(), kMaxText)),
          actions);
   }
   if (request.done() && roster_->Done(id)) {
@@ -347,8 +350,8 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
     const absl::Time now = options_.clock->Now();
     ExpireLeases(now, &actions);
     if (known.ok()) known = roster_->CheckCaller(request->caller(), now);
-    // In a failed job every caller hears why, the one declared dead too.
-    if (!known.ok() && roster_->failure().ok()) return known;
+    // In a failed job every caller of the job hears why, the one declared dead too.
+    if (!known.ok() && (roster_->failure().ok() || request->caller().job_id() != options_.job_name)) return known;
     if (known.ok()) RETURN_IF_ERROR(Hear(*request, now, &actions));
     return News();
   }();

@@ -6,6 +6,7 @@ Arguments: the file that will name the server's endpoint, and the file with what
 """
 
 import os
+import re
 import struct
 import sys
 import time
@@ -51,8 +52,10 @@ class Trainer:
         fingerprint = xxhash.xxh3_64_intdigest(agreement)
         join = ps.JoinRequest(caller=self.caller, server_index=0, plan_fingerprint=fingerprint, plan_text=agreement,
                               build="python", arithmetic="avx2", process="python:%d" % trainer, incarnation=7)
-        text = refused(grpc.StatusCode.FAILED_PRECONDITION, "is build python", stub.Join, join)
-        join.build = text.split(" is build ")[1].split(",")[0]
+        refused(grpc.StatusCode.FAILED_PRECONDITION, "build python", stub.Join, join)
+        # The build is told in the server's log alone, beside the file with its endpoint.
+        with open(os.path.join(os.path.dirname(sys.argv[1]), "log")) as log:
+            join.build = re.findall(r"it is of build python, this server of build (.*)", log.read())[-1]
         join.plan_text += "more: 1\n"
         join.plan_fingerprint += 1
         refused(grpc.StatusCode.FAILED_PRECONDITION, "more: 1", stub.Join, join)

@@ -303,8 +303,9 @@ refuse 2 "trainer 1 \(.*\) says that there are 3 trainers, trainer 0 \(.*\) that
   "$trainer" "${one[@]}" --trainers=3
 refuse 2 "trainer 1 \(.*\) is of run 'yesterday', trainer 0 \(.*\) of run none" \
   "$trainer" "${one[@]}" --trainers=2 --run_id=yesterday
-refuse 2 "trainer 1 \(.*\) is of job 'other', trainer 0 \(.*\) of job 'e2e'" \
+refuse 2 "trainer 1 \(.*\) is of job 'other', and another job meets here" \
   "$trainer" "${one[@]}" --trainers=2 --set 'name="other"'
+expect_log trainer.0 "trainer 1 \(.*\) is of job 'other', trainer 0 \(.*\) of job 'e2e'"
 refuse 2 "trainer 0 cannot listen at tcp://127.0.0.1:$port: Address already in use; another program" \
   "$trainer" --job="$job" --trainers=2 --trainer_id=0 --init_method=tcp://127.0.0.1:"$port"
 refuse 2 "this machine has no address 203.0.113.9 \(it has .*127.0.0.1" \

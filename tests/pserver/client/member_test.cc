@@ -22,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 class MemberTest : public ::testing::Test {
  protected:
@@ -235,6 +236,16 @@ TEST_F(MemberTest, ASleepEndsWithAFailureThatHasNotBeenPassedOn) {
   member_.job().RelayBegins();
   member_.job().Close();
   EXPECT_FALSE(member_.job().SleepUntil(std::chrono::steady_clock::now() + std::chrono::hours(1)));
+}
+
+TEST_F(MemberTest, WordsOfServersAreRepeatedWithoutControlCharacters) {
+  ASSERT_TRUE(Join().ok());
+  v1::HeartbeatReply failed;
+  failed.set_failure("server 0\x1b[2J\n" + std::string(5000, 'x'));
+  servers_.Answer(1, Method::kHeartbeat, failed);
+  member_.heartbeats().Send(1);
+  EXPECT_THAT(std::string(member_.job().failure().message()), StartsWith("server 0\\x1b[2J\\x0axxx"));
+  EXPECT_EQ(member_.job().failure().message().size(), 2000u);
 }
 
 TEST_F(MemberTest, ADeathIsLoggedWithWhatFollowsFromIt) {

@@ -518,6 +518,30 @@ TEST(WireMeshTest, ARankOfAnotherGroupIsRefused) {
   }
 }
 
+// Who knows the number of a group can end the job.
+TEST(WireMeshTest, ARefusalDoesNotNameTheGroup) {
+  DirectTransport transport(2);
+  const auto mesh = WireMesh::Create({.group = 0xabcdef, .rank = 1, .transport = &transport});
+  v1::DeliverRequest header = HeaderFor(1);
+  absl::Status told;
+  mesh->HandleDeliver(Frame(header, "x"), [&](const auto& reply) { told = reply.status(); });
+  EXPECT_EQ(told.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(told.message()), ::testing::Not(HasSubstr("abcdef")));
+  EXPECT_THAT(std::string(told.message()), ::testing::Not(HasSubstr("11259375")));
+}
+
+TEST(WireMeshTest, TheTextThatEndsAGroupIsSafeToShow) {
+  DirectTransport transport(2);
+  const auto mesh = WireMesh::Create({.group = kGroup, .rank = 1, .transport = &transport});
+  v1::DeliverRequest header = HeaderFor(1);
+  header.set_abort("bad\n\x1b[2Jnews");
+  header.set_abort_code(static_cast<int>(absl::StatusCode::kInternal));
+  mesh->HandleDeliver(Frame(header, ""), [](const auto&) {});
+  std::string got(1, '?');
+  EXPECT_THAT(std::string(Finish(mesh->Receive(0, 2, got.data(), got.size()).get()).message()),
+              HasSubstr("bad\\x0a\\x1b[2Jnews"));
+}
+
 TEST(WireMeshTest, RanksMustAgreeOnTheirNumber) {
   const Joiner joiner = {.ranks = 2}, other = {.ranks = 3};
   const std::vector<absl::Status> statuses = ConnectRanks({&joiner, &other, nullptr}, absl::Seconds(20));

@@ -220,6 +220,11 @@ TEST_P(GrpcTest, CodesAndTextsOfTheServerArriveAsTheyAre) {
   }
 }
 
+TEST_P(GrpcTest, ControlCharactersOfATextArriveAsNumbers) {
+  const auto reply = Ask("fail:5:no\n\x1b[2J");
+  EXPECT_EQ(reply.status(), absl::NotFoundError("no\\x0a\\x1b[2J"));
+}
+
 TEST_P(GrpcTest, ALongTextIsCutAndStillArrives) {
   const auto reply = Ask("long");
   EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();

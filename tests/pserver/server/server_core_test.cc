@@ -1,4 +1,5 @@
 // One server under a fake clock: joins, dead and slow trainers, exchanges and control.
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
+#include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core.h"
 #include "tests/testing/core_by_hand.h"
 
@@ -20,10 +22,56 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class ServerCoreTest : public CoreByHand {};
 
 // ------------------------------------------------------------------------------------------------------------- joining
+
+// Whoever reaches the port may join.
+TEST_F(ServerCoreTest, AJoinOfAnotherJobOrBuildHearsOnlyWhatItHasSaidAndTheLogSaysMore) {
+  edit_ = [](ServerOptions* options) { options->job_name = "secret"; };
+  Start({.trainers = 2});
+  const auto refused = [&](const std::function<void(v1::JoinRequest&)>& edit, const std::string& logged) {
+    v1::JoinRequest request = JoinMessage(0, "trainer:0");
+    request.mutable_caller()->set_job_id("secret");
+    // Differences that such a caller does not hear of either.
+    request.set_plan_text("x: 1\n");
+    request.set_plan_fingerprint(1);
+    request.set_server_index(1);
+    edit(request);
+    ::testing::internal::CaptureStderr();
+    const absl::Status status = CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString()).status();
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(logged));
+    EXPECT_STATUS(status, kFailedPrecondition, "this server has another one of them, and its log says which");
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("server:1")));
+    return std::string(status.message());
+  };
+  const std::string job = refused([](auto& r) { r.mutable_caller()->set_job_id("other\n"); },
+                                  "refuses trainer 0 (trainer:0): it is of job other\\x0a, this server of job secret");
+  EXPECT_THAT(job, HasSubstr("trainer 0 (trainer:0) comes with job other\\x0a, build "));
+  EXPECT_THAT(job, Not(HasSubstr("secret")));
+  const std::string build = refused([](auto& r) { r.set_build("mine"); },
+                                    absl::StrCat("it is of build mine, this server of build ", std::string(kBuild)));
+  EXPECT_THAT(build, Not(HasSubstr(std::string(kBuild))));
+  refused([](auto& r) { r.set_wire_version(9); }, "it speaks wire version 9, this server 1");
+}
+
+TEST_F(ServerCoreTest, TheLogHasAFewLinesOfManyRefusedJoins) {
+  Start({.trainers = 2});
+  v1::JoinRequest request = JoinMessage(0, "trainer:0");
+  request.mutable_caller()->set_job_id("other");
+  const auto lines = [&](int joins) {
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < joins; ++i) (void)CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string many = lines(100);
+  EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 16);
+  clock_.Advance(absl::Seconds(11));
+  EXPECT_THAT(lines(1), HasSubstr("has refused 84 more joins"));
+}
 
 TEST_F(ServerCoreTest, JoinsThatDoNotFitAreRefusedWithBothSidesNamed) {
   Start({.trainers = 2});
@@ -32,9 +80,6 @@ TEST_F(ServerCoreTest, JoinsThatDoNotFitAreRefusedWithBothSidesNamed) {
     edit(request);
     return CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString()).status();
   };
-  EXPECT_STATUS(refused([](auto& r) { r.mutable_caller()->set_job_id("other"); }), kFailedPrecondition, "job other");
-  EXPECT_STATUS(refused([](auto& r) { r.set_wire_version(9); }), kFailedPrecondition, "wire version 1");
-  EXPECT_STATUS(refused([](auto& r) { r.set_build("weir 9"); }), kFailedPrecondition, "weir 9");
   EXPECT_STATUS(refused([](auto& r) { r.set_server_index(1); }), kFailedPrecondition, "this is server 0");
   EXPECT_STATUS(refused([](auto& r) { r.set_server_index(1); }), kFailedPrecondition, "expects server 1");
   EXPECT_STATUS(refused([](auto& r) { r.set_arithmetic("avx512"); }), kFailedPrecondition, "avx512");
@@ -449,6 +494,20 @@ TEST_F(ServerCoreTest, AFailureThatOneProcessReportsReachesAll) {
 }
 
 // ------------------------------------------------------------------------------------------------ exchange and control
+
+TEST_F(ServerCoreTest, WordsOfCallersReachLogsAndPagesWithoutControlCharacters) {
+  Start({.trainers = 2});
+  ASSERT_TRUE(Join(0, "host\n:1\x1b[2J").ok());
+  ASSERT_TRUE(Join(1, "host:2").ok());
+  ASSERT_TRUE(
+      Beat(1, [](v1::HeartbeatRequest& beat) { beat.set_waiting_for("rows\r\xff" + std::string(900, 'w')); }).ok());
+  const ServerReport report = core_->Report();
+  EXPECT_EQ(report.trainers[0].name, "trainer 0 (host\\x0a:1\\x1b[2J)");
+  EXPECT_THAT(report.trainers[1].waits, StartsWith("rows\\x0d\\xffww"));
+  EXPECT_EQ(report.trainers[1].waits.size(), 500u);
+  ASSERT_TRUE(Beat(1, [](v1::HeartbeatRequest& beat) { beat.set_failure("no\nmore \x1b]0;disk\x07"); }).ok());
+  EXPECT_EQ(core_->JobStatus().message(), "no\\x0amore \\x1b]0;disk\\x07");
+}
 
 TEST_F(ServerCoreTest, AnExchangeWaitsForAllAndNamesTheMissing) {
   Start({.trainers = 3});

@@ -118,7 +118,9 @@ TEST_F(ServerLimitsTest, OfAStrangerNothingIsReadButWhoItIs) {
   };
   const std::vector<Stranger> strangers = {
       {.session = sessions_[1], .told = "the lease of trainer 0 has passed to trainer:0"},
-      {.job = "another", .session = sessions_[0], .told = "runs job job, the caller belongs to job another"},
+      {.job = "another",
+       .session = sessions_[0],
+       .told = "comes with job another, which is not the one that is run here"},
       {.trainer = 2, .told = "trainer 2 has not joined"},
       {.trainer = 9, .code = absl::StatusCode::kInvalidArgument, .told = "trainer id 9; the job has trainers 0 to 2"},
       {.trainer = -1, .told = "server 0 (server:1) has no such reader"},
@@ -176,6 +178,10 @@ TEST_F(ServerLimitsTest, InAFailedJobAStrangersHeartbeatIsToldWhyAndNoMoreIsRead
   EXPECT_TRUE(Cost(Method::kHeartbeat, beat.SerializeAsString(), &allocated).ok());
   EXPECT_LT(allocated, kSmall);
   EXPECT_EQ(CallNow<v1::HeartbeatReply>(Method::kHeartbeat, beat.SerializeAsString())->failure(), "no more disk");
+  // One of another job hears nothing.
+  beat.mutable_caller()->set_job_id("another");
+  EXPECT_STATUS(CallNow<v1::HeartbeatReply>(Method::kHeartbeat, beat.SerializeAsString()).status(), kFailedPrecondition,
+                "comes with job another");
 }
 
 TEST_F(ServerLimitsTest, AJoinIsAsLargeAsItsPlanMayBe) {
@@ -183,7 +189,7 @@ TEST_F(ServerLimitsTest, AJoinIsAsLargeAsItsPlanMayBe) {
   v1::JoinRequest join = JoinMessage(0, std::string(1 << 19, 'p'));
   join.set_build("another");
   const absl::Status other = CallNow<v1::JoinReply>(Method::kJoin, join.SerializeAsString()).status();
-  EXPECT_STATUS(other, kFailedPrecondition, "is build another; use one build for a job");
+  EXPECT_STATUS(other, kFailedPrecondition, "build another and wire version 1; this server has another one of them");
   EXPECT_LT(other.message().size(), 2000u);
   join.set_plan_text(std::string(8 << 20, 'p'));
   size_t allocated = 0;

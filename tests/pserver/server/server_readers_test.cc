@@ -157,11 +157,11 @@ TEST_F(ServerReadersTest, AReaderNeedsNoJobAndGetsThePlan) {
 TEST_F(ServerReadersTest, WhatAReaderSaysOfTheJobMustBeTrue) {
   Start({.trainers = 2});
   EXPECT_STATUS(JoinStatus([](auto* r) { r->mutable_caller()->set_job_id("other"); }), kFailedPrecondition,
-                "server 0 (server:1) runs job job, reader (reader:1) asks for job other");
+                "reader (reader:1) comes with job other and wire version 1; this server has another one of them");
   EXPECT_STATUS(JoinStatus([](auto* r) { r->set_server_index(1); }), kFailedPrecondition,
                 "this is server 0 (server:1), reader (reader:1) expects server 1 at this address");
   EXPECT_STATUS(JoinStatus([](auto* r) { r->set_wire_version(7); }), kFailedPrecondition,
-                "speaks wire version 1, reader (reader:1) 7");
+                "reader (reader:1) comes with job (none) and wire version 7; this server has another one");
   EXPECT_STATUS(JoinStatus([](auto* r) {
                   r->set_plan_text("distribute.servers: 1\ndistribute.trainers: 3\n");
                   r->set_plan_fingerprint(StableHash(r->plan_text()));
@@ -175,7 +175,8 @@ TEST_F(ServerReadersTest, WhatAReaderSaysOfTheJobMustBeTrue) {
                 r->set_server_index(0);
                 r->set_plan_fingerprint(StableHash(job_.PlanText()));
               }).ok());
-  EXPECT_STATUS(JoinStatus([](auto* r) { r->set_reader(false); }), kFailedPrecondition, "runs job job");
+  EXPECT_STATUS(JoinStatus([](auto* r) { r->set_reader(false); }), kFailedPrecondition,
+                "trainer -1 (reader:1) comes with job (none)");
 }
 
 TEST_F(ServerReadersTest, ARepeatedJoinGetsItsSessionAgain) {
