@@ -275,7 +275,8 @@ class Client:
             raise ClientError(f"server {server.address} is of a build that lets nobody read but trainers: "
                               f"{error}", server.address, error.code) from None
         if reply.failure:
-            raise ClientError(f"server {server.address}: the job has failed: {reply.failure}", server.address)
+            raise ClientError(f"server {server.address}: the job has failed: {_printable(reply.failure)}",
+                              server.address)
         plan = plan_pb2.Plan()
         try:
             plan.ParseFromString(reply.plan)
@@ -283,7 +284,7 @@ class Client:
             pass
         if not reply.session or not plan.servers:
             raise ClientError(f"{server.address}: the answer to Join has no plan of a job", server.address)
-        server.session, server.process = reply.session, reply.process
+        server.session, server.process = reply.session, _printable(reply.process)
         return plan
 
     def _join_again(self, server: _Server, deadline: float) -> None:
@@ -302,8 +303,8 @@ class Client:
         self._parse(server, "Heartbeat", answer, news)
         return ServerStatus(
             server.address, server.index, server.process, self._plan.job, news.version,
-            news.chief if news.HasField("chief") else None, tuple(news.dead), tuple(news.done), tuple(news.slow),
-            news.stop_requested, news.failure)
+            news.chief if news.HasField("chief") else None, tuple(news.dead), tuple(news.done),
+            tuple(_printable(text) for text in news.slow), news.stop_requested, _printable(news.failure))
 
     # Calls.
 
@@ -334,7 +335,7 @@ class Client:
                 if time.monotonic() + _SECONDS_BETWEEN_TRIES < deadline:
                     continue
                 raise ClientError(f"server {server.address}: before it answers about {what}, it waits for "
-                                  f"{reply.waiting_for or 'others'}")
+                                  f"{_printable(reply.waiting_for) or 'others'}")
             if reply.HasField("checksum") and reply.checksum != hash_bytes(values):
                 if not damaged:
                     damaged = True
@@ -376,7 +377,7 @@ class Client:
                 return bytes(call(request, timeout=max(0.001, end - time.monotonic())))
             except self._grpc.RpcError as error:
                 failed: Any = error
-            name, details = failed.code().name, str(failed.details() or "")
+            name, details = failed.code().name, _printable(failed.details() or "")
             # A server that ends cancels the calls under way.
             if failed.code() in (code.UNAVAILABLE, code.DEADLINE_EXCEEDED, code.CANCELLED):
                 if time.monotonic() + _SECONDS_BETWEEN_TRIES < end:
@@ -413,6 +414,12 @@ class Client:
 
     def _not_found(self, kind: str, name: str, known: Sequence[str]) -> NotFoundError:
         return NotFoundError(f"servers {', '.join(self.addresses)} have no {kind} '{name}'{did_you_mean(name, known)}")
+
+
+def _printable(text: str) -> str:
+    """Returns a text of a server with \\xNN in place of what a terminal acts on: whoever has the address may answer."""
+    return "".join(c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "surrogateescape"))
+                   for c in text)
 
 
 def _introduction(job: Optional[Job]) -> membership_pb2.JoinRequest:

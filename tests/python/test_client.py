@@ -497,6 +497,16 @@ def test_answers_to_join_that_are_no_plan_are_refused():
     assert refused_by(answering(failure="no disk"))[0].endswith("the job has failed: no disk")
 
 
+def test_what_a_server_says_is_shown_without_control_characters():
+    failed = membership_pb2.JoinReply(failure="no\n\x1b[2Jdisk 满").SerializeToString()
+    assert refused_by(lambda *_: failed)[0].endswith("the job has failed: no\\x0a\\x1b[2Jdisk 满")
+
+    def join(_, context):
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not\x1b]0;you\x07")
+
+    assert refused_by(join)[0].endswith(": not\\x1b]0;you\\x07")
+
+
 def test_dense_variables_of_all_reduce_are_on_no_server(job):
     job = with_overrides(job, "distribute.sync=true", "distribute.dense=ALL_REDUCE")
     with servers_of(job) as servers, weir.Client(servers.addresses) as client:
