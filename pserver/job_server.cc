@@ -56,17 +56,20 @@ absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Progr
 
 absl::StatusOr<std::unique_ptr<JobServer>> JobServer::Start(ServerOptions options, const std::string& endpoint,
                                                             const v1::Cluster& network) {
-  // Each trainer has two TCP connections and two on this machine. 32 more serve checkpoints and gRPC itself.
+  // Each trainer has two TCP connections and two on this machine. More serve checkpoints and gRPC itself.
   const int trainers = options.main.plan().trainers();
   const int id = options.server_id;
   ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> made, ServerCore::Create(std::move(options)));
   ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core, WithFaultPoint(std::move(made), id));
-  RETURN_IF_ERROR(WantDescriptors(4 * trainers + 32,
-                                  absl::StrCat("4 connections of each of ", trainers, " trainers and 32 files")));
+  const int64_t connections = int64_t{4} * trainers;
+  RETURN_IF_ERROR(WantDescriptors(
+      connections + kKeptDescriptors,
+      absl::StrCat("4 connections of each of ", trainers, " trainers and ", kKeptDescriptors, " files")));
   std::unique_ptr<JobServer> server(new JobServer(std::move(core)));
-  ASSIGN_OR_RETURN(
-      server->network_,
-      GrpcServer::Start({.endpoint = endpoint, .core = server->core(), .shared_memory = network.shared_memory()}));
+  ASSIGN_OR_RETURN(server->network_, GrpcServer::Start({.endpoint = endpoint,
+                                                        .core = server->core(),
+                                                        .expected_descriptors = connections,
+                                                        .shared_memory = network.shared_memory()}));
   server->ticks_ = StartThread("weir-tick", [server = server.get()] { server->Tick(); });
   return server;
 }

@@ -65,6 +65,7 @@ absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& 
       GrpcServer::Start({.endpoint = JoinHostPort(o.host, 0),
                          .deliver = [this](const Slices& message,
                                            ReplyCallback reply) { inbox_.HandleDeliver(message, std::move(reply)); },
+                         .expected_descriptors = int64_t{4} * o.trainers,
                          .shared_memory = o.shared_memory}));
   v1::CollectivePeer own;
   own.set_backend("WIRE");

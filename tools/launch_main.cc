@@ -444,6 +444,7 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
 
 int Main(int argc, char** argv) {
   ExitWhenOutOfMemory("launch");
+  RaiseDescriptorLimit();
   absl::StatusOr<CommandLineOfLaunch> line = ReadCommandLine(argc, argv);
   if (line.ok() && line->help) {
     std::fputs(HelpText(kUsage).c_str(), stdout);

@@ -22,6 +22,10 @@ namespace {
 
 const char* program_name = "weir";
 
+// Limits of descriptors before RaiseDescriptorLimit, written once by main. `raised`: they have been changed.
+rlimit limits_before = {};
+bool raised = false;
+
 // Writes "; it has 290 MiB of address space, ulimit -v allows 300 MiB". Does not allocate.
 void DescribeMemory(char* out, size_t size) {
   char text[64] = "";
@@ -71,6 +75,17 @@ std::thread StartThread(const std::string& name, std::function<void()> body) {
                   error.code().message().c_str());
     ExitExhausted(what);
   }
+}
+
+void RaiseDescriptorLimit() {
+  if (raised || ::getrlimit(RLIMIT_NOFILE, &limits_before) != 0) return;
+  rlimit limit = limits_before;
+  limit.rlim_cur = limit.rlim_max;
+  raised = limits_before.rlim_cur < limit.rlim_max && ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+void RestoreDescriptorLimit() {
+  if (raised) (void)::setrlimit(RLIMIT_NOFILE, &limits_before);
 }
 
 absl::Status WantDescriptors(int64_t more, const std::string& what_for) {

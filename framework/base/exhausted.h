@@ -23,6 +23,16 @@ void ExitWhenOutOfMemory(const char* program);
 // Reports what the process could not get and what it has, and exits the process.
 [[noreturn]] void ExitExhausted(const char* what);
 
+// Descriptors of a process that connections of others must leave for its files.
+inline constexpr int64_t kKeptDescriptors = 64;
+
+// Raises the soft limit of descriptors to the hard one, for processes that others connect to: the soft limit, often
+// 1024, is there for programs that use select(). Call it in main.
+void RaiseDescriptorLimit();
+// Sets the soft limit back to what it was before, for a program of somebody else. Allocates nothing and takes no lock:
+// to be called between fork and exec.
+void RestoreDescriptorLimit();
+
 // Ensures that the process may open `more` descriptors beside those that it has, raising its limit as far as permitted.
 // ResourceExhausted quotes `what_for`: "3 connections to each of 400 trainers". Without it a server that cannot accept
 // would leave its clients to blame the network.

@@ -24,6 +24,7 @@ namespace weir {
 
 int RunJobProgram(const JobProgram& program, int argc, char** argv) {
   ExitWhenOutOfMemory(program.name);
+  RaiseDescriptorLimit();
   StopSignals signals;
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);

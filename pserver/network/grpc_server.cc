@@ -308,6 +308,7 @@ class Server : public GrpcServer {
   explicit Server(const GrpcServerOptions& options)
       : core_(options.core),
         deliver_(options.deliver),
+        expected_descriptors_(options.expected_descriptors),
         unix_sockets_(options.unix_sockets),
         shared_memory_(options.shared_memory),
         calls_(std::make_shared<OpenCalls>()) {}
@@ -324,7 +325,7 @@ class Server : public GrpcServer {
       Shutdown(absl::ZeroDuration());
       return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", WhyNotListening(endpoint)));
     }
-    guard_ = ResetGuard::Start(port_);
+    guard_ = ResetGuard::Start(port_, expected_descriptors_);
     endpoint.port = port_;
     endpoint_ = endpoint.ToString();
     if (shared_memory_ && !unix_socket_.empty()) ShareMemory();
@@ -412,6 +413,7 @@ class Server : public GrpcServer {
 
   ServerCore* const core_;
   const CollectiveService::Receiver deliver_;
+  const int64_t expected_descriptors_;
   const bool unix_sockets_, shared_memory_;
   const std::shared_ptr<OpenCalls> calls_;
   std::unique_ptr<Service> service_;

@@ -2,6 +2,7 @@
 #ifndef WEIR_PSERVER_NETWORK_GRPC_SERVER_H_
 #define WEIR_PSERVER_NETWORK_GRPC_SERVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,9 @@ struct GrpcServerOptions {
   std::function<void(const Slices& message, ReplyCallback reply)> deliver = {};
   // If true, listens on a Unix-domain socket as well (pserver/network/unix_socket.h).
   bool unix_sockets = true;
+  // Descriptors that the connections of the job's own processes need. Others are closed, and new ones wait, before they
+  // take the last ones of this process (pserver/network/reset_guard.h).
+  int64_t expected_descriptors = 0;
   // If true, clients on this machine may share memory with this process (pserver/network/shared_server.h), in which
   // `core` and `deliver` are called on threads of that. Needs unix_sockets.
   bool shared_memory = true;

@@ -5,12 +5,14 @@
 #include <linux/filter.h>
 #include <malloc.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -32,6 +34,8 @@ namespace {
 // An attacker on a bench machine of two cores gets 15,000 calls a second in, 300 in this time. The first question, how
 // many calls there were, takes 15 microseconds.
 constexpr absl::Duration kPeriod = absl::Milliseconds(20);
+// The same while many descriptors are in use: gRPC accepts tens of connections in this time.
+constexpr absl::Duration kPeriodWithManyDescriptors = absl::Milliseconds(1);
 // Longest wait of new connections after the last close, should gRPC keep a closed one because a handler of its is busy.
 // On two busy cores gRPC freed the calls within 3 seconds.
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
@@ -125,10 +129,27 @@ std::vector<int64_t> Servers() {
   return Numbers("serverId", [](int64_t from) { return Taken(grpc_channelz_get_servers(from)); });
 }
 
+std::vector<int64_t> SocketsOf(int64_t server) {
+  return Numbers("socketId",
+                 [server](int64_t from) { return Taken(grpc_channelz_get_server_sockets(server, from, kPage)); });
+}
+
 // Calls of one server that were not answered with OK; that is, not yet, with an error, or never.
 int64_t CallsWithoutSuccess(int64_t server) {
   const std::string json = Taken(grpc_channelz_get_server(server));
   return Number(json, "callsStarted") - Number(json, "callsSucceeded");
+}
+
+absl::Duration ProcessorTime() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return absl::DurationFromTimespec(now);
+}
+
+int64_t DescriptorLimit() {
+  rlimit limit = {};
+  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= INT64_MAX;
+  return known ? static_cast<int64_t>(limit.rlim_cur) : INT64_MAX;
 }
 
 }  // namespace
@@ -147,7 +168,13 @@ bool IsBeyondLimits(const CallCounts& counts) {
          counts.abandoned - counts.answered > kMostResets;
 }
 
-std::unique_ptr<ResetGuard> ResetGuard::Start(int port) {
+int64_t KeptDescriptors(int64_t limit, int64_t used, int64_t expected) {
+  // Readers and files that are opened later.
+  const int64_t others = limit / 4;
+  return std::clamp<int64_t>(limit - used - expected - others, kKeptDescriptors, 4096);
+}
+
+std::unique_ptr<ResetGuard> ResetGuard::Start(int port, int64_t expected) {
   DIR* const descriptors = ::opendir("/proc/self/fd");
   const int held = descriptors == nullptr ? -1 : ::fcntl(::dirfd(descriptors), F_DUPFD_CLOEXEC, 0);
   if (held < 0) {
@@ -155,10 +182,15 @@ std::unique_ptr<ResetGuard> ResetGuard::Start(int port) {
     if (descriptors != nullptr) ::closedir(descriptors);
     return nullptr;
   }
-  return std::unique_ptr<ResetGuard>(new ResetGuard(port, descriptors, held));
+  return std::unique_ptr<ResetGuard>(new ResetGuard(port, expected, descriptors, held));
 }
 
-ResetGuard::ResetGuard(int port, DIR* descriptors, int held) : port_(port), descriptors_(descriptors), held_(held) {
+ResetGuard::ResetGuard(int port, int64_t expected, DIR* descriptors, int held)
+    : port_(port),
+      descriptors_(descriptors),
+      held_(held),
+      kept_(KeptDescriptors(DescriptorLimit(), CountDescriptors(), expected)) {
+  ShortenQueue();
   thread_ = StartThread("weir-resets", [this] { Run(); });
 }
 
@@ -175,11 +207,20 @@ ResetGuard::~ResetGuard() {
 
 void ResetGuard::Run() {
   Clock* const clock = Clock::Real();
+  absl::Time next_look = clock->Now() + kPeriod;
   absl::Duration rest = kPeriod;
   while (Rest(rest)) {
-    const absl::Time begin = clock->Now();
-    Look();
-    rest = std::clamp(kRestPerLook * (clock->Now() - begin), kPeriod, kLongestRest);
+    // By processor time: connections come also while this thread waits for a core.
+    const absl::Duration begin = ProcessorTime();
+    LookAtDescriptors();
+    rest = many_descriptors_
+               ? std::clamp(kRestPerLook * (ProcessorTime() - begin), kPeriodWithManyDescriptors, kLongestRest)
+               : kPeriod;
+    if (const absl::Time now = clock->Now(); now >= next_look) {
+      Look();
+      const absl::Time end = clock->Now();
+      next_look = end + std::clamp(kRestPerLook * (end - now), kPeriod, kLongestRest);
+    }
     PauseOrResume();
   }
 }
@@ -209,9 +250,7 @@ void ResetGuard::Look() {
   Connections beyond;
   std::set<int64_t> listed;
   for (const int64_t server : servers) {
-    const std::vector<int64_t> sockets = Numbers(
-        "socketId", [server](int64_t from) { return Taken(grpc_channelz_get_server_sockets(server, from, kPage)); });
-    for (const int64_t socket : sockets) {
+    for (const int64_t socket : SocketsOf(server)) {
       listed.insert(socket);
       const auto counts = ParseSocket(Taken(grpc_channelz_get_socket(socket)));
       if (counts && !counts->peer.empty() && IsBeyondLimits(*counts)) beyond[socket] = *counts;
@@ -220,13 +259,57 @@ void ResetGuard::Look() {
   std::erase_if(closed_, [&listed](int64_t socket) { return !listed.contains(socket); });
   for (const int64_t socket : closed_) beyond.erase(socket);
   if (!beyond.empty()) {
-    Close(beyond);
+    Close(beyond, [this](const CallCounts& counts) {
+      Warn(absl::StrCat("closed the connection of ", counts.peer, ": of the ", counts.started,
+                        " calls that it has opened ", counts.answered, " were answered, ", counts.abandoned,
+                        " reset, and the rest is open; a connection may have ", kMostOpenCalls, " open, and ",
+                        kMostResets, " more reset than answered"));
+    });
     resume_at_ = Clock::Real()->Now() + kLongestPause;
   }
 }
 
+int64_t ResetGuard::CountDescriptors() {
+  int64_t used = 0;
+  ::rewinddir(descriptors_);
+  while (::readdir(descriptors_) != nullptr) ++used;
+  return used;
+}
+
+void ResetGuard::LookAtDescriptors() {
+  const int64_t limit = DescriptorLimit();
+  // The system gives the lowest free number: while that is low, few are in use.
+  const int lowest = ::fcntl(held_, F_DUPFD_CLOEXEC, 0);
+  if (lowest >= 0) ::close(lowest);
+  const int64_t many = (limit - kept_) / 2;
+  if (lowest >= 0 && lowest < many && !many_descriptors_) return;
+  const int64_t used = CountDescriptors();
+  many_descriptors_ = used > many;
+  few_left_ = limit - used < kept_;
+  if (!few_left_) return;
+  const std::string state =
+      absl::StrCat(used, " of ", limit, " file descriptors are in use (ulimit -n), and new connections wait");
+  // The numbers of sockets grow: the oldest are first. More than are missing, so that this is not done for each new
+  // one.
+  Connections silent;
+  for (const int64_t server : Servers()) {
+    const std::vector<int64_t> sockets = SocketsOf(server);
+    for (const int64_t socket : sockets) {
+      if (static_cast<int64_t>(silent.size()) >= kept_) break;
+      const auto counts = ParseSocket(Taken(grpc_channelz_get_socket(socket)));
+      if (counts && !counts->peer.empty() && counts->answered == 0 && !closed_.contains(socket)) {
+        silent[socket] = *counts;
+      }
+    }
+  }
+  if (silent.empty()) Warn(state);
+  Close(silent, [&state, this](const CallCounts& counts) {
+    Warn(absl::StrCat("closed the connection of ", counts.peer, ", which has completed no call: ", state));
+  });
+}
+
 void ResetGuard::PauseOrResume() {
-  const bool pause = !closed_.empty() && Clock::Real()->Now() < resume_at_;
+  const bool pause = few_left_ || (!closed_.empty() && Clock::Real()->Now() < resume_at_);
   if (pause == paused_) return;
   paused_ = pause;
   // Gives the memory of the calls back: it lies in the arenas of several threads, and the next calls may come to
@@ -235,55 +318,64 @@ void ResetGuard::PauseOrResume() {
   SetAccepting(!pause);
 }
 
-void ResetGuard::Close(const Connections& beyond) {
+void ResetGuard::Close(const Connections& beyond, const std::function<void(const CallCounts&)>& warn) {
+  Sockets sockets;
+  for (const auto& [socket, counts] : beyond) sockets[counts.peer] = socket;
   ::rewinddir(descriptors_);
   while (const dirent* entry = ::readdir(descriptors_)) {
     int fd = -1;
     if (!absl::SimpleAtoi(entry->d_name, &fd)) continue;
-    const int64_t socket = CloseIfAmong(fd, beyond);
+    const int64_t socket = CloseIfAmong(fd, sockets);
     if (socket == 0) continue;
     closed_.insert(socket);
-    Warn(beyond.at(socket));
+    warn(beyond.at(socket));
   }
 }
 
-int64_t ResetGuard::CloseIfAmong(int fd, const Connections& beyond) {
-  const auto find = [&](const std::string& peer) {
-    return std::find_if(beyond.begin(), beyond.end(), [&](const auto& each) { return each.second.peer == peer; });
-  };
-  if (find(PeerOf(fd)) == beyond.end()) return 0;
+int64_t ResetGuard::CloseIfAmong(int fd, const Sockets& beyond) {
+  if (!beyond.contains(PeerOf(fd))) return 0;
   // gRPC closes descriptors on its own threads, and the number may be another's before it is disconnected. A copy stays
   // what it is while it is looked at.
   if (::dup3(fd, held_, O_CLOEXEC) < 0) return 0;
-  const auto found = find(PeerOf(held_));
+  const auto found = beyond.find(PeerOf(held_));
   // Drops what has come and was not read, too: after shutdown() gRPC would read that first, up to 200,000 calls.
   sockaddr nowhere = {};
   nowhere.sa_family = AF_UNSPEC;
   const bool closed = found != beyond.end() && ::connect(held_, &nowhere, sizeof(nowhere)) == 0;
   ::dup3(::dirfd(descriptors_), held_, O_CLOEXEC);
-  return closed ? found->first : 0;
+  return closed ? found->second : 0;
 }
 
-void ResetGuard::SetAccepting(bool accepting) {
+void ResetGuard::ForEachListener(const std::function<void(int fd)>& act) {
   ::rewinddir(descriptors_);
   while (const dirent* entry = ::readdir(descriptors_)) {
     int fd = -1;
     if (!absl::SimpleAtoi(entry->d_name, &fd) || !IsListener(fd)) continue;
     if (::dup3(fd, held_, O_CLOEXEC) < 0) continue;
-    if (IsListener(held_)) {
-      // A filter that drops every packet to the listening socket, above all the first of a connection, which the
-      // caller's kernel sends again. Connections that have been accepted have no part in it.
-      sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
-      const sock_fprog program = {.len = 1, .filter = &drop};
-      const int unused = 0;
-      if (accepting) {
-        ::setsockopt(held_, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
-      } else {
-        ::setsockopt(held_, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
-      }
-    }
+    if (IsListener(held_)) act(held_);
     ::dup3(::dirfd(descriptors_), held_, O_CLOEXEC);
   }
+}
+
+void ResetGuard::ShortenQueue() {
+  // gRPC asks for as many as the system allows, 4096.
+  const int most = static_cast<int>(kept_ / 4);
+  ForEachListener([most](int fd) { ::listen(fd, most); });
+}
+
+void ResetGuard::SetAccepting(bool accepting) {
+  ForEachListener([accepting](int fd) {
+    // A filter that drops every packet to the listening socket, above all the first of a connection, which the
+    // caller's kernel sends again. Connections that have been accepted have no part in it.
+    sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+    const sock_fprog program = {.len = 1, .filter = &drop};
+    const int unused = 0;
+    if (accepting) {
+      ::setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+    } else {
+      ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+    }
+  });
 }
 
 bool ResetGuard::IsListener(int fd) const {
@@ -305,17 +397,14 @@ std::string ResetGuard::PeerOf(int fd) const {
   return AddressText(peer);
 }
 
-void ResetGuard::Warn(const CallCounts& counts) {
+void ResetGuard::Warn(const std::string& line) {
   const absl::Time now = Clock::Real()->Now();
   if (now < next_warning_) {
     ++not_told_;
     return;
   }
   next_warning_ = now + kWarningPeriod;
-  LOG(WARNING) << "closed the connection of " << counts.peer << ": of the " << counts.started
-               << " calls that it has opened " << counts.answered << " were answered, " << counts.abandoned
-               << " reset, and the rest is open; a connection may have " << kMostOpenCalls << " open, and "
-               << kMostResets << " more reset than answered"
+  LOG(WARNING) << line
                << (not_told_ == 0 ? ""
                                   : absl::StrCat(" (and ", not_told_, " more connections since the last such line)"));
   not_told_ = 0;

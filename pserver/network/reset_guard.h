@@ -18,12 +18,18 @@
 //
 // The memory goes back to the system when the calls are freed. Nobody can connect while new connections wait; the
 // kernels of callers try again after 1, 3 and 7 seconds.
+//
+// The guard also keeps descriptors for files: connections that say nothing cost a caller nothing, and without a
+// descriptor a process can neither write a checkpoint nor, with gRPC 1.51, ever accept a connection again. While the
+// process has few left (KeptDescriptors), new connections wait, and the oldest ones that have completed no call are
+// closed.
 #ifndef WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 #define WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 
 #include <dirent.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,12 +65,19 @@ std::optional<CallCounts> ParseSocket(std::string_view json);
 // Returns true if a connection with these counts is to be closed.
 bool IsBeyondLimits(const CallCounts& counts);
 
+// Returns the number of free descriptors below which new connections wait, of a process that may have `limit` and has
+// `used`. `expected`: those that the connections of its own job need. The number is larger than kKeptDescriptors
+// (framework/base/exhausted.h) as far as the job can spare them, since gRPC accepts hundreds of connections before the
+// guard has counted, and those that wait in the system's queue besides.
+int64_t KeptDescriptors(int64_t limit, int64_t used, int64_t expected);
+
 class ResetGuard {
  public:
-  // Guards the connections to `port` of this process. Connections through Unix-domain sockets are left alone, because
+  // Guards the connections to `port` of this process. `expected` as in KeptDescriptors.
+  // Connections through Unix-domain sockets are left alone, because
   // only this user can make them. Returns null, with a warning in the log, if the process cannot list its descriptors
   // (no /proc).
-  static std::unique_ptr<ResetGuard> Start(int port);
+  static std::unique_ptr<ResetGuard> Start(int port, int64_t expected);
   // Stops the thread. The guarded server may already be destroyed.
   ~ResetGuard();
   ResetGuard(const ResetGuard&) = delete;
@@ -73,8 +86,10 @@ class ResetGuard {
  private:
   // Connections by channelz socket number.
   using Connections = std::map<int64_t, CallCounts>;
+  // The same by CallCounts.peer.
+  using Sockets = std::map<std::string, int64_t>;
 
-  ResetGuard(int port, DIR* descriptors, int held);
+  ResetGuard(int port, int64_t expected, DIR* descriptors, int held);
   void Run();
   // Waits for that long or until the guard stops; returns false when it stops.
   bool Rest(absl::Duration how_long);
@@ -83,9 +98,17 @@ class ResetGuard {
   // Makes new connections wait while gRPC frees the calls of closed ones, for at most kLongestPause after the last
   // close.
   void PauseOrResume();
-  void Close(const Connections& beyond);
+  int64_t CountDescriptors();
+  // Counts the descriptors of the process if they may be many. Closes connections if few are left.
+  void LookAtDescriptors();
+  // Closes connections; `warn` is called for each.
+  void Close(const Connections& beyond, const std::function<void(const CallCounts&)>& warn);
   // Closes the connection of descriptor `fd` if it is one of these and returns its socket number; else returns 0.
-  int64_t CloseIfAmong(int fd, const Connections& beyond);
+  int64_t CloseIfAmong(int fd, const Sockets& beyond);
+  // Calls a function with a copy of each socket that listens on port_.
+  void ForEachListener(const std::function<void(int fd)>& act);
+  // Limits the connections that the system takes before gRPC does, which no filter keeps out any more.
+  void ShortenQueue();
   // Lets new connections in, or makes them wait in the kernels of their callers. Does nothing where the system has no
   // such filter.
   void SetAccepting(bool accepting);
@@ -93,7 +116,8 @@ class ResetGuard {
   bool IsListener(int fd) const;
   // Returns "10.0.0.1:51504" if `fd` is a connection to port_, else "".
   std::string PeerOf(int fd) const;
-  void Warn(const CallCounts& counts);
+  // Writes a line, unless there has been one just now.
+  void Warn(const std::string& line);
 
   const int port_;
   // /proc/self/fd, and a descriptor that is made a copy of each descriptor examined. Both are opened at the start,
@@ -101,12 +125,15 @@ class ResetGuard {
   // the guard's thread.
   DIR* const descriptors_;
   const int held_;
+  const int64_t kept_;  // KeptDescriptors
   // Calls of all servers of the process that were not answered with OK, when the connections were last examined.
   int64_t looked_at_ = 0;
   // Numbers of sockets that have been closed and that gRPC still lists.
   std::set<int64_t> closed_;
   // True while new connections wait; resume_at_ is when the wait ends at the latest.
   bool paused_ = false;
+  // More than half of the descriptors that connections may use are in use; few are left.
+  bool many_descriptors_ = false, few_left_ = false;
   absl::Time resume_at_ = absl::InfinitePast();
   absl::Time next_warning_ = absl::InfinitePast();
   int64_t not_told_ = 0;

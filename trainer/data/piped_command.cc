@@ -100,6 +100,8 @@ class Starter {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  // Some programs close, or have tables for, as many descriptors as they may have.
+  RestoreDescriptorLimit();
   const char* const argv[] = {"sh", "-c", command, nullptr};
   execve("/bin/sh", const_cast<char* const*>(argv), environ);
   _exit(127);

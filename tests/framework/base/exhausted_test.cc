@@ -84,5 +84,25 @@ TEST(ExhaustedDeathTest, ALimitOfDescriptorsIsRaisedAsFarAsItMay) {
       "allows this process 3[0-9]+: raise it");
 }
 
+TEST(ExhaustedDeathTest, TheLimitOfDescriptorsIsRaisedToTheHardOneAndBackForOtherPrograms) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        LimitDescriptors(100, 500);
+        const auto soft = [] {
+          rlimit limit = {};
+          ::getrlimit(RLIMIT_NOFILE, &limit);
+          return limit.rlim_cur;
+        };
+        RaiseDescriptorLimit();
+        std::cerr << soft() << " ";
+        RaiseDescriptorLimit();
+        RestoreDescriptorLimit();
+        std::cerr << soft();
+        ::_exit(7);
+      },
+      ::testing::ExitedWithCode(7), "500 100");
+}
+
 }  // namespace
 }  // namespace weir

@@ -6,12 +6,17 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <ctime>
 #include <limits>
@@ -19,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -250,6 +256,101 @@ TEST_F(ResetGuardTest, AnsweredCallsAreNotCounted) {
   for (int64_t i = 0; i < kMostOpenCalls + 100; ++i) ASSERT_EQ(client.Ask(), absl::OkStatus());
 }
 
+// Connections that say nothing, made by a process of its own until it is destroyed.
+class SilentPeers {
+ public:
+  static constexpr int kPeers = 4000;
+
+  SilentPeers() {
+    EXPECT_EQ(::pipe(go_), 0);
+    child_ = ::fork();
+    // Other threads are not in the child: from here on only system calls.
+    if (child_ == 0) Stand();
+  }
+  ~SilentPeers() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    for (const int fd : go_) ::close(fd);
+  }
+  SilentPeers(const SilentPeers&) = delete;
+  SilentPeers& operator=(const SilentPeers&) = delete;
+
+  void Connect(int port) { ASSERT_EQ(::write(go_[1], &port, sizeof(port)), static_cast<ssize_t>(sizeof(port))); }
+
+ private:
+  [[noreturn]] void Stand() {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    rlimit limit = {};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    int port = 0;
+    if (::read(go_[0], &port, sizeof(port)) != sizeof(port)) ::_exit(1);
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int made = 0; made < kPeers;) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+      (void)::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+      // The system asks again only after a second.
+      pollfd waiting = {.fd = fd, .events = POLLOUT, .revents = 0};
+      const bool connected = ::poll(&waiting, 1, /*ms=*/5) == 1 && (waiting.revents & POLLERR) == 0;
+      if (!connected) ::close(fd);
+      made += connected ? 1 : 0;
+    }
+    while (true) ::pause();
+  }
+
+  int go_[2] = {-1, -1};
+  pid_t child_ = -1;
+};
+
+// Limits the descriptors of this process for a test.
+class SoftLimit {
+ public:
+  explicit SoftLimit(rlim_t most) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit limit = {most, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~SoftLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  SoftLimit(const SoftLimit&) = delete;
+  SoftLimit& operator=(const SoftLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+// Returns how many descriptors this process can still open, at most `most`.
+int FreeDescriptors(int most) {
+  std::vector<int> fds;
+  while (static_cast<int>(fds.size()) < most) {
+    const int fd = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) break;
+    fds.push_back(fd);
+  }
+  for (const int fd : fds) ::close(fd);
+  return static_cast<int>(fds.size());
+}
+
+TEST(DescriptorsTest, SilentConnectionsLeaveDescriptorsForFiles) {
+  SilentPeers strangers;
+  const SoftLimit limit(2000);
+  EchoCore core;
+  auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Client trainer((*server)->endpoint());
+  ASSERT_EQ(trainer.Ask(), absl::OkStatus());
+  strangers.Connect((*server)->port());
+  Clock* const clock = Clock::Real();
+  const absl::Time end = clock->Now() + absl::Milliseconds(600);
+  int least = 65;
+  while (least >= 64 && clock->Now() < end) least = std::min(least, FreeDescriptors(65));
+  EXPECT_GE(least, 64);
+  EXPECT_EQ(trainer.Ask(), absl::OkStatus()) << "a connection with an answered call stays";
+}
+
 constexpr char kSocket[] =
     R"({"data":{"keepAlivesSent":"3","lastMessageReceivedTimestamp":"2026-01-01T00:00:00.000000000Z",)"
     R"("streamsFailed":"70","streamsStarted":"5000","streamsSucceeded":"4900"},)"
@@ -312,6 +413,12 @@ TEST(ParseSocketTest, DamagedTextIsReadWithoutHarm) {
       EXPECT_LE(counts->started, 9999) << i;
     }
   }
+}
+
+TEST(KeptDescriptorsTest, AsManyAsTheJobCanSpare) {
+  EXPECT_EQ(KeptDescriptors(/*limit=*/1024, /*used=*/40, /*expected=*/32), 696);
+  EXPECT_EQ(KeptDescriptors(/*limit=*/1024, /*used=*/40, /*expected=*/900), 64);
+  EXPECT_EQ(KeptDescriptors(/*limit=*/1 << 20, /*used=*/40, /*expected=*/4000), 4096);
 }
 
 TEST(IsBeyondLimitsTest, OpenCalls) {
