@@ -27,6 +27,8 @@ VERSIONS = ("1.31", "1.37")
 # Trainers end with this when the job was stopped before its end.
 STOPPED = 75
 LOCAL = "config.kubernetes.io/local-config"
+# Label with the name of the job.
+INSTANCE = "app.kubernetes.io/instance"
 
 
 class Unsupported(Exception):
@@ -83,6 +85,30 @@ def _replace(objects, replacement):
                 place[name] = yaml.safe_load(holder[last])
 
 
+def _selectors(thing):
+    """Returns the selectors of pods in an object, and the labels of the pods that it makes."""
+    spec = thing.get("spec", {})
+    if thing["kind"] == "Service":
+        return [spec["selector"]]
+    found = [spec["selector"]["matchLabels"]] if "selector" in spec else []
+    if "template" in spec:
+        found.append(spec["template"]["metadata"]["labels"])
+        found += [each["labelSelector"]["matchLabels"]
+                  for each in spec["template"]["spec"].get("topologySpreadConstraints", [])]
+    if thing["kind"] == "NetworkPolicy":
+        found.append(spec["podSelector"]["matchLabels"])
+        found += [source["podSelector"]["matchLabels"] for rule in spec["ingress"] for source in rule["from"]]
+    return found
+
+
+def _label(objects, labels):
+    _only(labels, ("pairs", "includeSelectors"), "labels")
+    for each in objects:
+        for place in [each["metadata"].setdefault("labels", {})] + (
+                _selectors(each) if labels.get("includeSelectors") else []):
+            place.update(labels["pairs"])
+
+
 def containers(thing):
     """Returns the containers of an object that makes pods."""
     return pod_spec(thing)["containers"]
@@ -103,12 +129,14 @@ def build(directory):
     """
     directory = pathlib.Path(directory)
     settings = load(directory / "kustomization.yaml")[0]
-    known = ("apiVersion", "kind", "resources", "images", "configMapGenerator", "replacements")
+    known = ("apiVersion", "kind", "resources", "images", "labels", "configMapGenerator", "replacements")
     _only(settings, known, "kustomization")
     objects = [each for path in settings["resources"] for each in load(directory / path)]
     objects += [_config_map(directory, each) for each in settings.get("configMapGenerator", [])]
     for each in settings.get("replacements", []):
         _replace(objects, each)
+    for each in settings.get("labels", []):
+        _label(objects, each)
     for image in settings.get("images", []):
         _only(image, ("name", "newName", "newTag"), "images")
         for each in filter(makes_pods, objects):
@@ -297,6 +325,11 @@ class Check:
         for component, name in (("pserver", servers), ("trainer", trainers)):
             budget = self.budgets[component]
             selects(f"the disruption budget of {name}", budget["spec"]["selector"]["matchLabels"], [name])
+        of_job = self.trainers["spec"]["template"]["metadata"]["labels"].get(INSTANCE)
+        for each in self.objects:
+            own = all(selector.get(INSTANCE) == of_job for selector in _selectors(each))
+            self.expect(of_job and own, f"{each['kind']} {each['metadata']['name']} does not tell the pods of this job "
+                                        f"from those of another: it lacks the label {INSTANCE}")
         for policy in (o for o in self.objects if o["kind"] == "NetworkPolicy"):
             selects(f"NetworkPolicy {policy['metadata']['name']}", policy["spec"]["podSelector"]["matchLabels"],
                     [servers, trainers])

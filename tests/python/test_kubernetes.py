@@ -71,6 +71,15 @@ def test_what_the_reader_does_not_know_is_refused(tmp_path):
         manifests.build(tmp_path)
 
 
+def test_pods_of_another_job_are_neither_selected_nor_let_in():
+    policy = spec(OBJECTS, "NetworkPolicy")
+    own = spec(OBJECTS, "Job")["template"]["metadata"]["labels"]
+    other = dict(own, **{"app.kubernetes.io/instance": "another"})
+    for selector in (policy["podSelector"], policy["ingress"][0]["from"][0]["podSelector"]):
+        assert manifests.matches(selector["matchLabels"], own)
+        assert not manifests.matches(selector["matchLabels"], other)
+
+
 def spec(objects, kind, component=None):
     return by_kind(objects, kind, component)["spec"]
 
@@ -105,6 +114,11 @@ CHANGES = {
         lambda o: spec(o, "StatefulSet")["selector"].update(matchLabels={"app": "weir"}),
     "the Service of servers selects the pods of ['weir-pserver', 'weir-trainer']":
         lambda o: spec(o, "Service").update(selector={"app.kubernetes.io/name": "weir"}),
+    "NetworkPolicy weir does not tell the pods of this job from those of another: it lacks the label app.kubernetes.io":
+        lambda o: spec(o, "NetworkPolicy")["ingress"][0]["from"][0].update(
+            podSelector={"matchLabels": {"app.kubernetes.io/name": "weir"}}),
+    "Service weir-pserver does not tell the pods of this job from those of another":
+        lambda o: spec(o, "Service")["selector"].pop("app.kubernetes.io/instance"),
     "serviceName of weir-pserver is weir, the Service is weir-pserver":
         lambda o: spec(o, "StatefulSet").update(serviceName="weir"),
     "containerPort is 6171, the port of the Service is 6170":
