@@ -51,22 +51,26 @@ Slices SerializeWith(const google::protobuf::MessageLite& reply, std::shared_ptr
   return bytes;
 }
 
+// Returns the caller of a request, of which nothing else is copied. InvalidArgument: the bytes are no message.
+absl::StatusOr<v1::Caller> CallerIn(const Slices& message, std::string_view what) {
+  static_assert(v1::HeartbeatRequest::kCallerFieldNumber == 1 && v1::PushRequest::kCallerFieldNumber == 1 &&
+                v1::PullRequest::kCallerFieldNumber == 1 && v1::ExchangeRequest::kCallerFieldNumber == 1 &&
+                v1::ControlRequest::kCallerFieldNumber == 1 && v1::NormsRequest::kCallerFieldNumber == 1);
+  const absl::StatusOr<std::string> bytes = ReadField(message, 1, kMaxCallerBytes);
+  v1::Caller caller;
+  if (bytes.ok() && caller.ParseFromString(*bytes)) return caller;
+  return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ", TotalSize(message),
+                                                 " bytes that are no such message",
+                                                 bytes.ok() ? "" : absl::StrCat(": ", bytes.status().message())));
+}
+
 }  // namespace
 
 // --------------------------------------------------------------------------------------------------------------
 // callers
 
 absl::Status ServerCoreImpl::Admit(const Slices& message, std::string_view what, Callers callers) {
-  static_assert(v1::HeartbeatRequest::kCallerFieldNumber == 1 && v1::PushRequest::kCallerFieldNumber == 1 &&
-                v1::PullRequest::kCallerFieldNumber == 1 && v1::ExchangeRequest::kCallerFieldNumber == 1 &&
-                v1::ControlRequest::kCallerFieldNumber == 1 && v1::NormsRequest::kCallerFieldNumber == 1);
-  const absl::StatusOr<std::string> bytes = ReadField(message, 1, kMaxCallerBytes);
-  v1::Caller caller;
-  if (!bytes.ok() || !caller.ParseFromString(*bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
-                                                   TotalSize(message), " bytes that are no such message",
-                                                   bytes.ok() ? "" : absl::StrCat(": ", bytes.status().message())));
-  }
+  ASSIGN_OR_RETURN(const v1::Caller caller, CallerIn(message, what));
   Actions actions;
   absl::Status known;
   {
@@ -344,6 +348,8 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
   absl::StatusOr<v1::HeartbeatRequest> request = v1::HeartbeatRequest();
   if (known.ok()) request = Parse<v1::HeartbeatRequest>(bytes, "HeartbeatRequest", kMaxHeaderBytes);
   if (!request.ok()) return reply(request.status());
+  const absl::StatusOr<v1::Caller> caller = CallerIn(bytes, "HeartbeatRequest");
+  const bool of_job = caller.ok() && caller->job_id() == options_.job_name;
   Actions actions;
   const absl::StatusOr<v1::HeartbeatReply> answer = [&]() -> absl::StatusOr<v1::HeartbeatReply> {
     MutexLock lock(&mu_);
@@ -351,7 +357,7 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
     ExpireLeases(now, &actions);
     if (known.ok()) known = roster_->CheckCaller(request->caller(), now);
     // In a failed job every caller of the job hears why, the one declared dead too.
-    if (!known.ok() && (roster_->failure().ok() || request->caller().job_id() != options_.job_name)) return known;
+    if (!known.ok() && (roster_->failure().ok() || !of_job)) return known;
     if (known.ok()) RETURN_IF_ERROR(Hear(*request, now, &actions));
     return News();
   }();
