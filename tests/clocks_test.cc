@@ -2,6 +2,9 @@
 // set while we run. Time that has passed comes from Clock::Real() (framework/base/clock.h), waits from CondVar
 // (framework/base/mutex.h), deadlines of gRPC from GrpcDeadline (pserver/network/grpc_timers.h). Tests and examples may
 // ask what time it is.
+//
+// And against the rule that threads are started by StartThread (framework/base/exhausted.h), which says what is missing
+// where the system gives none; std::thread by itself ends the process with an exception that nobody catches.
 
 #include <cctype>
 #include <cstdlib>
@@ -59,9 +62,15 @@ const std::vector<std::string>& Refused() {
       "sem_timedwait",
       "timer_create",
       "timerfd_create",
+      "std::async",
+      "std::jthread",
+      "pthread_create",
   };
   return *refused;
 }
+
+// Beginnings of a thread that has something to run.
+constexpr std::string_view kStartedThreads[] = {"std::thread(", "std::thread{"};
 
 // The only time that a call of gRPC may be given.
 constexpr std::string_view kSetDeadline = "set_deadline(";
@@ -77,6 +86,7 @@ const std::vector<Allowed>& AllowedUses() {
   static const auto* const allowed = new std::vector<Allowed>{
       {"framework/base/clock.cc", "absl::Now", "where the times of the steady clock begin, once"},
       {"framework/base/atomic_file.cc", "absl::Now", "part of a name that no other process chooses"},
+      {"framework/base/exhausted.cc", "std::thread(", "StartThread itself"},
       {"framework/base/mutex.h", "std::condition_variable", "given times of the steady clock"},
       {"pserver/network/grpc_timers.cc", "CLOCK_REALTIME", "looks whether the clock has been set back"},
   };
@@ -112,8 +122,14 @@ std::vector<std::string> RefusedWords(const std::string& path, const std::string
         code.compare(deadline + kSetDeadline.size(), kGrpcDeadline.size(), kGrpcDeadline) != 0) {
       found.push_back(place + std::string(kSetDeadline) + " without " + std::string(kGrpcDeadline));
     }
+    std::vector<std::string> words;
     for (const std::string& word : Refused()) {
-      if (!Has(code, word)) continue;
+      if (Has(code, word)) words.push_back(word);
+    }
+    for (const std::string_view start : kStartedThreads) {
+      if (code.find(start) != std::string::npos) words.emplace_back(start);
+    }
+    for (const std::string& word : words) {
       bool allowed = false;
       for (size_t i = 0; i < AllowedUses().size(); ++i) {
         if (AllowedUses()[i].file != path || AllowedUses()[i].word != word) continue;
@@ -126,7 +142,7 @@ std::vector<std::string> RefusedWords(const std::string& path, const std::string
   return found;
 }
 
-TEST(ClocksTest, NoSourceWaitsForATimeOfTheWallClock) {
+TEST(ClocksTest, NoSourceWaitsForATimeOfTheWallClockOrStartsABareThread) {
   // WORKSPACE among the test's files is a link to the real one.
   const fs::path root =
       fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") / "WORKSPACE").parent_path();
@@ -166,6 +182,15 @@ TEST(ClocksTest, WordsOfTheWallClockAreFound) {
         "call->context.set_deadline(absl::FromChrono(later));", "std::condition_variable changed;"}) {
     EXPECT_THAT(RefusedIn(line), ElementsAre(HasSubstr("pserver/a.cc:1: "))) << line;
   }
+}
+
+TEST(ClocksTest, ThreadsThatStartThreadHasNotStartedAreFound) {
+  for (const char* line : {"  thread_ = std::thread([this] { Beats(); });", "std::jthread waiter(Wait);",
+                           "auto later = std::async([] { return 1; });", "threads.push_back(std::thread{Work});"}) {
+    EXPECT_THAT(RefusedIn(line), ElementsAre(HasSubstr("pserver/a.cc:1: "))) << line;
+  }
+  EXPECT_THAT(RefusedIn("std::thread thread_;\nstd::vector<std::thread> threads;\nstd::thread StartThread(int);\n"),
+              IsEmpty());
 }
 
 TEST(ClocksTest, OtherWordsAreNot) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "framework/checkpoint/directory.h"
@@ -89,6 +89,11 @@ bool DirectoryOwner::IsMine() const {
 }
 
 absl::Status DirectoryOwner::Write() {
+  if (options_.thread && stop_ < 0) {
+    // Before the mark: one without a thread that renews it would pass for that of a dead process.
+    stop_ = ::eventfd(0, EFD_CLOEXEC);
+    if (stop_ < 0) return FileError("cannot make an eventfd for", path(), errno);
+  }
   v1::DirectoryOwner owner;
   owner.set_job(options_.job);
   owner.set_run(options_.run);
@@ -110,11 +115,7 @@ absl::Status DirectoryOwner::Write() {
     MutexLock lock(&mu_);
     mark_ = std::move(mark);
   }
-  if (options_.thread && !thread_.joinable()) {
-    stop_ = ::eventfd(0, EFD_CLOEXEC);
-    if (stop_ < 0) return FileError("cannot make an eventfd for", path(), errno);
-    thread_ = std::thread([this] { Beats(); });
-  }
+  if (options_.thread && !thread_.joinable()) thread_ = StartThread("weir-owner", [this] { Beats(); });
   return absl::OkStatus();
 }
 
@@ -217,7 +218,6 @@ void DirectoryOwner::Renew() {
 }
 
 void DirectoryOwner::Beats() {
-  pthread_setname_np(pthread_self(), "weir-owner");
   const int period = static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(options_.beat), 10, 3'600'000));
   pollfd stop{.fd = stop_, .events = POLLIN, .revents = 0};
   // poll measures its timeout by the steady clock.

@@ -45,7 +45,8 @@ struct OwnerOptions {
 };
 
 // Owner of a directory. One thread at a time may call Take and Check. The destructor stops the renewing thread
-// ("weir-owner") and removes the mark if it is still this object's.
+// ("weir-owner") and removes the mark if it is still this object's. A process that gets no thread for it exits
+// (framework/base/exhausted.h).
 class DirectoryOwner {
  public:
   explicit DirectoryOwner(OwnerOptions options);
