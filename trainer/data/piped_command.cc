@@ -25,6 +25,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
 #include "glog/logging.h"
+#include "trainer/data/command_guard.h"
 
 extern char** environ;
 
@@ -35,8 +36,9 @@ std::atomic<bool> allowed{false};
 
 constexpr size_t kLastWords = 2000;  // bytes of standard error that are kept
 
-// Runs functions on a thread that lives as long as the process. The system kills a child with its parent's death, and
-// takes the end of the thread that started it for that; readers' threads come and go.
+// Runs functions on a thread that lives as long as the process, and has the guard of what they start. The system kills
+// a child with its parent's death, and takes the end of the thread that started it for that; readers' threads come and
+// go.
 class Starter {
  public:
   static Starter& Global() {
@@ -45,7 +47,7 @@ class Starter {
   }
 
   // Runs `work` on the thread and waits for it.
-  void Run(const std::function<void()>& work) {
+  void Run(const std::function<void(CommandGuard&)>& work) {
     MutexLock lock(&mu_);
     const Work todo = {&work, next_++};
     queue_.push_back(todo);
@@ -55,7 +57,7 @@ class Starter {
 
  private:
   struct Work {
-    const std::function<void()>* work;
+    const std::function<void(CommandGuard&)>* work;
     int64_t number;
   };
 
@@ -65,13 +67,14 @@ class Starter {
   }
 
   [[noreturn]] void Loop() {
+    CommandGuard guard;
     mu_.Lock();
     while (true) {
       while (queue_.empty()) more_.Wait(&mu_);
       const Work todo = queue_.front();
       queue_.pop_front();
       mu_.Unlock();
-      (*todo.work)();
+      (*todo.work)(guard);
       mu_.Lock();
       done_ = todo.number + 1;
       finished_.SignalAll();
@@ -86,8 +89,9 @@ class Starter {
 };
 
 // Becomes the command. Runs in the child between vfork and exec, on the memory of the parent: no allocation, no lock.
-[[noreturn]] void BecomeCommand(pid_t parent, int out, int err, const char* command) {
+[[noreturn]] void BecomeCommand(pid_t parent, int out, int err, const char* command, const CommandGuard& guard) {
   setpgid(0, 0);
+  guard.Announce(getpid());
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have died before prctl.
   if (getppid() != parent) _exit(127);
@@ -109,14 +113,14 @@ class Starter {
 
 // Starts the command; -1 with errno if that fails. Without a copy of the page tables, which takes long in a process of
 // many gigabytes.
-[[gnu::noinline]] pid_t StartCommand(int out, int err, const char* command) {
+[[gnu::noinline]] pid_t StartCommand(int out, int err, const char* command, const CommandGuard& guard) {
   const pid_t parent = getpid();
   // No handler may run in the child on this memory.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = vfork();
-  if (pid == 0) BecomeCommand(parent, out, err, command);
+  if (pid == 0) BecomeCommand(parent, out, err, command, guard);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = error;
@@ -161,9 +165,12 @@ absl::Status PipedCommand::Spawn() {
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {
     error = errno;
   } else {
-    Starter::Global().Run([&] {
-      pid_ = StartCommand(out[1], err[1], o_.command.c_str());
+    Starter::Global().Run([&](CommandGuard& guard) {
+      error = guard.Ensure();
+      if (error != 0) return;
+      pid_ = StartCommand(out[1], err[1], o_.command.c_str(), guard);
       if (pid_ < 0) error = errno;
+      if (pid_ > 0) guard.Enter(pid_);
     });
   }
   CloseFd(&out[1]);
@@ -185,11 +192,18 @@ absl::Status PipedCommand::Spawn() {
 PipedCommand::~PipedCommand() {
   CloseFd(&out_);
   CloseFd(&err_);
-  if (pid_ < 0) return;
+  if (pid_ > 0) KillAndReap();
+}
+
+int PipedCommand::KillAndReap() {
   kill(-pid_, SIGKILL);
   kill(pid_, SIGKILL);  // if it has not become the leader of its group yet
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  Starter::Global().Run([this](CommandGuard& guard) { guard.Leave(pid_); });
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
+  pid_ = -1;
+  return status;
 }
 
 bool PipedCommand::ReadErrors() {
@@ -235,19 +249,20 @@ absl::Status PipedCommand::AwaitEnd() {
   const absl::Time until = Clock::Real()->Now() + o_.deadline;
   // glibc 2.36 declares pidfd_open for C only.
   int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
-  int status = 0;
-  bool reaped = false;
-  while (!reaped) {
-    const pid_t done = waitpid(pid_, &status, WNOHANG);
-    if (done < 0 && errno != EINTR) {
+  while (true) {
+    siginfo_t ended = {};
+    // It is left unreaped, so that its number is not another's before its group has been killed.
+    const int looked = waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT);
+    if (looked < 0 && errno != EINTR) {
+      const int error = errno;
       CloseFd(&fd);
+      Starter::Global().Run([this](CommandGuard& guard) { guard.Leave(pid_); });
       pid_ = -1;
       return absl::UnavailableError(absl::StrCat(About("has ended with an exit code that the system does not tell: "),
-                                                 strerror(errno),
+                                                 strerror(error),
                                                  "; is SIGCHLD ignored where this program was started?"));
     }
-    reaped = done == pid_;
-    if (reaped) break;
+    if (looked == 0 && ended.si_pid == pid_) break;
     const absl::Duration left = until - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
       CloseFd(&fd);
@@ -262,8 +277,7 @@ absl::Status PipedCommand::AwaitEnd() {
   CloseFd(&fd);
   if (err_ >= 0) ReadErrors();
   // Others of its group may be left, such as a part of a pipeline.
-  kill(-pid_, SIGKILL);
-  pid_ = -1;
+  const int status = KillAndReap();
   ended_ = true;
   return Ended(status);
 }

@@ -34,8 +34,9 @@ struct PipedCommandOptions {
   absl::Duration deadline = absl::Seconds(120);
 };
 
-// A running command. It is killed by the destructor, and by the system when this process ends in any way. Standard
-// input is empty; the last words on standard error are kept for messages. One thread at a time, not always the same.
+// A running command. It is killed by the destructor, and when this process ends in any way (command_guard.h), with all
+// that it has started, except processes that have left its process group. Standard input is empty; the last words on
+// standard error are kept for messages. One thread at a time, not always the same.
 class PipedCommand {
  public:
   // Starts the command. ResourceExhausted: no process or descriptor is left.
@@ -56,6 +57,8 @@ class PipedCommand {
   absl::StatusOr<size_t> ReadOrEnd(char* out, size_t size);
   // Waits until the command, whose output has ended, has ended too.
   absl::Status AwaitEnd();
+  // Kills what is left of the command's group and returns its status as waitpid gives it.
+  int KillAndReap();
   // Reads what standard error has. Returns false at its end.
   bool ReadErrors();
   absl::Status Ended(int status) const;

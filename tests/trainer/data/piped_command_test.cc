@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +37,18 @@ absl::StatusOr<std::string> Output(const std::string& command, absl::Duration de
 }
 
 bool Runs(pid_t pid) { return ::kill(pid, 0) == 0 || errno != ESRCH; }
+
+// Waits until the process has ended. Its parent need not have reaped it.
+bool Ends(pid_t pid) {
+  const absl::Time until = absl::Now() + absl::Seconds(20);
+  while (Runs(pid) && absl::Now() < until) {
+    std::string stat;
+    std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), stat);
+    if (stat.find(") Z") != std::string::npos) return true;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return !Runs(pid);
+}
 
 TEST(PipedCommandTest, GivesAllThatACommandWrites) {
   const absl::StatusOr<std::string> output = Output("seq 1 400000");
@@ -104,11 +118,30 @@ TEST(PipedCommandTest, TheDestructorKillsTheWholePipeline) {
     EXPECT_TRUE(Runs(members[1]));
   }
   // The leader is reaped by the destructor; the others by whoever has become their parent.
-  const absl::Time until = absl::Now() + absl::Seconds(20);
-  while ((Runs(members[0]) || Runs(members[1])) && absl::Now() < until) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_TRUE(Ends(members[0]));
   EXPECT_FALSE(Runs(members[0]));
-  const std::string state = absl::StrCat("/proc/", members[1], "/stat");
-  EXPECT_TRUE(!Runs(members[1]) || *Output("grep -c ') Z' " + state + " || true") == "1\n");
+  EXPECT_TRUE(Ends(members[1]));
+}
+
+TEST(PipedCommandDeathTest, ADeathOfTheProcessEndsWhatTheCommandHasStarted) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  // The process that dies runs these lines, too, and must come to the same name.
+  const std::string file = ::testing::TempDir() + "/member_of_a_pipeline";
+  std::filesystem::remove(file);
+  // The test waits until the pipe of the dying process to it is closed everywhere.
+  const std::string command = absl::StrCat("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; (sleep 100 & echo $! > ", file,
+                                           "; echo begun; wait) | cat");
+  EXPECT_EXIT(
+      {
+        const auto running = PipedCommand::Start({.command = command, .name = "p"});
+        char block[64];
+        if (running.ok() && (*running)->Read(block, sizeof block).ok()) ::raise(SIGKILL);
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
+  pid_t member = 0;
+  std::ifstream(file) >> member;
+  ASSERT_GT(member, 0);
+  EXPECT_TRUE(Ends(member));
 }
 
 class PipedDataTest : public ::testing::Test {
