@@ -118,6 +118,7 @@ struct Birth {
   // The program would inherit ignored and blocked signals. Signals that ask for an end stay blocked until the program
   // waits for them (framework/base/stop_signals.h), since they would kill it while it is loaded.
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
   const sigset_t held = StopSignalSet();
   sigprocmask(SIG_SETMASK, &held, nullptr);
   execve(birth.argv[0], birth.argv, birth.envp);

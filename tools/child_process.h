@@ -45,9 +45,9 @@ class ChildProcess : public Process {
   // Gets a line of stdout (else of stderr) without its newline. Called by ReadOutput and Reap, on their thread.
   using OnLine = std::function<void(bool is_stdout, std::string_view line)>;
 
-  // Starts the child in a process group of its own. SIGPIPE has its default action, and only the stop signals are
-  // blocked, until the program waits for them (framework/base/stop_signals.h). InvalidArgument names the program, the
-  // file, or the processors that do not exist.
+  // Starts the child in a process group of its own. SIGPIPE and SIGXFSZ have their default action, and only the stop
+  // signals are blocked, until the program waits for them (framework/base/stop_signals.h). InvalidArgument names the
+  // program, the file, or the processors that do not exist.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
   // Kills the group and reaps the child, unless Reap has done so. Output that has not been read is lost.
   ~ChildProcess() override;

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "glog/logging.h"
 
@@ -54,7 +55,7 @@ void Process::Keep(std::string_view line) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       // A full disk must not end the training.
-      LOG(ERROR) << "cannot write " << log_file_ << ": " << strerror(errno) << "; " << name_ << " is shown here only";
+      LOG(ERROR) << "cannot write " << log_file_ << ": " << strerror(errno) << FileSizeLimitText(errno) << "; " << name_ << " is shown here only";
       close(log_);
       log_ = -1;
       break;

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/string_views.h"
 
@@ -34,7 +35,8 @@ namespace {
 
 absl::Status Failed(std::string_view what, std::string_view path, int error = errno) {
   return absl::ErrnoToStatus(error, absl::StrCat(absl::string_view(what.data(), what.size()), " ",
-                                                 absl::string_view(path.data(), path.size())));
+                                                 absl::string_view(path.data(), path.size()),
+                                                 FileSizeLimitText(error)));
 }
 
 // File descriptor that is closed at the end of its scope.

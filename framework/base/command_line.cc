@@ -7,6 +7,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/inherited_state.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 
@@ -58,6 +59,7 @@ absl::Status UnknownFlag(const std::string& name, const std::map<std::string, ab
 }  // namespace
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
+  MendInheritedState();
   const std::map<std::string, absl::CommandLineFlag*> flags = OurFlags();
   CommandLine line;
   int i = 1;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -107,6 +108,12 @@ std::string DescriptorLimitText() {
   rlimit limit = {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
   return absl::StrCat("ulimit -n allows this process ", limit.rlim_cur);
+}
+
+std::string FileSizeLimitText(int error) {
+  rlimit limit = {};
+  if (error != EFBIG || ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return absl::StrCat(" (ulimit -f allows this process files of ", limit.rlim_cur, " bytes)");
 }
 
 void ExitWhenOutOfMemory(const char* program) {

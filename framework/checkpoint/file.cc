@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/string_views.h"
 
@@ -44,7 +45,7 @@ absl::Status NotRegular(std::string_view path, uint32_t mode) {
 }  // namespace
 
 absl::Status FileError(std::string_view what, std::string_view path, int error) {
-  const std::string text = absl::StrCat(Av(what), " ", Av(path), ": ", strerror(error));
+  const std::string text = absl::StrCat(Av(what), " ", Av(path), ": ", strerror(error), FileSizeLimitText(error));
   switch (error) {
     case ENOENT:
       return absl::NotFoundError(text);

@@ -100,7 +100,7 @@ class Starter {
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   // The command would inherit ignored and blocked signals.
-  for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGCHLD}) signal(number, SIG_DFL);
+  for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGCHLD, SIGXFSZ}) signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
