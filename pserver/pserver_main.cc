@@ -56,14 +56,15 @@ struct Runtime {
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   const std::string file = absl::GetFlag(FLAGS_job);
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
-  ASSIGN_OR_RETURN(r->job, LoadJob(file, overrides));
+  ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides));
   ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kPserver, ClusterFlagsOfThisProcess(overrides),
                                               EnvironmentOfThisProcess(), r->job.config));
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
   if (r->cluster.overrides.empty()) return absl::OkStatus();
   std::vector<std::string> all = overrides;
   all.insert(all.end(), r->cluster.overrides.begin(), r->cluster.overrides.end());
-  ASSIGN_OR_RETURN(r->job, LoadJob(file, all));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all));
   return absl::OkStatus();
 }
 

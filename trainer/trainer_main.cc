@@ -178,7 +178,8 @@ absl::Status CheckFlags(const ClusterConfig& cluster) {
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   const std::string file = absl::GetFlag(FLAGS_job);
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
-  ASSIGN_OR_RETURN(r->job, LoadJob(file, overrides));
+  ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides));
   ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kTrainer, ClusterFlagsOfThisProcess(overrides),
                                               EnvironmentOfThisProcess(), r->job.config));
   RETURN_IF_ERROR(CheckFlags(r->cluster));
@@ -203,7 +204,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
       all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
     }
   }
-  ASSIGN_OR_RETURN(r->job, LoadJob(file, all));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all));
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
   return absl::OkStatus();
 }

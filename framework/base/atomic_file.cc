@@ -34,9 +34,9 @@ namespace weir {
 namespace {
 
 absl::Status Failed(std::string_view what, std::string_view path, int error = errno) {
-  return absl::ErrnoToStatus(error, absl::StrCat(absl::string_view(what.data(), what.size()), " ",
-                                                 absl::string_view(path.data(), path.size()),
-                                                 FileSizeLimitText(error)));
+  return absl::ErrnoToStatus(
+      error, absl::StrCat(absl::string_view(what.data(), what.size()), " ", absl::string_view(path.data(), path.size()),
+                          FileSizeLimitText(error)));
 }
 
 // File descriptor that is closed at the end of its scope.
@@ -296,6 +296,14 @@ std::string_view KindOfFile(uint32_t mode) {
   if (S_ISBLK(mode)) return "a block device";
   if (S_ISCHR(mode)) return "a device";
   return "a regular file";
+}
+
+bool IsStream(const std::string& path) {
+  for (const std::string_view prefix : {"/dev/stdin", "/dev/fd/", "/proc/"}) {
+    if (std::string_view(path).starts_with(prefix)) return true;
+  }
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
 absl::Status CreateDirectories(const std::string& path) {

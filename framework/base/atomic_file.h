@@ -82,6 +82,10 @@ int OpenForReading(const std::string& path, Links links = Links::kFollow);
 // "a FIFO", "a directory", ..., for a message that refuses what is no regular file. `mode` as in struct stat.
 std::string_view KindOfFile(uint32_t mode);
 
+// Returns whether `path` names a pipe, standard input or another descriptor (/dev/stdin, /dev/fd/3): what other
+// processes do not find there, and what can be read once only.
+bool IsStream(const std::string& path);
+
 // Like mkdir -p.
 absl::Status CreateDirectories(const std::string& path);
 

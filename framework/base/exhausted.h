@@ -41,8 +41,8 @@ absl::Status WantDescriptors(int64_t more, const std::string& what_for);
 // Returns "ulimit -n allows this process 1024".
 std::string DescriptorLimitText();
 
-// Returns " (ulimit -f allows this process files of 1048576 bytes)" for EFBIG, which a write to a larger file fails with;
-// "" for other errors.
+// Returns " (ulimit -f allows this process files of 1048576 bytes)" for EFBIG, which a write to a larger file fails
+// with; "" for other errors.
 std::string FileSizeLimitText(int error);
 
 }  // namespace weir

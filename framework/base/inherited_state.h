@@ -6,8 +6,8 @@ namespace weir {
 
 // Opens the standard descriptors that are closed (`program >&-`): the next file or socket would get their number, and
 // what is written to standard output would go there. Reading standard input is then at its end, writing to the others
-// fails as before. And ignores SIGXFSZ, so that a write beyond the limit of `ulimit -f` fails with EFBIG and is reported
-// with the name of the file, instead of ending the process without a word.
+// fails as before. And ignores SIGXFSZ, so that a write beyond the limit of `ulimit -f` fails with EFBIG and is
+// reported with the name of the file, instead of ending the process without a word.
 //
 // Called before the constructors of any library in every program that parses its command line (command_line.h), and
 // again by it; a second call changes nothing.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/string_views.h"
 #include "google/protobuf/descriptor.h"
@@ -715,6 +716,17 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& k
     }
   }
   return best;
+}
+
+absl::StatusOr<std::string> ReadJobText(const std::string& path) {
+  constexpr uint64_t kLargestJob = uint64_t{64} << 20;
+  ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, kLargestJob));
+  if (IsStream(path) && absl::StripAsciiWhitespace(text).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        " is empty; what comes from a pipe or standard input can be read once only: has another program read it?"));
+  }
+  return text;
 }
 
 }  // namespace weir

@@ -57,6 +57,10 @@ absl::Status ApplyOverride(std::string_view assignment, google::protobuf::Messag
 // Returns the known name nearest to `name` by edit distance, or "" if none is near.
 std::string NearestName(std::string_view name, const std::vector<std::string>& known);
 
+// Reads the text of a job, from a file, or from a stream (IsStream) to its end. InvalidArgument if a stream is empty.
+// ResourceExhausted beyond 64 MiB. Other errors as ReadWholeFile.
+absl::StatusOr<std::string> ReadJobText(const std::string& path);
+
 }  // namespace weir
 
 #endif  // WEIR_FRAMEWORK_BASE_TEXTPROTO_H_

@@ -16,7 +16,7 @@ namespace weir {
 struct Job {
   v1::JobConfig config;
   std::string file;       // as given
-  std::string directory;  // directory of the file; paths in the job are relative to it
+  std::string directory;  // directory of the file; paths in the job are relative to it. "": the working directory
   // Place of each field in the file; overrides are at "--set".
   TextPositions positions;
   // Bytes of config.program, for the fingerprint; empty without one.

@@ -12,11 +12,14 @@
 namespace weir {
 namespace {
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::Status RefuseDirectory(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return absl::NotFoundError(absl::StrCat(path, ": is a directory, not a file"));
-  }
+  if (!std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(path, ": is a directory, not a file"));
+}
+
+absl::StatusOr<std::string> ReadProgram(const std::string& path) {
+  RETURN_IF_ERROR(RefuseDirectory(path));
   return ReadWholeFile(path);
 }
 
@@ -26,7 +29,7 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, con
                              const std::string& program_file) {
   Job job;
   job.file = file;
-  job.directory = std::filesystem::path(file).parent_path().string();
+  if (!IsStream(file)) job.directory = std::filesystem::path(file).parent_path().string();
   RETURN_IF_ERROR(ParseTextProto(text, file, &job.config, &job.positions));
   for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
@@ -39,7 +42,7 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, con
   }
   // With both there is an error to come that says more than a missing file.
   if (job.config.has_program() && !job.config.has_model()) {
-    absl::StatusOr<std::string> program = ReadFile(job.Path(job.config.program()));
+    absl::StatusOr<std::string> program = ReadProgram(job.Path(job.config.program()));
     if (!program.ok()) return job.positions.Error("program", std::string(program.status().message()));
     job.program_text = *std::move(program);
   }
@@ -48,9 +51,14 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, con
   return job;
 }
 
+absl::StatusOr<std::string> ReadJobFile(const std::string& file) {
+  RETURN_IF_ERROR(RefuseDirectory(file));
+  return ReadJobText(file);
+}
+
 absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
                             const std::string& program) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
   return ParseJob(text, file, overrides, program);
 }
 

@@ -40,6 +40,22 @@ TEST(JobTest, PathsAreRelativeToTheFile) {
   EXPECT_EQ(JobOf(kDeepFm).Path("train.tsv"), "train.tsv");
 }
 
+TEST(JobTest, PathsOfAJobFromAStreamAreRelativeToTheWorkingDirectory) {
+  for (const char* stream : {"/dev/stdin", "/dev/fd/63", "/proc/self/fd/0"}) {
+    const auto job = ParseJob(kDeepFm, stream, {});
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->Path("data/train.tsv"), "data/train.tsv");
+  }
+  EXPECT_EQ(ParseJob(kDeepFm, "/dev/shm/job.textproto", {})->Path("train.tsv"), "/dev/shm/train.tsv");
+}
+
+TEST(JobTest, AnEmptyStreamIsOneThatWasReadBefore) {
+  const auto job = LoadJob("/dev/null", {});
+  EXPECT_EQ(job.status(), absl::InvalidArgumentError(
+                              "/dev/null is empty; what comes from a pipe or standard input can be read once only: has "
+                              "another program read it?"));
+}
+
 TEST(JobTest, AMissingFileIsNotFound) {
   const auto job = LoadJob("/nowhere/job.textproto", {});
   EXPECT_EQ(job.status().code(), absl::StatusCode::kNotFound);
