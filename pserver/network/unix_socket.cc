@@ -72,26 +72,43 @@ absl::Status MakeDirectory(const std::string& directory) {
   struct stat found = {};
   if (::lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() ||
       (found.st_mode & 077) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(directory, " is not a directory of this user alone (mode 0700); remove it or set TMPDIR"));
+    return absl::AlreadyExistsError(directory);
   }
   return absl::OkStatus();
+}
+
+// Makes the directory of this user in `parent`. Where somebody has made another one of that name (everybody may, in
+// /tmp), makes one of a name that nobody can foresee.
+absl::StatusOr<std::string> OwnDirectory(const std::string& parent) {
+  std::string directory = absl::StrCat(parent, "/weir-", ::geteuid());
+  const absl::Status made = MakeDirectory(directory);
+  if (made.ok()) return directory;
+  if (!absl::IsAlreadyExists(made)) return made;
+  std::string other = directory + "-XXXXXX";
+  if (::mkdtemp(other.data()) != nullptr) return other;
+  return absl::FailedPreconditionError(
+      absl::StrCat(directory, " is not a directory of this user alone (mode 0700), and ", other,
+                   " cannot be made: ", std::strerror(errno), "; remove the first or set TMPDIR"));
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> NewUnixSocketPath(const std::string& parent) {
-  const std::string directory = absl::StrCat(parent, "/weir-", ::geteuid());
   std::random_device random;
-  const std::string path = absl::StrFormat("%s/%d-%08x%08x.sock", directory, ::getpid(), random(), random());
-  if (!FitsAddress(path)) {
+  const std::string name = absl::StrFormat("/%d-%08x%08x.sock", ::getpid(), random(), random());
+  const auto check_length = [&](const std::string& directory) {
+    const std::string path = directory + name;
+    if (FitsAddress(path)) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("the name of a socket has at most ",
                                                       sizeof(sockaddr_un{}.sun_path) - 1, " bytes, ", path, " has ",
                                                       path.size(), "; set TMPDIR to a shorter one"));
-  }
-  RETURN_IF_ERROR(MakeDirectory(directory));
+  };
+  // Before anything is made.
+  RETURN_IF_ERROR(check_length(absl::StrCat(parent, "/weir-", ::geteuid())));
+  ASSIGN_OR_RETURN(const std::string directory, OwnDirectory(parent));
+  RETURN_IF_ERROR(check_length(directory));
   RemoveStale(directory);
-  return path;
+  return directory + name;
 }
 
 absl::StatusOr<std::string> NewUnixSocketPath() {

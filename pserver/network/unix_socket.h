@@ -2,6 +2,8 @@
 //
 //   <TMPDIR or /tmp>/weir-<uid>/<pid>-<16 random hex digits>.sock       directory 0700, socket 0600
 //
+// If weir-<uid> is there and not a directory of this user alone, it is weir-<uid>-<6 random characters>.
+//
 // A server tells its clients the path over TCP, and no other process has a socket of that name. So a client that can
 // connect to it is on the same machine (and in the same container), and talks to the same process.
 #ifndef WEIR_PSERVER_NETWORK_UNIX_SOCKET_H_
@@ -15,7 +17,7 @@
 namespace weir {
 
 // Returns a path for a new socket. Makes the directory and removes sockets in it that no process listens on.
-// FailedPrecondition: the directory cannot be made, is not this user's alone, or its name is too long for a socket.
+// FailedPrecondition: the directory cannot be made, or its name is too long for a socket.
 absl::StatusOr<std::string> NewUnixSocketPath();
 // Likewise, in `directory` instead of /tmp.
 absl::StatusOr<std::string> NewUnixSocketPath(const std::string& directory);

@@ -599,12 +599,22 @@ TEST(UnixSocketPathTest, SocketsOfProcessesThatAreGoneAreRemovedAndOthersStay) {
   ::close(fd);
 }
 
-TEST(UnixSocketPathTest, ADirectoryOfOthersOrANameTooLongIsRefused) {
+// Everybody may make it in /tmp.
+TEST(UnixSocketPathTest, ADirectoryOfOthersIsLeftForOneThatNobodyCanForesee) {
   const std::string parent = ShortDirectory();
-  std::filesystem::create_directories(parent + "/weir-" + std::to_string(::geteuid()));
-  std::filesystem::permissions(parent + "/weir-" + std::to_string(::geteuid()), std::filesystem::perms::all);
-  EXPECT_THAT(std::string(NewUnixSocketPath(parent).status().message()),
-              HasSubstr("not a directory of this user alone"));
+  const std::string taken = parent + "/weir-" + std::to_string(::geteuid());
+  std::filesystem::create_directories(taken);
+  std::filesystem::permissions(taken, std::filesystem::perms::all);
+  const auto path = NewUnixSocketPath(parent);
+  ASSERT_TRUE(path.ok()) << path.status();
+  const std::filesystem::path directory = std::filesystem::path(*path).parent_path();
+  EXPECT_EQ(directory.string().substr(0, taken.size() + 1), taken + "-");
+  EXPECT_EQ(std::filesystem::status(directory).permissions(), std::filesystem::perms::owner_all);
+  EXPECT_NE(NewUnixSocketPath(parent)->substr(0, directory.string().size()), directory.string());
+  EXPECT_TRUE(std::filesystem::is_empty(taken));
+}
+
+TEST(UnixSocketPathTest, ANameTooLongOrAParentThatIsNotThereIsRefused) {
   EXPECT_THAT(std::string(NewUnixSocketPath("/tmp/" + std::string(100, 'x')).status().message()),
               HasSubstr("at most 107 bytes"));
   EXPECT_THAT(std::string(NewUnixSocketPath("/nowhere").status().message()), HasSubstr("cannot make /nowhere/weir-"));
