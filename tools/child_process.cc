@@ -1,10 +1,12 @@
 #include "tools/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,7 +90,8 @@ std::vector<cpu_set_t> CpuSet(const std::vector<int>& cpus) {
 // What the child needs between fork and exec.
 struct Birth {
   pid_t parent;
-  int in;  // -1: /dev/null
+  int in;  // -1: in_file
+  const char* in_file;
   int out;
   int err;
   int failure;
@@ -111,7 +114,7 @@ struct Birth {
   if (!birth.cpus.empty() && sched_setaffinity(0, birth.cpus.size() * sizeof(cpu_set_t), birth.cpus.data()) != 0) {
     Fail(birth.failure, errno);
   }
-  const int in = birth.in >= 0 ? birth.in : open("/dev/null", O_RDONLY);
+  const int in = birth.in >= 0 ? birth.in : open(birth.in_file, O_RDONLY);
   dup2(in, STDIN_FILENO);
   dup2(birth.out, STDOUT_FILENO);
   dup2(birth.err, STDERR_FILENO);
@@ -143,8 +146,11 @@ absl::Status ChildProcess::Spawn() {
   const std::vector<char*> argv = Pointers(command);
   const std::vector<char*> envp = Pointers(environment);
   const std::vector<cpu_set_t> cpus = CpuSet(options_.cpus);
+  const std::string in_file =
+      options_.stdin_fd >= 0 ? absl::StrCat("/proc/self/fd/", options_.stdin_fd) : std::string("/dev/null");
   const Birth birth = {.parent = getpid(),
                        .in = options_.input ? in.read_end() : -1,
+                       .in_file = in_file.c_str(),
                        .out = out.write_end(),
                        .err = err.write_end(),
                        .failure = failure.write_end(),
@@ -176,7 +182,12 @@ absl::Status ChildProcess::Spawn() {
 ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !ending().has_value()) {
     kill(-pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    // glibc 2.36 declares pidfd_open for C only.
+    const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+    pollfd end = {.fd = fd, .events = POLLIN, .revents = 0};
+    const bool ended = fd < 0 || poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(kLongestKill))) != 0;
+    waitpid(pid_, nullptr, ended ? 0 : WNOHANG);
+    if (fd >= 0) close(fd);
   }
   for (const int fd : {stdout_.fd, stderr_.fd, input_}) {
     if (fd >= 0) close(fd);

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tools/process.h"
 
 namespace weir {
@@ -34,8 +35,10 @@ struct ChildOptions {
   std::vector<int> cpus;
   // A longer line of output arrives in pieces.
   size_t longest_line = size_t{64} << 10;
-  // If true, stdin is a pipe from ChildProcess::Write; else /dev/null.
+  // If true, stdin is a pipe from ChildProcess::Write; else the file below.
   bool input = false;
+  // Descriptor whose file is opened anew, from its begin, as stdin; -1: /dev/null. Borrowed by Start.
+  int stdin_fd = -1;
 };
 
 // Child process. Used by one thread, which must be the one that started it: the child is killed when that thread ends,
@@ -49,8 +52,10 @@ class ChildProcess : public Process {
   // signals are blocked, until the program waits for them (framework/base/stop_signals.h). InvalidArgument names the
   // program, the file, or the processors that do not exist.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
-  // Kills the group and reaps the child, unless Reap has done so. Output that has not been read is lost.
+  // Kills the group and reaps the child, unless Reap has done so. Output that has not been read is lost. Waits at most
+  // kLongestKill: a process that waits in the system, for a file server that is gone, cannot be killed.
   ~ChildProcess() override;
+  static constexpr absl::Duration kLongestKill = absl::Seconds(5);
 
   pid_t pid() const { return pid_; }
 

@@ -1,9 +1,11 @@
 // launch: runs a whole cluster on this machine, its part of one on a node, or one on several hosts. See `launch
 // --help`.
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -176,13 +178,20 @@ absl::StatusOr<CommandLineOfLaunch> ReadCommandLine(int argc, char** argv) {
   return result;
 }
 
-// Reads the job as far as launch needs it. Returns nullopt if it has message types that only the user's own program
+// Keeps the text of a job that the processes cannot read themselves in a file of memory.
+absl::Status KeepJob(const std::string& text, LaunchOptions* options) {
+  options->job_fd = memfd_create("job", MFD_CLOEXEC);
+  if (options->job_fd < 0 || write(options->job_fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot keep the job of ", options->job, ": ", strerror(errno)));
+  }
+  options->job = "/dev/stdin";
+  return absl::OkStatus();
+}
+
+// Parses the job as far as launch needs it. Returns nullopt if it has message types that only the user's own program
 // links.
-absl::StatusOr<std::optional<v1::JobConfig>> ReadJob(const std::string& file,
-                                                     const std::vector<std::string>& overrides) {
-  if (file.empty()) return absl::InvalidArgumentError("--job=FILE is required");
-  constexpr uint64_t kLargestJob = uint64_t{64} << 20;
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file, kLargestJob));
+absl::StatusOr<std::optional<v1::JobConfig>> ParseJobText(const std::string& text, const std::string& file,
+                                                          const std::vector<std::string>& overrides) {
   v1::JobConfig job;
   absl::Status status = ParseTextProto(text, file, &job, nullptr);
   for (size_t i = 0; status.ok() && i < overrides.size(); ++i) status = ApplyOverride(overrides[i], &job, nullptr);
@@ -338,12 +347,16 @@ absl::StatusOr<SshSettings> ReadSshSettings(const Placement& placement) {
 
 // Reads the job, and what of it decides how many processes there are.
 absl::StatusOr<JobNumbers> ReadJobSettings(LaunchOptions* options) {
-  ASSIGN_OR_RETURN(const std::optional<v1::JobConfig> job, ReadJob(options->job, options->overrides));
+  if (options->job.empty()) return absl::InvalidArgumentError("--job=FILE is required");
+  ASSIGN_OR_RETURN(const std::string text, ReadJobText(options->job));
+  ASSIGN_OR_RETURN(const std::optional<v1::JobConfig> job, ParseJobText(text, options->job, options->overrides));
+  if (IsStream(options->job)) RETURN_IF_ERROR(KeepJob(text, options));
   JobNumbers numbers;
   if (!job.has_value()) return numbers;
   options->lease = absl::Seconds(job->deadlines().lease_s());
   options->slow_warning = absl::Seconds(job->deadlines().slow_warning_s());
   options->connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
+  options->progress_deadline = absl::Seconds(job->deadlines().progress_deadline_s());
   v1::Distribute distribute = job->distribute();
   ApplyMode(&distribute);
   options->page_job.set_name(job->name());
@@ -424,6 +437,11 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   ASSIGN_OR_RETURN(const JobNumbers numbers, ReadJobSettings(&options));
   ASSIGN_OR_RETURN(options.placement, PlaceProcesses(numbers));
   const Placement& placement = options.placement;
+  for (const PlacedHost& host : placement.hosts) {
+    if (options.job_fd < 0 || !host.remote) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--job=", absl::GetFlag(FLAGS_job), " is not on ", host.name,
+                                                   ": write the job into a file that every host has at the same path"));
+  }
   RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.servers", static_cast<int>(placement.servers.size())));
   RETURN_IF_ERROR(CheckOverride(options.overrides, "distribute.trainers", placement.trainers));
   options.threads_by_job =

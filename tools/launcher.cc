@@ -37,6 +37,7 @@
 #include "tools/host_set.h"
 #include "tools/host_shares.h"
 #include "tools/job_page.h"
+#include "tools/memory_shortage.h"
 #include "tools/process.h"
 #include "tools/reaper.h"
 
@@ -87,8 +88,13 @@ class Launcher {
     absl::Time give_up_at = absl::InfiniteFuture();
     // Until then another process may turn out to have failed first.
     absl::Time blame_at = absl::InfiniteFuture();
-    // Servers still alive at this time, after all trainers have ended, are a failure.
-    absl::Time servers_end_by = absl::InfiniteFuture();
+    // Servers still alive at this time, after all trainers have ended, are a failure, and so are trainers after all
+    // servers.
+    absl::Time rest_ends_by = absl::InfiniteFuture();
+    // After a stop signal the processes must say something before that, or end.
+    absl::Time silent_until = absl::InfiniteFuture();
+    // Processes here that have been killed and cannot be, are left alone then.
+    absl::Time leave_at = absl::InfiniteFuture();
   };
 
   absl::Status Start();
@@ -109,12 +115,18 @@ class Launcher {
   void PollOnce(absl::Time until);
   void OnStopSignal(int signal);
   void OnEnd(Member& member);
+  // Begins to wait for servers without trainers, or trainers without servers.
+  void AwaitRest(Kind ended);
+  // Why a process may have been killed by SIGKILL that launch has not sent.
+  std::string ExplainKill(const Member& member) const;
   void OnTimers();
   absl::Time NextTimer() const;
   void CloseHosts();
 
   // Sends SIGTERM now and SIGKILL two leases later.
   void EndAll();
+  // As EndAll, because of a failure of launch itself.
+  void FailAll(absl::Status failure);
   void SignalAll(int signal);
   void KillAll();
   int Alive(std::optional<Kind> kind) const;
@@ -149,6 +161,9 @@ class Launcher {
   // Until then a SIGTERM is the one that came before.
   absl::Time same_until_ = absl::InfinitePast();
   bool ending_ = false;
+  bool left_alone_ = false;
+  MemoryFigures memory_at_start_;
+  std::string kill_explained_;  // of the culprit
   Timers timers_;
 };
 
@@ -208,7 +223,8 @@ absl::Status Launcher::StartProcess(Kind kind, int id, size_t host, ChildCommand
                                  .command = std::move(child.command),
                                  .environment = std::move(child.environment),
                                  .log_file = JoinPath(options_.log_dir, name + ".log"),
-                                 .cpus = std::move(cpus)},
+                                 .cpus = std::move(cpus),
+                                 .stdin_fd = options_.job_fd},
                                 [this, member = members_.size()](bool is_stdout, std::string_view line) {
                                   OnLine(member, is_stdout, line);
                                 }));
@@ -225,6 +241,9 @@ absl::Status Launcher::StartProcess(Kind kind, int id, size_t host, ChildCommand
 
 void Launcher::OnLine(size_t index, bool is_stdout, std::string_view line) {
   Member& member = members_[index];
+  if (timers_.silent_until != absl::InfiniteFuture()) {
+    timers_.silent_until = Clock::Real()->Now() + options_.progress_deadline;
+  }
   const bool server = member.kind == Kind::kServer;
   if (const int port = server && is_stdout && member.endpoint.empty() ? ReadyPort(line) : 0; port > 0) {
     member.endpoint = absl::StrCat(options_.placement.servers[static_cast<size_t>(member.id)].address, ":", port);
@@ -314,6 +333,7 @@ absl::Status Launcher::Await(const std::function<absl::StatusOr<std::vector<std:
 }
 
 absl::Status Launcher::Start() {
+  memory_at_start_ = ReadMemoryFigures();
   RETURN_IF_ERROR(reaper_.TakeOver());
   RETURN_IF_ERROR(LockLogDir());
   RETURN_IF_ERROR(StartPage());
@@ -350,6 +370,7 @@ std::string Launcher::Explain(const LaunchOptions& options) {
   for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", quoted(override));
   absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),
                   " --set distribute.trainers=", options.placement.trainers, " 2>&1");
+  if (options.job_fd >= 0) absl::StrAppend(&command, " < /proc/", getpid(), "/fd/", options.job_fd);
   std::FILE* const pipe = popen(command.c_str(), "re");
   if (pipe == nullptr) return "";
   std::string text;
@@ -365,7 +386,7 @@ int Launcher::Run() {
     Say(std::string(status.message()));
     EndAll();
   }
-  while (Alive(std::nullopt) > 0) {
+  while (Alive(std::nullopt) > 0 && !left_alone_) {
     OnTimers();
     PollOnce(NextTimer());
   }
@@ -380,7 +401,8 @@ void Launcher::CloseHosts() {
 }
 
 absl::Time Launcher::NextTimer() const {
-  return std::min({timers_.kill_at, timers_.give_up_at, timers_.blame_at, timers_.servers_end_by});
+  return std::min({timers_.kill_at, timers_.give_up_at, timers_.blame_at, timers_.rest_ends_by, timers_.silent_until,
+                   timers_.leave_at});
 }
 
 void Launcher::OnTimers() {
@@ -394,18 +416,43 @@ void Launcher::OnTimers() {
     timers_.give_up_at = absl::InfiniteFuture();
     hosts_.Abandon(absl::DeadlineExceededError(
         absl::StrCat(AliveNames(), ": no word of its end within ", Seconds(kGiveUp), " after it was killed")));
+    timers_.leave_at = now + kGiveUp;
+  }
+  if (now >= timers_.leave_at) {
+    timers_.leave_at = absl::InfiniteFuture();
+    left_alone_ = true;
+    if (failure_.ok()) {
+      failure_ = absl::DeadlineExceededError(absl::StrCat(
+          AliveNames(), " cannot be killed, and is left alone: does it wait for a file server that is gone?"));
+    }
+    Say(std::string(failure_.message()));
   }
   if (now >= timers_.blame_at) {
     timers_.blame_at = absl::InfiniteFuture();
     EndAll();
   }
-  if (now >= timers_.servers_end_by) {
-    timers_.servers_end_by = absl::InfiniteFuture();
-    failure_ = absl::InternalError(absl::StrCat(AliveNames(), " did not end within three leases (",
-                                                Seconds(3 * options_.lease), ") after the last trainer"));
-    Say(std::string(failure_.message()));
-    EndAll();
+  if (now >= timers_.rest_ends_by) {
+    const std::string late = absl::StrCat(AliveNames(), " did not end within three leases (",
+                                          Seconds(3 * options_.lease), ") after the last ");
+    FailAll(Alive(Kind::kTrainer) == 0
+                ? absl::InternalError(late + "trainer")
+                : absl::DeadlineExceededError(late +
+                                              "server: it is stopped, or waits for what does not come, such as a file "
+                                              "server that is gone"));
   }
+  if (now >= timers_.silent_until) {
+    FailAll(absl::DeadlineExceededError(
+        absl::StrCat(AliveNames(), " neither ended nor said anything for ", Seconds(options_.progress_deadline),
+                     " (deadlines.progress_deadline_s) after ", strsignal(stop_signal_))));
+  }
+}
+
+void Launcher::FailAll(absl::Status failure) {
+  timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
+  if (ending_) return;
+  failure_ = std::move(failure);
+  Say(std::string(failure_.message()));
+  EndAll();
 }
 
 void Launcher::PollOnce(absl::Time until) {
@@ -452,6 +499,7 @@ void Launcher::OnStopSignal(int signal) {
   }
   Say(absl::StrCat(strsignal(signal), " is passed on to ", AliveNames(), "; a second signal stops them at once"));
   if (page_state_ != nullptr) page_state_->SetJob("stopping", 0, strsignal(signal));
+  timers_.silent_until = now + options_.progress_deadline;
   SignalAll(signal);
 }
 
@@ -468,6 +516,7 @@ void Launcher::OnEnd(Member& member) {
                      (!culprit_.has_value() || (timers_.blame_at != absl::InfiniteFuture() && !messenger));
   if (blame && !ending_) {
     culprit_ = static_cast<size_t>(&member - members_.data());
+    kill_explained_ = ending.killed() ? ExplainKill(member) : "";
     const bool go_on = options_.keep_going && training_;
     Say(absl::StrCat(member.process->name(), " failed: ", ending.ToString(),
                      go_on ? "; the others go on" : (messenger ? "; waiting for the others" : "; ending the others")));
@@ -476,22 +525,47 @@ void Launcher::OnEnd(Member& member) {
   } else if (!ending.ok() && !ending_) {
     Say(absl::StrCat(member.process->name(), " failed: ", ending.ToString()));
   }
-  if (training_ && !ending_ && Alive(Kind::kTrainer) == 0 && Alive(Kind::kServer) > 0 &&
-      timers_.servers_end_by == absl::InfiniteFuture()) {
-    timers_.servers_end_by = Clock::Real()->Now() + 3 * options_.lease;
+  if (training_ && !ending_) AwaitRest(member.kind);
+}
+
+void Launcher::AwaitRest(Kind ended) {
+  const bool trainers = Alive(Kind::kTrainer) > 0, servers = Alive(Kind::kServer) > 0;
+  if (trainers == servers || timers_.rest_ends_by != absl::InfiniteFuture()) return;
+  // Everyone is ended soon.
+  if (timers_.blame_at != absl::InfiniteFuture()) return;
+  // Where all servers are on other nodes, or in trainers, a trainer that has ended says nothing about the others.
+  if (trainers && ended == Kind::kTrainer) return;
+  timers_.rest_ends_by = Clock::Real()->Now() + 3 * options_.lease;
+}
+
+std::string Launcher::ExplainKill(const Member& member) const {
+  const std::string text = absl::StrCat("launch has not sent that signal to ", member.process->name(), "; ");
+  if (dynamic_cast<const ChildProcess*>(member.process) == nullptr) {
+    return text + "the system does that when memory is short (see dmesg on that host)";
   }
+  const MemoryFigures now = ReadMemoryFigures();
+  const std::string kills = text + DescribeKills(memory_at_start_, now);
+  if (!MayBeShort(memory_at_start_, now)) return kills;
+  return absl::StrCat(kills, member.kind == Kind::kTrainer
+                                 ? "; a trainer needs less with smaller data.shuffle_memory_mb, data.batch_size or "
+                                   "train.lanes"
+                                 : "; a server needs less with more servers, or with table.disk");
 }
 
 void Launcher::EndAll() {
   if (ending_) return;
   ending_ = true;
-  timers_.blame_at = timers_.servers_end_by = absl::InfiniteFuture();
+  timers_.blame_at = timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
   timers_.kill_at = Clock::Real()->Now() + 2 * options_.lease;
   SignalAll(SIGTERM);
 }
 
 void Launcher::SignalAll(int signal) {
-  for (Member& member : members_) member.process->Signal(signal);
+  for (Member& member : members_) {
+    member.process->Signal(signal);
+    // A process that is stopped (SIGSTOP) hears no other signal.
+    if (signal != SIGKILL) member.process->Signal(SIGCONT);
+  }
 }
 
 void Launcher::KillAll() {
@@ -541,6 +615,7 @@ int Launcher::Finish() {
                      process.log_file(), ":"));
     for (const std::string& line : process.last_lines()) Say("  " + line);
     if (process.last_lines().empty()) Say("  (it said nothing)");
+    if (!kill_explained_.empty()) Say(kill_explained_);
   } else if (!failure_.ok()) {
     code = ExitCodeOf(failure_);
     // Repeated behind the last lines of the processes. Before any of them was started it is the last line already.

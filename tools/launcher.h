@@ -19,6 +19,9 @@ namespace weir {
 struct LaunchOptions {
   // Job file, passed to every process unchanged.
   std::string job;
+  // Descriptor with the text of a job that only launch could read, from a pipe or standard input: every process on this
+  // machine gets it as its standard input, and `job` is /dev/stdin. -1: none. Borrowed.
+  int job_fd = -1;
   // Processes and their hosts. At least one trainer.
   Placement placement;
   // Paths of the programs, on all hosts; `launch` is that of the agent on other hosts.
@@ -63,6 +66,7 @@ struct LaunchOptions {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration slow_warning = absl::Seconds(10);
   absl::Duration connect_deadline = absl::Seconds(300);
+  absl::Duration progress_deadline = absl::Seconds(1800);
 };
 
 // Returns launch's exit status: 0 if every process ended with 0 (stop_code if a signal has stopped the job), else that
@@ -73,8 +77,12 @@ struct LaunchOptions {
 //   * A failure is named at once, and again at the end with its last lines; the others get SIGTERM, and SIGKILL two
 //     leases later. A process that reports "peer lost" (exit code 3) is blamed only if no other fails within two
 //     seconds. A process on another host is named with its host.
-//   * SIGTERM, SIGINT or SIGHUP is passed on once; a second one kills all: 128 + signal. So does one that arrives
-//     before the trainers are started.
+//   * SIGTERM, SIGINT or SIGHUP is passed on once, with SIGCONT for processes that are stopped; a second one kills all:
+//     128 + signal. So does one that arrives before the trainers are started. Processes that then neither end nor say
+//     anything for progress_deadline are ended.
+//   * Servers that outlive the last trainer, and trainers that outlive the last server, by three leases are ended: a
+//     failure that names them. The trainers of a node without a server (--nnodes) have no such limit.
+//   * A process that SIGKILL has ended, not from launch, is explained with figures of memory.
 //   * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files; on a node
 //   without
 //     the chief, that of the lowest trainer there. The table of the profile precedes it, also when a process has

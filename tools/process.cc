@@ -1,6 +1,7 @@
 #include "tools/process.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ Ending Ending::Lost(std::string why) {
 }
 
 bool Ending::ok() const { return !lost() && WIFEXITED(status_) && WEXITSTATUS(status_) == 0; }
+
+bool Ending::killed() const { return !lost() && WIFSIGNALED(status_) && WTERMSIG(status_) == SIGKILL; }
 
 int Ending::code() const {
   if (lost()) return kExitPeerLost;
@@ -54,8 +57,10 @@ void Process::Keep(std::string_view line) {
     const ssize_t n = write(log_, logged.data() + written, logged.size() - written);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
+      const int error = errno;
       // A full disk must not end the training.
-      LOG(ERROR) << "cannot write " << log_file_ << ": " << strerror(errno) << FileSizeLimitText(errno) << "; " << name_ << " is shown here only";
+      LOG(ERROR) << "cannot write " << log_file_ << ": " << strerror(error) << FileSizeLimitText(error) << "; " << name_
+                 << " is shown here only";
       close(log_);
       log_ = -1;
       break;

@@ -24,6 +24,8 @@ class Ending {
   // Returns the exit code, 128 + signal, or kExitPeerLost for a lost process.
   int code() const;
   bool lost() const { return lost_.has_value(); }
+  // Returns whether SIGKILL has ended it, as far as it is known.
+  bool killed() const;
   int wait_status() const { return status_; }
   // Returns "exit code 2", "killed by signal 9 (Killed)" or why it is lost.
   std::string ToString() const;

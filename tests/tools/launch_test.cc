@@ -7,16 +7,20 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -62,7 +66,9 @@ struct Result {
 // One launch. Every process of its cluster holds a "life line": a pipe that ends when the last of them is gone.
 class Launched {
  public:
-  Launched(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& variables) {
+  // `prepare` runs in launch's process before it begins.
+  Launched(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& variables,
+           const std::function<void()>& prepare = {}) {
     int out[2], err[2], life[2];
     EXPECT_EQ(pipe2(out, O_CLOEXEC) + pipe2(err, O_CLOEXEC) + pipe2(life, O_CLOEXEC), 0);
     pid_ = fork();
@@ -70,6 +76,7 @@ class Launched {
       dup2(out[1], STDOUT_FILENO);
       dup2(err[1], STDERR_FILENO);
       fcntl(life[1], F_SETFD, 0);
+      if (prepare) prepare();
       for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
       std::vector<std::string> texts = {Runfile("tools/launch")};
       texts.insert(texts.end(), arguments.begin(), arguments.end());
@@ -95,6 +102,7 @@ class Launched {
   }
 
   pid_t pid() const { return pid_; }
+  const Result& so_far() const { return result_; }
 
   // Reads until one of the outputs holds `text` so many times.
   void Await(const std::string& text, int times = 1) {
@@ -306,6 +314,7 @@ TEST_F(LaunchTest, AKilledProcessGivesItsSignal) {
   EXPECT_EQ(result.code, 128 + 9);
   EXPECT_THAT(result.err, HasSubstr("launch: trainer.0 failed: killed by signal 9 (Killed); the last lines"));
   EXPECT_THAT(result.err, HasSubstr("(it said nothing)"));
+  EXPECT_THAT(result.err, HasSubstr("launch: launch has not sent that signal to trainer.0; the system "));
 }
 
 TEST_F(LaunchTest, AServerThatFailsIsNamed) {
@@ -533,6 +542,119 @@ TEST_F(LaunchTest, AServerThatOutlivesTheTrainersIsNamed) {
   const Result result = Run(2, 1, {{"FAKE_PSERVER_1", "ignore"}});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("launch: pserver.1 did not end within three leases"));
+}
+
+TEST_F(LaunchTest, ATrainerThatOutlivesTheServersIsNamedAndKilled) {
+  WriteJob("deadlines { lease_s: 0.1 }");
+  const std::string begun = (directory_ / "begun").string(), done = (directory_ / "done").string();
+  const Result result = Run(1, 2,
+                            {{"FAKE_PSERVER", "await " + done + ";exit 0"},
+                             {"FAKE_TRAINER_0", "await " + begun + ";out done steps=9;touch " + done},
+                             {"FAKE_TRAINER_1", "block;touch " + begun + ";ignore"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 did not end within three leases (0 s) after the last server: "));
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 did not end within two leases (0 s): killed"));
+}
+
+TEST_F(LaunchTest, TrainersWithoutServersOfTheirOwnAreNotHurried) {
+  WriteJob("deadlines { lease_s: 0.1 }");
+  const std::string done = (directory_ / "done").string();
+  Launched launched(Arguments(0, 2), {{"FAKE_TRAINER_0", "unconnected;touch " + done},
+                                      // Four leases longer.
+                                      {"FAKE_TRAINER_1", "unconnected;await " + done + ";sleep 400;out done steps=9"}});
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
+// Waits until the process is stopped that has said "stopped by PID".
+void AwaitStop(const std::string& output) {
+  const size_t at = output.find("stopped by ");
+  ASSERT_NE(at, std::string::npos) << output;
+  const std::string stat = absl::StrCat("/proc/", std::atoi(output.c_str() + at + 11), "/stat");
+  const absl::Time end = absl::Now() + kPatience;
+  while (ReadFile(stat).find(") T ") == std::string::npos && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST_F(LaunchTest, AProcessThatIsStoppedHearsTheFirstSignal) {
+  Launched launched(Arguments(1, 1), {{"FAKE_TRAINER", "block;stop;wait"}});
+  launched.Await("stopped by");
+  AwaitStop(launched.so_far().out);
+  kill(launched.pid(), SIGTERM);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[trainer.0] got signal 15"));
+}
+
+TEST_F(LaunchTest, OneSignalEndsProcessesThatDoNotAnswerIt) {
+  WriteJob("deadlines { lease_s: 0.1 progress_deadline_s: 0.2 }");
+  Launched launched(Arguments(1, 1), {{"FAKE_TRAINER", "block;ignore"}});
+  launched.Await("ignoring");
+  kill(launched.pid(), SIGTERM);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.0, trainer.0 neither ended nor said anything for 0 s "
+                                    "(deadlines.progress_deadline_s) after Terminated\n"));
+}
+
+TEST_F(LaunchTest, AClosedStandardOutputHoldsNothingUp) {
+  WriteJob("deadlines { lease_s: 25 }");
+  const absl::Time begin = absl::Now();
+  const Result result =
+      Launched(Arguments(1, 1), {{"FAKE_TRAINER", "out done steps=9"}}, [] { close(STDOUT_FILENO); }).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Log("trainer.0"), "done steps=9\n");
+  // It would wait a lease for the console.
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+}
+
+TEST_F(LaunchTest, ALimitOfFilesEndsALogAndNotTheJob) {
+  const Result result = Launched(Arguments(1, 1), {{"FAKE_TRAINER", "repeat 300 line;out done steps=9"}}, [] {
+                          rlimit limit = {};
+                          limit.rlim_cur = limit.rlim_max = 1000;
+                          setrlimit(RLIMIT_FSIZE, &limit);
+                        }).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("trainer.0.log: File too large (ulimit -f allows this process files of 1000 "
+                                    "bytes); trainer.0 is shown here only"));
+  EXPECT_EQ(Lines(result.out).back(), "done steps=9");
+}
+
+TEST_F(LaunchTest, AJobFromAPipeReachesEveryProcess) {
+  const std::string pipe = (directory_ / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  // `launch --job=<(command)` of a shell; twice, since every process reads it from its begin.
+  std::thread writer([&pipe] { std::ofstream(pipe) << "name: \"piped\"\ndistribute { servers: 1 trainers: 2 }\n"; });
+  job_ = pipe;
+  const Result result = Launched(ArgumentsWithoutNumbers({}), {{"FAKE_PSERVER", "cat /dev/stdin"},
+                                                               {"FAKE_TRAINER", "args;cat /dev/stdin;cat /dev/stdin"}})
+                            .Finish();
+  writer.join();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(Lines(result.out), AllOf(Contains("[pserver.0] name: \"piped\""), Contains("[trainer.0] name: \"piped\""),
+                                       Contains("[trainer.1] arg --job=/dev/stdin")));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '"'), 2 * 5);
+}
+
+TEST_F(LaunchTest, AJobFromStandardInputIsOneOfThisMachine) {
+  const auto from_text = [](const std::string& text) {
+    return [text] {
+      int ends[2];
+      if (pipe(ends) != 0 || write(ends[1], text.data(), text.size()) < 0) _exit(1);
+      close(ends[1]);
+      dup2(ends[0], STDIN_FILENO);
+    };
+  };
+  const std::vector<std::string> arguments = {"--job=/dev/stdin", "--servers=1", "--trainers=1"};
+  const Result empty = Launched(arguments, {}, from_text("")).Finish();
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_EQ(empty.err,
+            "launch: /dev/stdin is empty; what comes from a pipe or standard input can be read once only: has another "
+            "program read it?\n");
+  std::vector<std::string> far = RemoteArguments("127.0.0.1:1,203.0.113.1:1");
+  far[0] = "--job=/dev/stdin";
+  const Result remote = Launched(far, {}, from_text("name: \"x\"\n")).Finish();
+  EXPECT_EQ(remote.code, 2);
+  EXPECT_THAT(remote.err, HasSubstr("launch: --job=/dev/stdin is not on 203.0.113.1: write the job into a file"));
 }
 
 TEST_F(LaunchTest, TwoLaunchesDoNotShareALogDirectory) {

@@ -38,6 +38,17 @@ done
 grep -q "^done $alone_steps " "$logs/trainer.0.log" || fail "the chief's log has no done line"
 expect_no_children
 
+# Every process reads it; paths in it are relative to the working directory.
+scene "a job from a pipe"
+rm -rf "$work/checkpoints"
+(cd "$work" && "$launch" --job=/dev/stdin --servers=1 --trainers=2 --log_dir="$logs") < <(cat "$job") \
+  > "$work/launch.out" 2> "$work/launch.log" || fail "launch --job=/dev/stdin"
+expect_digest "$alone"
+rm -rf "$work/checkpoints"
+(cd "$work" && "$trainer" --job=<(cat "$job") --role=local) > "$work/local.log" 2>&1 || fail "a trainer of a pipe"
+expect_digest "$alone"
+refuse 2 '/dev/stdin is empty; what comes from a pipe' "$trainer" --job=/dev/stdin --role=local < /dev/null
+
 scene "SIGTERM, then resume"
 rm -rf "$work/checkpoints"
 start_launch --set train.epochs=10000
@@ -83,6 +94,17 @@ wait_end 60 launch
 expect_rc 137 launch
 expect_log launch 'launch: trainer.1 failed: killed by signal 9 \(Killed\); the others go on'
 [[ $(last_line) == "done steps="* ]] || fail "last line: $(last_line)"
+
+scene "an asynchronous trainer is frozen"
+rm -rf "$work/checkpoints"
+start_launch --set distribute.sync=false --set train.epochs=10 --set deadlines.lease_s=0.5
+wait_checkpoint
+kill -STOP "$(child --trainer_id=1)"
+wait_end 30 launch
+expect_rc 3 launch
+expect_log launch 'launch: trainer.1 did not end within three leases .* after the last server'
+grep -q '^\[trainer.0\] done steps=' "$work/launch.out" || fail "the other trainer did not finish"
+expect_no_children
 
 scene "launch itself is killed"
 rm -rf "$work/checkpoints"

@@ -12,12 +12,14 @@
 //   env NAME                "NAME=value" or "NAME unset"
 //   cpus                    "cpus N": how many processors it may use
 //   exit N    raise N       ends
+//   stop                    "stopped by PID", and is stopped until it gets SIGCONT
+//   cat PATH                the lines of a file
 //   held                    which signals were held back when it began: "held 1 2 15"
 //   block                   SIGTERM and SIGINT stay pending from now on
 //   wait                    for a signal, says which and ends with 0
 //   ignore                  stays for ever, through SIGTERM, SIGINT and SIGHUP
 //   child                   leaves a process behind that does the same
-//   touch PATH    await PATH
+//   touch PATH    await PATH    sleep MILLISECONDS
 //   unready                 (first, server) never ready, but ends at SIGTERM
 //   unconnected             (first, trainer) connects to nobody
 
@@ -165,6 +167,12 @@ void Do(const std::string& command) {
     exit(atoi(rest.c_str()));
   } else if (verb == "raise") {
     raise(atoi(rest.c_str()));
+  } else if (verb == "stop") {
+    printf("stopped by %d\n", getpid());
+    raise(SIGSTOP);
+  } else if (verb == "cat") {
+    std::ifstream file(rest);
+    for (std::string line; std::getline(file, line);) puts(line.c_str());
   } else if (verb == "block") {
     sigset_t set;
     BlockStopSignals(&set);
@@ -180,6 +188,8 @@ void Do(const std::string& command) {
     if (fork() == 0) StayForEver();
   } else if (verb == "touch") {
     std::ofstream(rest) << "";
+  } else if (verb == "sleep") {
+    usleep(1000 * static_cast<unsigned>(atoi(rest.c_str())));
   } else if (verb == "await") {
     while (access(rest.c_str(), F_OK) != 0) usleep(5000);
   } else if (verb != "unready" && verb != "unconnected" && !verb.empty()) {
