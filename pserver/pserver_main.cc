@@ -98,6 +98,8 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
     RETURN_IF_ERROR(MeetOthers(r.job.config, r.cluster, r.server->endpoint(), ProcessName(), signals).status());
   }
   ServerCore* const core = r.server->core();
+  signals->SetMeaning(
+      "the trainers are asked to end the job: at the next step border, with a checkpoint; a prediction at once");
   signals->OnStop([core] { core->RequestStop(); });
   r.server->AwaitFinished();
   signals->OnStop({});

@@ -33,7 +33,7 @@ absl::StatusOr<Beginning> Decide(const BeginOptions& o) {
   if (!beginning.resumed && !RowFiles(*o.job).empty()) {
     v1::ControlRequest load;
     load.mutable_load_rows();
-    RETURN_IF_ERROR(o.trainer.client->Control(load).status());
+    RETURN_IF_ERROR(o.trainer.client->Control(load, /*until_stop=*/true).status());
   }
   return beginning;
 }

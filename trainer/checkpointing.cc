@@ -119,7 +119,7 @@ absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::
   request.mutable_load()->set_name(whole.filename().string());
   request.mutable_load()->set_directory(whole.parent_path().string());
   request.mutable_load()->set_manifest(ManifestIdentity(manifest));
-  return client->Control(request).status();
+  return client->Control(request, /*until_stop=*/true).status();
 }
 
 absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v1::CheckpointManifest& manifest) {

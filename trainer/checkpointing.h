@@ -146,7 +146,8 @@ class Checkpointing {
 };
 
 // Has every server of `client` read the checkpoint with the name of `path` from its own directory. FailedPrecondition
-// if that is another checkpoint than `manifest`, which was read at the absolute path `path`.
+// if that is another checkpoint than `manifest`, which was read at the absolute path `path`. Cancelled: the end of the
+// job was requested, and loading takes longer than a second.
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest);
 // Passes the contents of a file to `take`, in pieces.
 absl::Status ReadInPieces(const std::string& path, const Client::Take& take);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
+#include "glog/logging.h"
 #include "proto/evaluation.pb.h"
 #include "trainer/training_watch.h"
 
@@ -33,7 +34,7 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, o_.data->EvalReader());
   Metrics measures(kind_, has_label_);
   JobMetrics metrics(metrics_);
-  RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.KeepWaiting(), &measures, &metrics));
+  RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.UntilStop(), &measures, &metrics));
   WarnOfSkippedLines(*reader, "data.eval");
   v1::EvaluationPart part;
   part.set_measures(measures.Serialize());
@@ -54,7 +55,8 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
 }
 
 absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& all,
-                                                std::vector<size_t>* without) const {
+                                                std::vector<size_t>* without, bool* stopped) const {
+  *stopped = false;
   Metrics measures(kind_, has_label_);
   JobMetrics metrics(metrics_);
   for (size_t t = 0; t < all.size(); ++t) {
@@ -65,6 +67,10 @@ absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& 
     v1::EvaluationPart part;
     if (!part.ParseFromString(all[t])) {
       return absl::DataLossError(absl::StrCat("the evaluation of trainer ", t, " cannot be read"));
+    }
+    if (part.stopped()) {
+      *stopped = true;
+      continue;
     }
     RETURN_IF_ERROR(measures.MergeSerialized(part.measures()));
     RETURN_IF_ERROR(metrics.Merge(part));
@@ -77,8 +83,18 @@ absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& 
 absl::StatusOr<std::string> Evaluations::EvaluateStreams(int64_t version) {
   absl::StatusOr<std::string> mine = ReadAndEvaluate(version);
   if (mine.ok()) return mine;
+  if (o_.trainer.StoppedBy(mine.status())) {
+    v1::EvaluationPart part;
+    part.set_stopped(true);
+    return part.SerializeAsString();
+  }
   RETURN_IF_ERROR(o_.deferred->Defer(mine.status()));
   return "";
+}
+
+void Evaluations::LogStop(int64_t step) const {
+  if (!o_.trainer.IsChief()) return;
+  LOG(INFO) << "the evaluation after step " << step << " was stopped before its end, and has no result";
 }
 
 absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t version) {
@@ -91,7 +107,12 @@ absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t versio
   const auto is_empty = [](const std::string& contribution) { return contribution.empty(); };
   if (o_.trainer.sync && std::any_of(all.begin(), all.end(), is_empty)) return absl::OkStatus();
   std::vector<size_t> without;
-  ASSIGN_OR_RETURN(result_, Merge(all, &without));
+  ASSIGN_OR_RETURN(MetricResult result, Merge(all, &without, &stopped_));
+  if (stopped_) {
+    LogStop(step);
+    return absl::OkStatus();
+  }
+  result_ = std::move(result);
   result_step_ = step;
   if (o_.early_stop != nullptr && o_.early_stop->on()) {
     o_.early_stop->Judge(step, *result_);
@@ -137,8 +158,13 @@ absl::Status Evaluations::ReportComplete() {
     if (all.empty()) continue;  // reported by the chief before this one
     // Trainers that have died, or ended before this step.
     std::vector<size_t> without;
-    ASSIGN_OR_RETURN(const MetricResult result, Merge(all, &without));
-    ReportLive(step, result, without);
+    bool stopped = false;
+    ASSIGN_OR_RETURN(const MetricResult result, Merge(all, &without, &stopped));
+    if (stopped) {
+      LogStop(step);
+    } else {
+      ReportLive(step, result, without);
+    }
   }
   open_ = std::move(still_open);
   return absl::OkStatus();

@@ -50,10 +50,15 @@ class Evaluations {
   explicit Evaluations(Options options);
 
   // Evaluates the parameters that the session has, after `step` steps; rows of tables at `version` of the servers.
-  // Waits for all trainers; reports the result and adds it to a checkpoint of this step. `key`: of the exchange.
+  // Waits for all trainers; reports the result and adds it to a checkpoint of this step. `key`: of the exchange. A
+  // request to stop cuts it short: it then has no result on any trainer, counts for nothing, and stopped() is true.
   absl::Status Run(std::string_view key, int64_t step, int64_t version);
 
-  // Async: evaluates, contributes the result under the step's number, and does not wait.
+  // Returns true if a request to stop cut the last Run short, on this or another trainer; all return the same.
+  bool stopped() const { return stopped_; }
+
+  // Async: evaluates, contributes the result under the step's number, and does not wait. An evaluation that a request
+  // to stop cuts short is not reported.
   absl::Status Start(int64_t step, int64_t version);
   // Async: reports the evaluations whose contributions are complete, if this trainer is the chief.
   absl::Status ReportComplete();
@@ -68,11 +73,15 @@ class Evaluations {
   const std::optional<MetricResult>& result() const { return result_; }
 
  private:
-  // Evaluates this trainer's streams; returns a v1::EvaluationPart, or "" after an error that was deferred.
+  // Evaluates this trainer's streams; returns a v1::EvaluationPart, `stopped` after a request to stop, or "" after an
+  // error that was deferred.
   absl::StatusOr<std::string> EvaluateStreams(int64_t version);
   absl::StatusOr<std::string> ReadAndEvaluate(int64_t version);
-  // Merges contributions by trainer. Trainers that have contributed nothing are appended to `without`.
-  absl::StatusOr<MetricResult> Merge(const std::vector<std::string>& all, std::vector<size_t>* without) const;
+  // Merges contributions by trainer. Trainers that have contributed nothing are appended to `without`. `stopped`:
+  // whether some trainer was stopped; the result is then of no use.
+  absl::StatusOr<MetricResult> Merge(const std::vector<std::string>& all, std::vector<size_t>* without,
+                                     bool* stopped) const;
+  void LogStop(int64_t step) const;
   void ReportLive(int64_t step, const MetricResult& result, const std::vector<size_t>& without);
 
   const Options o_;
@@ -82,6 +91,7 @@ class Evaluations {
   std::vector<int64_t> open_;
   std::optional<MetricResult> result_;
   int64_t result_step_ = -1;
+  bool stopped_ = false;
 };
 
 }  // namespace weir

@@ -1,5 +1,6 @@
 #include "trainer/job_data.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -12,6 +13,13 @@
 #include "transpiler/job/job.h"
 
 namespace weir {
+namespace {
+
+// Contribution of a trainer that was asked to stop before it had measured its streams. It is none of CollectStatistics,
+// which begins with another magic number.
+constexpr char kStopped[] = "stopped";
+
+}  // namespace
 
 JobData::JobData(JobDataOptions options)
     : o_(std::move(options)), spec_(MakeDataSpec(o_.job->config, o_.job->directory, *o_.program)) {}
@@ -48,20 +56,28 @@ std::vector<Input> JobData::Inputs() const {
   return inputs;
 }
 
-absl::StatusOr<std::string> JobData::MeasureStreams(const DataSet& train) const {
+absl::StatusOr<std::string> JobData::MeasureStreams() const {
+  DataSet train = *train_;
+  if (follows()) {
+    absl::StatusOr<std::shared_ptr<const DataSet>> first = follower_->AwaitFirst();
+    if (o_.trainer.StoppedBy(first.status())) return kStopped;
+    if (!first.ok()) return AtField(*o_.job, first.status());
+    train = **first;
+  }
   const v1::Deadlines& deadlines = o_.job->config.deadlines();
   const LaneRange streams = spec_.StreamsOf(o_.trainer.id);
   const PassWatch watch = {
       .what = absl::StrCat("the data statistics of streams ", streams.begin, " to ", streams.begin + streams.count - 1),
       .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
       .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
-      .keep_waiting = o_.trainer.KeepWaiting()};
+      .keep_waiting = o_.trainer.UntilStop()};
   // A pass that is left behind must own everything it uses, its threads included.
   absl::StatusOr<std::string> mine = RunWatched(
       watch, [spec = spec_, train, streams, threads = o_.pool->threads()](const std::function<bool()>& cancelled) {
         ThreadPool pool("weir-statistics", threads);
         return CollectStatistics(spec, train, streams, &pool, cancelled);
       });
+  if (o_.trainer.StoppedBy(mine.status())) return kStopped;
   if (!mine.ok()) return AtField(*o_.job, mine.status());
   return mine;
 }
@@ -78,13 +94,7 @@ absl::Status JobData::LearnStatistics(const std::string& saved) {
     ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->TryCollect("statistics", &all));
     if (complete && !all.empty()) return TakeStatistics(all);
   }
-  DataSet train = *train_;
-  if (follows()) {
-    absl::StatusOr<std::shared_ptr<const DataSet>> first = follower_->AwaitFirst();
-    if (!first.ok()) return AtField(*o_.job, first.status());
-    train = **first;
-  }
-  ASSIGN_OR_RETURN(const std::string mine, MeasureStreams(train));
+  ASSIGN_OR_RETURN(const std::string mine, MeasureStreams());
   ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.trainer.client->Exchange("statistics", mine, /*kept=*/true));
   return TakeStatistics(all);
 }
@@ -95,6 +105,8 @@ absl::Status JobData::TakeStatistics(const std::vector<std::string>& all) {
     return absl::UnavailableError(
         absl::StrCat("trainer ", t, " died before it had measured its part of data.train: start the job again"));
   }
+  stopped_ = std::find(all.begin(), all.end(), kStopped) != all.end();
+  if (stopped_) return absl::CancelledError("asked to stop before the data statistics were complete");
   absl::StatusOr<DataStatistics> merged = MergeStatistics(spec_, all);
   if (!merged.ok()) return AtField(*o_.job, merged.status());
   statistics_ = *std::move(merged);

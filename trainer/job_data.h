@@ -60,8 +60,10 @@ class JobData {
   // Obtains the statistics that the readers need, if any: from `saved`, those of a checkpoint, or if that is empty in
   // one pass over the training data (with data.follow its first group of files, which it waits for), in which every
   // trainer measures its streams and exchanges the results. Call before the first reader. Unavailable: another trainer
-  // died before it had measured its part.
+  // died before it had measured its part. Cancelled, on every trainer: one of them was asked to stop before it had;
+  // stopped() is then true.
   absl::Status LearnStatistics(const std::string& saved);
+  bool stopped() const { return stopped_; }
   // Returns the statistics, or null if the job needs none.
   const DataStatistics* statistics() const { return statistics_.has_value() ? &*statistics_ : nullptr; }
 
@@ -85,8 +87,9 @@ class JobData {
   explicit JobData(JobDataOptions options);
   // Merges what all trainers have measured.
   absl::Status TakeStatistics(const std::vector<std::string>& all);
-  // Measures the streams of this trainer on a thread that may be left behind in a read that never returns.
-  absl::StatusOr<std::string> MeasureStreams(const DataSet& train) const;
+  // Measures the streams of this trainer on a thread that may be left behind in a read that never returns. With
+  // data.follow it waits for the first group. Returns kStopped if this trainer is asked to stop meanwhile.
+  absl::StatusOr<std::string> MeasureStreams() const;
   absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass) const;
   bool follows() const { return spec_.config.has_follow(); }
 
@@ -95,6 +98,7 @@ class JobData {
   Follower* follower_ = nullptr;
   std::optional<DataSet> train_, eval_;
   std::optional<DataStatistics> statistics_;
+  bool stopped_ = false;  // LearnStatistics was
 };
 
 // Logs how many lines `reader` has skipped, if any. `data`: "data.train" and so on.

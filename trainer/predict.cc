@@ -37,9 +37,10 @@ namespace {
 constexpr int kChief = 0;
 
 // Exchanges contributions to a step of the prediction; the result is by trainer. Unavailable if one is empty: its
-// trainer has died (async), and the others cannot do its part.
-absl::StatusOr<std::vector<std::string>> OfAll(Client* client, const char* key, const std::string& mine) {
-  ASSIGN_OR_RETURN(std::vector<std::string> all, client->Exchange(key, mine));
+// trainer has died (async), and the others cannot do its part. until_stop: as in Client::Exchange.
+absl::StatusOr<std::vector<std::string>> OfAll(Client* client, const char* key, const std::string& mine,
+                                               bool until_stop = true) {
+  ASSIGN_OR_RETURN(std::vector<std::string> all, client->Exchange(key, mine, /*kept=*/false, until_stop));
   for (size_t t = 0; t < all.size(); ++t) {
     if (all[t].empty())
       return absl::UnavailableError(absl::StrCat("trainer ", t, " died before its part was done: predict again"));
@@ -83,6 +84,12 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
   return model;
 }
 
+// Ends the prediction when its end was requested: what is not whole is of no use.
+absl::Status CheckStop(const PredictOptions& o) {
+  RETURN_IF_ERROR(o.client->JobStatus());
+  return o.client->StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();
+}
+
 constexpr char kScores[] = "scores";
 
 // Sends the scores to the chief as a stream, because all of them may exceed the memory of the servers.
@@ -91,6 +98,9 @@ absl::Status SendScores(const PredictOptions& o, const Scores& mine) {
   RETURN_IF_ERROR(stream->Append(mine.Serialize()));
   return stream->Finish();
 }
+
+// Lines are read again for what they carry: a thousand take a few milliseconds.
+constexpr int64_t kLinesBetweenLooks = 1024;
 
 // Writes the output. `carried`: null if nothing is carried.
 absl::Status WriteOutput(const PredictOptions& o, const Scores& scores, PredictionFormat format,
@@ -103,7 +113,9 @@ absl::Status WriteOutput(const PredictOptions& o, const Scores& scores, Predicti
   const std::vector<float> nan(width, std::numeric_limits<float>::quiet_NaN());
   ASSIGN_OR_RETURN(const std::unique_ptr<PredictionFile> file,
                    PredictionFile::Create(o.output, format, std::move(columns), static_cast<int64_t>(width)));
+  int64_t written = 0;
   for (const Scores::Line& line : scores.InOrder()) {
+    if (written++ % kLinesBetweenLooks == 0) RETURN_IF_ERROR(CheckStop(o));
     if (line.index < 0) {
       RETURN_IF_ERROR(file->Add(nan, missing));
       continue;
@@ -124,7 +136,7 @@ absl::Status WriteScores(const PredictOptions& o, Scores scores, const std::vect
     std::string bytes;
     RETURN_IF_ERROR(o.client->ReadStream(kScores, t, [&](std::string_view piece) {
       bytes += piece;
-      return absl::OkStatus();
+      return CheckStop(o);
     }));
     const size_t before = scores.positions.size();
     RETURN_IF_ERROR(scores.Append(bytes));
@@ -228,9 +240,7 @@ absl::StatusOr<std::vector<int64_t>> ExchangeCounts(Client* client, size_t mine)
   return scored;
 }
 
-}  // namespace
-
-absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
+absl::StatusOr<int64_t> Predict(const PredictOptions& o) {
   ASSIGN_OR_RETURN(const PredictionFormat format, PredictionFormatOf(o.output, !o.carry.empty()));
   ASSIGN_OR_RETURN(const Model model, LoadModel(o));
   std::unique_ptr<CarriedInput> carried;
@@ -246,7 +256,7 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
                                 own == nullptr ? static_cast<ParamChannel*>(o.client) : own.get()));
   Scores mine;
   RETURN_IF_ERROR(session->Forward(
-      model.step, reader.get(), [&] { return o.client->JobStatus(); },
+      model.step, reader.get(), [&] { return CheckStop(o); },
       [&](Executor& executor, const std::vector<LaneBatch>& batches) {
         return AddScores(executor, batches, session->loss().prediction(), &mine);
       }));
@@ -254,9 +264,22 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> scored, ExchangeCounts(o.client, mine.positions.size()));
   RETURN_IF_ERROR(o.trainer_id == kChief ? WriteScores(o, std::move(mine), scored, format, carried.get())
                                          : SendScores(o, mine));
-  // Every trainer waits until the file is written.
-  RETURN_IF_ERROR(OfAll(o.client, "written", "-").status());
+  // Every trainer waits until the file is written: only the chief knows whether it is when a stop is requested.
+  RETURN_IF_ERROR(OfAll(o.client, "written", "-", /*until_stop=*/false).status());
   return std::accumulate(scored.begin(), scored.end(), int64_t{0});
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
+  absl::StatusOr<int64_t> predicted = Predict(o);
+  // A failure of the job says more, and names this trainer if it was the first to hear of the stop.
+  if (!absl::IsCancelled(predicted.status()) || !o.client->StopRequested() || !o.client->JobStatus().ok()) {
+    return predicted;
+  }
+  return absl::CancelledError(absl::StrCat(
+      "the prediction was asked to stop and is not complete (", predicted.status().message(), "): nothing was written ",
+      "to ", o.output, ", a file of that name is as it was before; predict again"));
 }
 
 }  // namespace weir

@@ -34,7 +34,7 @@ int64_t FirstExamples(const std::vector<LaneBatch>& newest) {
 }  // namespace
 
 Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
-    : o_(std::move(options)), reader_(std::move(reader)) {
+    : o_(std::move(options)), reader_(std::move(reader)), first_step_examples_(o_.expected_first_step) {
   now_.batches.resize(static_cast<size_t>(o_.workers->count()));
   next_.batches.resize(static_cast<size_t>(o_.workers->count()));
   if (!o_.mode.prefetch_rows()) return;
@@ -46,15 +46,26 @@ Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
   if (o_.trainer.sync && !o_.always_ahead) overlap_ = std::make_unique<OverlapSwitch>();
 }
 
+absl::Status Rounds::ReadBatches(std::vector<LaneBatch>* batches) {
+  const std::function<absl::Status()> keep_waiting = [this, of_trainer = o_.trainer.KeepWaiting()]() -> absl::Status {
+    if (ending_) return absl::CancelledError("the run has ended");
+    RETURN_IF_ERROR(of_trainer());
+    // The streams of a follower end by FollowedFiles::Stop.
+    gave_up_ = o_.follower == nullptr && o_.trainer.client->StopRequested();
+    return gave_up_ ? absl::CancelledError("the end of the job was requested") : absl::OkStatus();
+  };
+  const absl::Status read = gave_up_ ? absl::OkStatus()
+                                     : o_.workers->session(0).NextBatches(reader_.get(), batches, keep_waiting);
+  if (!gave_up_) return read;
+  *batches = reader_->StoppedBatches();
+  return absl::OkStatus();
+}
+
 absl::Status Rounds::Read(Round* round) {
   const ProfiledStep step(round->step);
   for (int w = 0; w < o_.workers->count(); ++w) {
     std::vector<LaneBatch>& batches = round->batches[static_cast<size_t>(w)];
-    const std::function<absl::Status()> keep_waiting = [this, of_trainer = o_.trainer.KeepWaiting()]() -> absl::Status {
-      if (ending_) return absl::CancelledError("the run has ended");
-      return of_trainer == nullptr ? absl::OkStatus() : of_trainer();
-    };
-    RETURN_IF_ERROR(o_.workers->session(0).NextBatches(reader_.get(), &batches, keep_waiting));
+    RETURN_IF_ERROR(ReadBatches(&batches));
     if (round->batch > 0 || w > 0 || o_.trainer.sync) continue;
     round->ended = std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; });
     if (round->ended) return absl::OkStatus();
@@ -116,7 +127,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   if (batch == 0) in_step_ = 0;
   if (batch == 0 && overlap_ != nullptr) overlap_->AsksForStep(Clock::Real()->Now());
   RETURN_IF_ERROR(ahead_ == nullptr ? ReadNow(step, batch) : AwaitAhead(step, batch));
-  if (o_.follower != nullptr) RETURN_IF_ERROR(HeedFiles());
+  RETURN_IF_ERROR(HeedEnds());
   now_.ended = now_.ended || TooSmall();
   if (now_.ended) return &now_;
   if (ahead_ != nullptr) RETURN_IF_ERROR(StartNext(step, batch));
@@ -126,7 +137,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   return &now_;
 }
 
-absl::Status Rounds::HeedFiles() {
+absl::Status Rounds::HeedEnds() {
   bool last = false;
   for (const std::vector<LaneBatch>& of_worker : now_.batches) {
     for (const LaneBatch& lane : of_worker) {
@@ -138,7 +149,7 @@ absl::Status Rounds::HeedFiles() {
     now_.ended = !o_.trainer.sync;
     o_.trainer.client->EndWithNextSends();
   }
-  return last ? o_.follower->PostReadings() : absl::OkStatus();
+  return last && o_.follower != nullptr ? o_.follower->PostReadings() : absl::OkStatus();
 }
 
 bool Rounds::TooSmall() const {

@@ -65,8 +65,8 @@ class Rounds {
   // batches follow each other. The round is valid until the next call; its batches may be swapped with those of a
   // session. Errors as Session::NextBatches and Session::PullAhead.
   absl::StatusOr<Round*> Next(int64_t step, int batch);
-  // Returns true if the job was asked to end while a stream waited for files of data.follow: the step of the last Next
-  // takes no effect on any trainer, because it lacks a whole batch.
+  // Returns true if the job was asked to end while a stream waited for files of data.follow, or this trainer for a
+  // batch: the step of the last Next takes no effect on any trainer, because it lacks a whole batch.
   bool stopped() const { return stopped_; }
   // Counts the examples of the step's rounds as trained on.
   void EndStep();
@@ -76,7 +76,7 @@ class Rounds {
   // Sync: compares the number of examples in step 0, over all trainers, with that in the checkpoint.
   // FailedPrecondition: the data is not that of before.
   absl::Status CheckFirstStep(int64_t examples);
-  // Returns the argument of the last CheckFirstStep, 0 before the first.
+  // Returns the argument of the last CheckFirstStep; before the first, what the checkpoint says, or 0.
   int64_t first_step_examples() const { return first_step_examples_; }
 
   // Counts the examples that are left in the streams after `steps` steps, at least as far as WarnOfLeftOut needs it.
@@ -90,6 +90,9 @@ class Rounds {
   const AbsentInputs& absent_inputs() const { return absent_; }
 
  private:
+  // Waits for the next batch of each lane, or gives batches of stopped streams once the end of the job is requested
+  // while it waits: filling shuffle buffers takes as long as reading the data does.
+  absl::Status ReadBatches(std::vector<LaneBatch>* batches);
   // Reads the batches of a round and, with prefetch_rows, pulls the rows for them.
   absl::Status Read(Round* round);
   // Brings a round into now_: reads it, or waits until ahead_ has read it.
@@ -101,9 +104,9 @@ class Rounds {
   // Async: returns true if now_ completes its step and the step has fewer than half of the examples of this trainer's
   // step 0.
   bool TooSmall() const;
-  // data.follow: ends the run before the step of now_ if one of its streams was stopped, and posts where streams have
-  // ended before the step is pushed that has their last examples.
-  absl::Status HeedFiles();
+  // Ends the run before the step of now_ if one of its streams was stopped. data.follow: posts where streams have ended
+  // before the step is pushed that has their last examples.
+  absl::Status HeedEnds();
 
   const Options o_;
   std::unique_ptr<LaneReader> reader_;  // null after CloseReader
@@ -119,6 +122,7 @@ class Rounds {
   // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead of the version.
   std::unique_ptr<OverlapSwitch> overlap_;
   std::atomic<bool> ending_{false};  // Read gives up waiting for data
+  bool gave_up_ = false;             // ReadBatches has given batches of stopped streams; owned by the thread of Read
   // Runs Read; null without prefetch_rows. Destroyed before everything that Read uses.
   std::unique_ptr<AheadThread> ahead_;
 };

@@ -68,7 +68,7 @@ absl::Status CheckSameInputs(Client* client, int trainer, int trainers, absl::Sp
   if (trainers == 1) return absl::OkStatus();
   const std::string mine = Hashes(inputs);
   const bool takes_over = client->TakesOver().has_value();
-  ASSIGN_OR_RETURN(std::vector<std::string> said, client->Exchange("inputs", mine, /*kept=*/true));
+  ASSIGN_OR_RETURN(std::vector<std::string> said, client->Exchange("inputs", mine, /*kept=*/true, /*until_stop=*/true));
   // The exchange has returned the hashes of the dead trainer that this one replaces.
   if (takes_over) said[static_cast<size_t>(trainer)] = mine;
   // A trainer that died early in async has sent nothing.

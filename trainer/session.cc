@@ -24,6 +24,8 @@ namespace weir {
 namespace {
 
 const ProfileName kBatch("a batch");
+// Time within which a wait for data notices that the job has failed or that its end was requested.
+constexpr absl::Duration kLook = absl::Milliseconds(500);
 
 // Returns the inputs of block 0 that no op has written before, in order of first use.
 std::vector<const v1::VarDesc*> ReadFirst(const v1::ProgramDesc& main) {
@@ -519,7 +521,7 @@ absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* ba
   absl::Time start = Clock::Real()->Now();
   absl::Time warn = start + options_.slow_warning;
   while (true) {
-    absl::Status status = reader->Next(absl::Seconds(1), batches);
+    absl::Status status = reader->Next(kLook, batches);
     if (!absl::IsDeadlineExceeded(status)) return status;
     if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
     const absl::Time now = Clock::Real()->Now();
@@ -543,6 +545,7 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
                               const Use& use, const Before& before) {
   std::vector<LaneBatch> batches;
   while (true) {
+    if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
     RETURN_IF_ERROR(NextBatches(reader, &batches, keep_waiting));
     if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; }))
       return absl::OkStatus();

@@ -26,6 +26,17 @@ struct ThisTrainer {
   std::function<absl::Status()> KeepWaiting() const {
     return [client = client] { return client->JobStatus(); };
   }
+  // Returns a check for passes over data: as KeepWaiting, and Cancelled once the end of the job is requested.
+  std::function<absl::Status()> UntilStop() const {
+    return [client = client]() -> absl::Status {
+      if (absl::Status failed = client->JobStatus(); !failed.ok()) return failed;
+      return client->StopRequested() ? absl::CancelledError("the end of the job was requested") : absl::OkStatus();
+    };
+  }
+  // Returns true if a pass under UntilStop ended with `status` because of the request, and not of a failed job.
+  bool StoppedBy(const absl::Status& status) const {
+    return absl::IsCancelled(status) && client->StopRequested() && client->JobStatus().ok();
+  }
 };
 
 }  // namespace weir

@@ -46,7 +46,9 @@ class TrainLoop {
   absl::StatusOr<TrainSummary> Run();
 
  private:
-  // Opens and compares the inputs, agrees with the others on where to begin, and creates the parts below.
+  // Opens and compares the inputs, agrees with the others on where to begin, and creates the parts below. Sets
+  // summary_.stopped instead of creating them if the job was asked to stop before the data statistics were complete:
+  // there is nothing to save then.
   absl::Status Begin();
   absl::Status CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun);
   // data.follow: begins to follow the files.
@@ -63,6 +65,8 @@ class TrainLoop {
   void ReportStep(const StepResult& result);
   // Does the duties of a step border: digest, checkpoint, evaluation.
   absl::Status AtBorder();
+  // Sync: evaluates at this border. If a request to stop cuts that short, the run ends at this border.
+  absl::Status Evaluate();
   // Ends the run together with the other trainers: last checkpoint, errors, last evaluation.
   absl::Status End();
 
@@ -117,6 +121,7 @@ TrainLoop::TrainLoop(const TrainOptions& options)
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
   RETURN_IF_ERROR(Begin());
+  if (summary_.stopped) return summary_;
   RETURN_IF_ERROR(Steps());
   RETURN_IF_ERROR(End());
   return summary_;
@@ -153,7 +158,14 @@ absl::Status TrainLoop::Begin() {
   if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
   RETURN_IF_ERROR(data_->CutBy(begun.beginning.point.stream_scheme));
   RETURN_IF_ERROR(Follow(begun));
-  RETURN_IF_ERROR(data_->LearnStatistics(begun.beginning.point.statistics));
+  const absl::Status learned = data_->LearnStatistics(begun.beginning.point.statistics);
+  if (data_->stopped()) {
+    if (follower_ != nullptr) follower_->Stop();
+    if (self_.IsChief()) LOG(INFO) << learned.message() << ": the job ends before its first step, without a checkpoint";
+    summary_.stopped = true;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(learned);
   return CreateParts(std::move(checkpointing), begun);
 }
 
@@ -246,7 +258,7 @@ absl::Status TrainLoop::Steps() {
   bool more = true;
   // The run before may have ended between the checkpoint and the evaluation of this step.
   if (early_stop_.Awaits(step_)) {
-    RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
+    RETURN_IF_ERROR(Evaluate());
   }
   while (!ending_.stopped && !LastStepDone() && !early_stop_.Ends()) {
     const absl::Time begin = o_.clock->Now();
@@ -296,9 +308,10 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   if (!begun) return false;
   if (self_.sync) {
     version_ = result.outcome.version;
-    RETURN_IF_ERROR(rounds_->CheckFirstStep(result.outcome.first_samples));
     // Another trainer may be the one that lacked a batch.
-    if (result.outcome.ended && follower_ != nullptr) ending_.stopped = result.outcome.stop;
+    if (result.outcome.ended) ending_.stopped = result.outcome.stop;
+    // A trainer that was stopped may not know yet how many examples it has in step 0.
+    if (!ending_.stopped) RETURN_IF_ERROR(rounds_->CheckFirstStep(result.outcome.first_samples));
     if (result.outcome.ended) {
       if (self_.IsChief() && result.outcome.samples > 0 && !ending_.stopped) {
         LOG(INFO) << "step " << step_ << " has " << result.outcome.samples << " examples, fewer than half of step 0's "
@@ -398,7 +411,14 @@ absl::Status TrainLoop::AtBorder() {
   if (!self_.sync) return evaluations_->Start(step_, version_);
   // The evaluation of the last step comes after the last checkpoint.
   if (LastStepDone()) return absl::OkStatus();
-  return evaluations_->Run(absl::StrCat("eval.", step_), step_, version_);
+  return Evaluate();
+}
+
+absl::Status TrainLoop::Evaluate() {
+  RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
+  // The run ends at this very border: train.early_stop counts this evaluation, and makes it up after a resume here.
+  ending_.stopped |= evaluations_->stopped();
+  return absl::OkStatus();
 }
 
 BorderState TrainLoop::StateAtBorder() const {
@@ -446,8 +466,10 @@ absl::Status TrainLoop::End() {
     // The values that were saved are those of the servers; in async this trainer still has those of its last step.
     if (!self_.sync) RETURN_IF_ERROR(workers_->session(0).Start(step_));
     RETURN_IF_ERROR(evaluations_->Run("eval.end", step_, version_));
+    summary_.stopped |= evaluations_->stopped();
   }
-  summary_.eval = all.stopped ? std::nullopt : evaluations_->result();
+  // An earlier result is not that of the end.
+  if (evaluations_->Has(step_) && !all.stopped) summary_.eval = evaluations_->result();
   return absl::OkStatus();
 }
 

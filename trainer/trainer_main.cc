@@ -353,6 +353,9 @@ absl::Status ReachServers(int threads, StopSignals* signals, Runtime* r) {
 absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* signals, Runtime* r) {
   if (absl::GetFlag(FLAGS_allow_pipes)) AllowPipes();
   RETURN_IF_ERROR(ReadJob(overrides, r));
+  if (r->cluster.role == Role::kPredict) {
+    signals->SetMeaning("the prediction ends at once, and writes no output");
+  }
   const v1::Train& train = r->job.config.train();
   RETURN_IF_ERROR(LoadNccl(r));
   if (train.device() == v1::Train::CUDA) RETURN_IF_ERROR(OpenDevice(r));

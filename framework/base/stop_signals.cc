@@ -80,6 +80,11 @@ bool StopSignals::requested() {
   return requested_;
 }
 
+void StopSignals::SetMeaning(std::string meaning) {
+  MutexLock lock(&mu_);
+  meaning_ = std::move(meaning);
+}
+
 void StopSignals::EndWithin(absl::Duration limit, int code, std::string why) {
   {
     MutexLock lock(&mu_);
@@ -125,9 +130,7 @@ void StopSignals::Wait() {
       LOG(WARNING) << "second " << NameOf(signal) << ": ends at once";
       _exit(128 + signal);
     }
-    LOG(WARNING)
-        << NameOf(signal)
-        << ": the job ends at the next step border, with a checkpoint; a second signal ends this process at once";
+    LOG(WARNING) << NameOf(signal) << ": " << meaning_ << "; a second signal ends this process at once";
     requested_ = true;
     if (signal == SIGTERM) same_until_ = now + kSameSigterm;
     if (on_stop_) on_stop_();

@@ -43,6 +43,10 @@ class StopSignals {
   void OnStop(std::function<void()> on_stop);
   bool requested();
 
+  // Sets what the log says of the end that a first signal brings about, for a program that does not train; at first
+  // "the job ends at the next step border, with a checkpoint, and before its first step without one".
+  void SetMeaning(std::string meaning);
+
   // Ends the process with `code` after `limit`, and reports `why`, unless it has ended before or a later call sets
   // another limit. For the last part of main: a library that may not return (because it got no memory or threads) must
   // not keep the process alive.
@@ -66,6 +70,8 @@ class StopSignals {
   int code_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time same_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   std::string end_why_ ABSL_GUARDED_BY(mu_);
+  std::string meaning_ ABSL_GUARDED_BY(mu_) =
+      "the job ends at the next step border, with a checkpoint, and before its first step without one";
   std::thread thread_;
 };
 

@@ -21,6 +21,9 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 // Intervals at which a wait reads its clock: the real one, and one that may be a fake.
 constexpr absl::Duration kRealLook = absl::Milliseconds(50);
 constexpr absl::Duration kLook = absl::Milliseconds(2);
+// After a request to stop. What is nearly there comes within it, and the end of a process within the two seconds that
+// people allow it.
+constexpr absl::Duration kStopGrace = absl::Seconds(1);
 
 const ProfileName kAnswerName("an answer"), kTakesName("take the answer of"), kServeName("answers");
 
@@ -212,7 +215,7 @@ absl::Status Calls::CheckStop(absl::Span<const CallPtr> calls, const std::string
   if (!job_->stop_requested()) return absl::OkStatus();
   const absl::Time now = settings_.clock->Now();
   *stopping = std::min(*stopping, now);
-  if (now - *stopping <= settings_.lease) return absl::OkStatus();
+  if (now - *stopping <= std::min(settings_.lease, kStopGrace)) return absl::OkStatus();
   return absl::CancelledError(
       absl::StrCat(settings_.Self(), " was asked to stop while it waited for ", MissingText(calls, what)));
 }

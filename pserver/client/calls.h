@@ -80,8 +80,8 @@ class Calls {
     // If true, the deadline begins anew whenever a server's version has moved (async: another trainer is not ready, but
     // works).
     bool while_others_work = false;
-    // If true, the wait ends with Cancelled a lease after somebody has asked for the end of the job: what it waits for
-    // may never come.
+    // If true, the wait ends with Cancelled a second after somebody has asked for the end of the job: what it waits for
+    // may never come, and whoever asked may be killed soon.
     bool until_stop = false;
     // kAhead: for the thread that works ahead of the program, whose waits Waits::CancelAhead ends. kBeside: for one
     // whose waits hold nothing up.

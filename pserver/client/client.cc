@@ -117,7 +117,7 @@ class ClientImpl : public Client {
   absl::Status Join() override;
   void Heartbeat() override { member_.heartbeats().Round(); }
   int Chief() override { return member_.job().chief(); }
-  absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) override;
+  absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request, bool until_stop) override;
   void RequestStop() override { member_.membership().RequestStop(); }
   bool StopRequested() override { return member_.job().stop_requested(); }
   void ReportFailure(const absl::Status& status) override { member_.membership().ReportFailure(status); }
@@ -144,8 +144,8 @@ class ClientImpl : public Client {
   bool ExchangesNorms() override;
 
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
-                                                    bool kept) override {
-    return member_.exchanges().Exchange(std::string(key), contribution, kept);
+                                                    bool kept, bool until_stop) override {
+    return member_.exchanges().Exchange(std::string(key), contribution, kept, until_stop);
   }
   absl::Status Contribute(std::string_view key, std::string contribution, int reader) override {
     return member_.exchanges().Contribute(std::string(key), contribution, reader);
@@ -248,7 +248,8 @@ absl::Status ClientImpl::Join() {
       Introduction(options_), [this](int server, const v1::JoinReply& reply) { return joined_.Take(server, reply); });
 }
 
-absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::ControlRequest& request) {
+absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::ControlRequest& request,
+                                                                  bool until_stop) {
   const CallSettings& settings = member_.settings();
   std::vector<v1::ControlReply> replies(static_cast<size_t>(settings.servers()));
   std::vector<CallPtr> calls;
@@ -262,7 +263,8 @@ absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::Cont
           return true;
         }));
   }
-  RETURN_IF_ERROR(member_.calls().Wait(calls, "a control call", settings.progress_deadline));
+  RETURN_IF_ERROR(
+      member_.calls().Wait(calls, "a control call", settings.progress_deadline, {.until_stop = until_stop}));
   return replies;
 }
 

@@ -63,7 +63,7 @@ class Client : public ParamChannel {
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
 
   // Joins every server. Logs the servers that are missing every slow_warning_s, until connect_deadline_s. A refusal
-  // fails at once. RequestStop ends it with Cancelled if a lease later some server is still missing. On failure the
+  // fails at once. RequestStop ends it with Cancelled if a second later some server is still missing. On failure the
   // servers already joined are told: after a refusal they get this trainer's place back; a missing server, and a stop,
   // end the job.
   virtual absl::Status Join() = 0;
@@ -108,9 +108,10 @@ class Client : public ParamChannel {
   // Gives this trainer's bytes under `key` and returns the bytes of every trainer, by trainer id. Waits for all
   // trainers, with the usual deadlines; in async the deadline runs only while no server's version moves. Contributions
   // may have any size. A key is used once. `kept`: a trainer that later takes the place of a dead one gets the bytes
-  // given now.
+  // given now. `until_stop`: RequestStop ends the wait with Cancelled when it lasts a second longer; the caller then ends
+  // the job (ReportFailure), as others may have seen the exchange complete.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
-                                                            bool kept = false) = 0;
+                                                            bool kept = false, bool until_stop = false) = 0;
   // Contribute gives this trainer's bytes without waiting; TryCollect returns whether all contributions are there, and
   // then sets `all` (async evaluation). `reader`: the one trainer that will collect them, or the chief when that one is
   // gone; -1: all trainers. `all` comes back empty when this trainer's own contribution is gone because another chief
@@ -153,8 +154,10 @@ class Client : public ParamChannel {
   // Returns the newest post without waiting.
   virtual absl::StatusOr<Word> NewestWord(std::string_view key) = 0;
 
-  // Sends the request to every server; answers by server index. For the chief at a step border.
-  virtual absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request) = 0;
+  // Sends the request to every server; answers by server index. For the chief at a step border. `until_stop`: as in
+  // Exchange; servers then finish the request by themselves.
+  virtual absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request,
+                                                                bool until_stop = false) = 0;
 
   // Asks for the end of the job at the next common step border.
   virtual void RequestStop() = 0;

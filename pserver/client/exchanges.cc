@@ -126,7 +126,7 @@ absl::StatusOr<bool> Exchanges::TryCollect(const std::string& key, std::vector<s
 }
 
 absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(const std::string& key, const std::string& contribution,
-                                                             bool kept) {
+                                                             bool kept, bool until_stop) {
   RETURN_IF_ERROR(Upload(key, contribution, {.kept = kept}));
   v1::ExchangeRequest request = NewRequest(key);
   request.set_wait_s(settings_.ServerWaitSeconds());
@@ -142,7 +142,10 @@ absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(const std::string& 
   });
   absl::Status status =
       calls_.Wait({call}, absl::StrCat("exchange ", key, " of all trainers"), settings_.progress_deadline,
-                  {.while_others_work = !settings_.sync, .thread = thread_});
+                  {.while_others_work = !settings_.sync, .until_stop = until_stop, .thread = thread_});
+  if (absl::IsCancelled(status) && !missing.empty()) {
+    return absl::CancelledError(absl::StrCat(status.message(), "; ", missing, " had given nothing"));
+  }
   if (absl::IsDeadlineExceeded(status) && !missing.empty()) {
     status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; nothing has come from ", missing));
   }

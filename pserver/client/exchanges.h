@@ -26,7 +26,8 @@ class Exchanges {
   // `calls` is borrowed. `thread`: the one whose waits these are.
   Exchanges(Calls* calls, std::shared_ptr<JobView> job, Waits::Thread thread = Waits::kProgram);
 
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, const std::string& contribution, bool kept);
+  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, const std::string& contribution, bool kept,
+                                                    bool until_stop = false);
   absl::Status Contribute(const std::string& key, const std::string& contribution, int reader);
   absl::StatusOr<bool> TryCollect(const std::string& key, std::vector<std::string>* all);
   absl::Status Post(const std::string& key, const std::string& contribution, int64_t edition);

@@ -215,11 +215,7 @@ TEST_F(FollowTest, ARunThatIsStoppedAndResumedHasTheBitsOfOneThatIsNot) {
       run.overrides.push_back(CheckpointIn(checkpoints));
       const absl::StatusOr<InProcessResult> result = TryRun(run);
       writer.join();
-      if (round == 0 && absl::IsCancelled(result.status())) {
-        // The statistics need the first file.
-        EXPECT_THAT(std::string(result.status().message()), HasSubstr("before the first file of data.train"));
-        continue;
-      }
+      // Way 4 has no checkpoint after the first run: statistics need the first file.
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(result->summary.stopped, round < 4);
       EXPECT_GE(result->summary.steps, step);

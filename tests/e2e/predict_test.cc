@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
@@ -179,6 +181,22 @@ TEST_F(PredictTest, CompressedAndPlainFilesKeepTheInputsOrder) {
       ASSERT_NEAR(score, expected, 1e-6) << "line " << i << ", " << trainers << " trainers";
     }
   }
+}
+
+TEST_F(PredictTest, AStopWritesNothingAndSaysSo) {
+  std::ofstream(Path("earlier")) << "scores of an earlier run\n";
+  const auto files = [] {
+    return std::distance(std::filesystem::directory_iterator(dir_), std::filesystem::directory_iterator());
+  };
+  const auto before = files();
+  const std::atomic<bool> stop{true};
+  const absl::StatusOr<int64_t> scored = PredictInProcess(
+      {.job_text = kSlotJob, .directory = dir_, .servers = 2, .trainers = 2, .stop = &stop},
+      {.checkpoints = Checkpoints(), .input = "", .output = Path("earlier")});
+  EXPECT_EQ(scored.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(scored.status().message()), ::testing::HasSubstr("nothing was written to"));
+  EXPECT_EQ(Contents(Path("earlier")), "scores of an earlier run\n");
+  EXPECT_EQ(files(), before);
 }
 
 TEST_F(PredictTest, LabelsMayBeMissing) {

@@ -45,6 +45,10 @@ class Stopper {
  public:
   Stopper(const std::atomic<bool>* stop, Client* client) {
     if (stop == nullptr) return;
+    if (*stop) {
+      client->RequestStop();
+      return;
+    }
     thread_ = std::thread([this, stop, client] {
       while (!left_ && !*stop) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       if (!left_) client->RequestStop();
@@ -243,6 +247,7 @@ absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProces
   overrides.push_back(absl::StrCat("checkpoint.dir=\"", prediction.checkpoints, "\""));
   std::vector<int64_t> scored(run.trainers);
   RETURN_IF_ERROR(RunCluster(run, std::move(overrides), [&](const Seat& seat) -> absl::Status {
+                    const Stopper stopper(seat.id == 0 ? run.stop : nullptr, seat.client);
                     ASSIGN_OR_RETURN(scored[seat.id], RunPredict({.job = &seat.job,
                                                                   .programs = &seat.programs,
                                                                   .client = seat.client,

@@ -42,7 +42,8 @@ struct InProcessRun {
   // Number of threads of each trainer, and of the servers together.
   int threads = 1;
   bool resume = false;
-  // Asks for the end of the job, as a signal to trainer 0 does, once it is true. Null: nobody asks.
+  // Asks for the end of the job, as a signal to trainer 0 does, once it is true; before its work if it is from the
+  // beginning. Null: nobody asks.
   const std::atomic<bool>* stop = nullptr;
   // TrainOptions::always_ahead.
   bool always_ahead = false;

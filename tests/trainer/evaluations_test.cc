@@ -63,6 +63,17 @@ class EvaluationsTest : public LineJobTest {
     }
     LineJobTest::TearDown();
   }
+  void ExpectNoResultAfterAStop() {
+    cluster_->client(0).RequestStop();
+    ASSERT_EQ(cluster_->RunTrainers([&](int t) { return Of(t).Run("eval.end", 7, 0); }), absl::OkStatus());
+    for (int t = 0; t < 2; ++t) {
+      EXPECT_TRUE(Of(t).stopped());
+      EXPECT_FALSE(Of(t).Has(7));
+      EXPECT_FALSE(Of(t).result().has_value());
+      EXPECT_EQ(Deferred(t), absl::OkStatus());
+    }
+    EXPECT_EQ(Lines(0), "");
+  }
   Evaluations& Of(int t) { return *seats_[static_cast<size_t>(t)].evaluations; }
   std::string Lines(int t) { return seats_[static_cast<size_t>(t)].lines.Text(); }
   const absl::Status& Deferred(int t) { return seats_[static_cast<size_t>(t)].deferred->error(); }
@@ -149,6 +160,27 @@ TEST_F(EvaluationsTest, AtTheEndOpenEvaluationsAreReportedWithoutThoseWhoTookNoP
       "eval step=6 examples=2 loss=5.000000 rmse=2.236068 mae=2.000000 live=1 (parameters moved while it ran: async; "
       "without "
       "trainer 1)\n");
+}
+
+// Only trainer 0 knows of the stop: the others hear of it by the exchange.
+TEST_F(EvaluationsTest, AnEvaluationThatAStopCutsShortHasNoResultOnAnyTrainer) {
+  StartWith(kFourLines);
+  ExpectNoResultAfterAStop();
+}
+
+TEST_F(EvaluationsTest, AnAsyncEvaluationThatAStopCutsShortHasNoResultOnAnyTrainer) {
+  StartWith(kFourLines, {"distribute.sync=false"});
+  ExpectNoResultAfterAStop();
+}
+
+TEST_F(EvaluationsTest, AnEvaluationBesideTheTrainingThatAStopCutsShortIsNotReported) {
+  StartWith(kFourLines, {"distribute.sync=false"});
+  ASSERT_EQ(Of(1).Start(4, 0), absl::OkStatus());
+  cluster_->client(0).RequestStop();
+  ASSERT_EQ(Of(0).Start(4, 0), absl::OkStatus());
+  ASSERT_EQ(Of(0).ReportComplete(), absl::OkStatus());
+  EXPECT_EQ(Of(0).Open(), "");
+  EXPECT_EQ(Lines(0), "");
 }
 
 TEST_F(EvaluationsTest, AListOfOpenEvaluationsThatCannotBeReadIsRefused) {

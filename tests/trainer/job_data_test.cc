@@ -139,6 +139,20 @@ TEST_F(JobDataTest, DamagedStatisticsOfACheckpointAreRefused) {
   EXPECT_EQ(data->statistics(), nullptr);
 }
 
+// Only trainer 0 knows of the stop: the other hears of it by the exchange.
+TEST_F(JobDataTest, AStopEndsTheMeasuringOnAllTrainers) {
+  Start(/*trainers=*/2, {"data.dense.transform=STANDARDIZE"});
+  cluster_->client(0).RequestStop();
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) {
+    const std::unique_ptr<JobData> data = OpenData(t);
+    EXPECT_EQ(data->LearnStatistics("").code(), absl::StatusCode::kCancelled);
+    EXPECT_TRUE(data->stopped());
+    EXPECT_EQ(data->statistics(), nullptr);
+    return absl::OkStatus();
+  }),
+            absl::OkStatus());
+}
+
 TEST_F(JobDataTest, ABadLineThatIsMeasuredNamesItsPlace) {
   WriteText("train.txt", "1 0 1 5\nnonsense\n");
   Start(/*trainers=*/1, {"data.dense.transform=STANDARDIZE"});

@@ -1,11 +1,13 @@
 // Batches of the steps of a trainer, and the judgement about the end of its data.
 #include "trainer/rounds.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "framework/base/clock.h"
 #include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -135,7 +137,8 @@ TEST_F(RoundsTest, AResumeOnOtherDataIsRefused) {
   WriteLines("train.txt", {{}, {}, {}, {}});
   WriteLines("eval.txt", {{}});
   StartRounds({}, /*expected_first_step=*/4);
-  EXPECT_EQ(rounds_->first_step_examples(), 0);
+  // What the checkpoint says, so that a run that ends before its first step passes it on.
+  EXPECT_EQ(rounds_->first_step_examples(), 4);
   EXPECT_EQ(rounds_->CheckFirstStep(4), absl::OkStatus());
   EXPECT_EQ(rounds_->first_step_examples(), 4);
   const absl::Status refused = rounds_->CheckFirstStep(3);
@@ -148,6 +151,46 @@ TEST_F(RoundsTest, ARunWithoutACheckpointHasAnyFirstStep) {
   StartWith(4);
   EXPECT_EQ(rounds_->CheckFirstStep(3), absl::OkStatus());
   EXPECT_EQ(rounds_->first_step_examples(), 3);
+}
+
+// Filling shuffle buffers takes as long as reading the data does.
+TEST_F(RoundsTest, AStopEndsTheWaitForABatch) {
+  WriteLines("train.txt", {{}, {}, {}, {}});
+  WriteLines("eval.txt", {{}});
+  Start(/*trainers=*/1, {"train.accumulate_steps=2"});
+  workers_ = MakeWorkers(0);
+  std::atomic<bool> there = false;
+  JobDataOptions options = DataOptions(0);
+  options.before_batch = [&](int, int64_t) { there.wait(false); };
+  const auto data = JobData::Open(std::move(options));
+  ASSERT_TRUE(data.ok()) << data.status();
+  auto reader = (*data)->TrainReader();
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = Trainer(0),
+                                                     .mode = mode(),
+                                                     .batch_size = 4,
+                                                     .expected_first_step = 4,
+                                                     .workers = workers_.get()},
+                                     *std::move(reader));
+  cluster_->client(0).RequestStop();
+  const absl::Time begin = Clock::Real()->Now();
+  for (int batch = 0; batch < 2; ++batch) {
+    const Round* const round = Next(0, batch);
+    // In sync the servers end the run, before this step.
+    EXPECT_FALSE(round->ended);
+    for (const LaneBatch& lane : round->batches[0]) {
+      EXPECT_EQ(lane.examples, 0);
+      EXPECT_TRUE(lane.stopped);
+      EXPECT_EQ(lane.vars.size(), 2);
+    }
+    EXPECT_TRUE(rounds_->stopped());
+  }
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(20));
+  // Another trainer may have given the servers fewer examples of step 0 than it has.
+  EXPECT_EQ(rounds_->first_step_examples(), 4);
+  there = true;
+  there.notify_all();
+  rounds_.reset();
 }
 
 TEST_F(RoundsTest, ExamplesThatNoStepUsedAreCounted) {

@@ -28,6 +28,7 @@ class SlowReader : public LaneReader {
   absl::Status Next(absl::Duration, std::vector<LaneBatch>*) override {
     return late_-- > 0 ? absl::DeadlineExceededError("waits for stream 0") : end_;
   }
+  std::vector<LaneBatch> StoppedBatches() const override { return {}; }
   bool ended() const override { return false; }
   bool AwaitsFiles() const override { return awaits_files; }
   int64_t given() const override { return 0; }

@@ -53,6 +53,14 @@ class Machine : public std::enable_shared_from_this<Machine> {
   void Close();
 
   const std::vector<Column>& columns() const { return shared_->features.columns(); }
+  std::vector<LaneBatch> StoppedBatches() const {
+    std::vector<LaneBatch> batches(lanes_.size());
+    for (LaneBatch& batch : batches) {
+      batch.ended = batch.stopped = true;
+      shared_->features.MakeBatch({}, shared_->has_statistics ? &shared_->statistics : nullptr, &batch.vars);
+    }
+    return batches;
+  }
   int lanes() const { return static_cast<int>(lanes_.size()); }
   bool ended() const { return ended_; }
   int64_t given() const { return given_; }
@@ -418,6 +426,7 @@ class Reader : public LaneReader {
     return absl::OkStatus();
   }
   AbsentInputs absent_inputs() const override { return machine_->absent_inputs(); }
+  std::vector<LaneBatch> StoppedBatches() const override { return machine_->StoppedBatches(); }
   bool ended() const override { return machine_->ended(); }
   bool AwaitsFiles() const override { return machine_->AwaitsFiles(); }
   int64_t given() const override { return machine_->given(); }

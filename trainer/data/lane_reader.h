@@ -41,7 +41,7 @@ struct LaneBatch {
   int64_t examples = 0;
   // True if the stream has ended; examples is then 0, now and later.
   bool ended = false;
-  // True if the stream has ended because of FollowedFiles::Stop, without the batch that it had begun.
+  // True if the stream has ended because of FollowedFiles::Stop or StoppedBatches, without the batch that it had begun.
   bool stopped = false;
   // True if no batch with examples follows, because no file does.
   bool last = false;
@@ -108,6 +108,10 @@ class LaneReader {
   // again. Cancelled after Cancel. Any other error is that of a stream and final: InvalidArgument "data/train.tsv:17:
   // expected 40 tab-separated fields, got 39", DataLoss for a cut or damaged file, NotFound.
   virtual absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) = 0;
+
+  // Returns a batch of each lane as of a stream that was stopped, without examples: for a caller that was asked to stop
+  // and waits no longer for Next.
+  virtual std::vector<LaneBatch> StoppedBatches() const = 0;
 
   // Returns true if every stream of this process has ended, as of the last Next.
   virtual bool ended() const = 0;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 // A pass that is alive sees within this that nobody waits for it.
-constexpr absl::Duration kLeavePass = absl::Seconds(2);
+constexpr absl::Duration kLeavePass = absl::Seconds(1);
 
 // Shared with the thread, which may outlive the call.
 struct State {
@@ -44,6 +44,9 @@ struct State {
 
 // Why nobody waits any more; OK once there is a result.
 absl::Status WaitForResult(const PassWatch& watch, State& state) {
+  if (watch.keep_waiting) {
+    if (absl::Status wanted = watch.keep_waiting(); !wanted.ok()) return wanted;
+  }
   int64_t seen = state.signs;
   absl::Time since = Clock::Real()->Now();
   absl::Time warned = since;

@@ -18,7 +18,7 @@ struct PassWatch {
   absl::Duration slow_warning = absl::Seconds(10);
   // Time without a sign of life after which the wait ends.
   absl::Duration progress_deadline = absl::Minutes(30);
-  // Called a few times a second; an error ends the wait with that error.
+  // Called at the beginning and a few times a second; an error ends the wait with that error.
   std::function<absl::Status()> keep_waiting;
 };
 

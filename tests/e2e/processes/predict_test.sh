@@ -115,4 +115,20 @@ refuse 2 "--carry: the data has no column 'nothing'" "$trainer" --job="$job" --r
 refuse 2 '--carry goes with --role=predict' "$trainer" --job="$job" --role=local --carry=x
 cmp "$work/scores" "$work/kept" || fail "a failed prediction has changed the file of an earlier one"
 
+scene "SIGTERM ends a prediction at once, without an output"
+for _ in {1..150}; do cat "$work/train.txt"; done > "$work/long.txt"
+start long "$trainer" --job="$job" --role=predict --checkpoint="$work/checkpoints" --input="$work/long.txt" \
+  --output="$work/long.scores"
+since=$(now)
+until grep -q "scores with" "$work/long.log"; do
+  after 30 "$since" && fail "the prediction did not begin" && break
+  sleep 0.02
+done
+kill -TERM "${pid[long]}"
+wait_end 10 long
+expect_rc 3 long
+expect_log long "SIGTERM: the prediction ends at once, and writes no output"
+expect_log long "asked to stop .* nothing was written to $work/long.scores"
+! compgen -G "$work/*long.scores*" || fail "a prediction that was stopped has left a file"
+
 conclude

@@ -71,5 +71,13 @@ TEST(WatchedPassTest, TheJobsEndEndsIt) {
   EXPECT_EQ(ended.status(), absl::AbortedError("server 1 is dead"));
 }
 
+TEST(WatchedPassTest, APassThatNobodyWantsFromTheBeginningGivesNothing) {
+  PassWatch watch = WatchOf(absl::Seconds(600));
+  watch.keep_waiting = [] { return absl::CancelledError("asked to stop"); };
+  const auto ended =
+      RunWatched(watch, [](const std::function<bool()>&) { return absl::StatusOr<std::string>("all of it"); });
+  EXPECT_EQ(ended.status(), absl::CancelledError("asked to stop"));
+}
+
 }  // namespace
 }  // namespace weir
