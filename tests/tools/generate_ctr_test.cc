@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -172,6 +173,14 @@ TEST_F(GenerateCtrTest, BadFlagsAreRefused) {
 TEST_F(GenerateCtrTest, HelpNamesTheFlagsAndIsNoError) {
   EXPECT_EQ(Run("--help"), 0);
   EXPECT_THAT(Log(), HasSubstr("--eval_rows  lines to evaluate on (default: 40000)"));
+}
+
+// Programs that take part in a job hold signals back from their start on, until they wait for them. Others do not wait.
+TEST_F(GenerateCtrTest, SigtermEndsIt) {
+  const std::string script = absl::StrCat(
+      "tools/generate_ctr --rows=500000 --output=", dir_.path(), "/out > /dev/null & p=$!; ",
+      "until [ -n \"$(ls ", dir_.path(), "/out 2>/dev/null)\" ]; do kill -0 $p || exit 1; done; kill -TERM $p; wait $p");
+  EXPECT_EQ(WEXITSTATUS(std::system(script.c_str())), 128 + SIGTERM);
 }
 
 }  // namespace
