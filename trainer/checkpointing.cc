@@ -21,6 +21,7 @@
 #include "framework/checkpoint/host_part.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
+#include "transpiler/job/model_differences.h"
 
 namespace weir {
 namespace {
@@ -126,11 +127,29 @@ absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v
   return ReadExtra(directory, manifest, kStatisticsFile);
 }
 
+absl::Status Checkpointing::OtherJob(const std::string& job) const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("--resume: the checkpoints in ", dir_, " are of job '", job, "', and this is job '", config_.name(),
+                   "': give the job the name that it had (name: \"", job, "\"), set checkpoint.dir to the directory of ",
+                   "this job, or start a fresh run without --resume"));
+}
+
+absl::Status Checkpointing::Explained(const absl::Status& load, const v1::CheckpointManifest& manifest) const {
+  if (!absl::IsFailedPrecondition(load)) return load;
+  const std::string difference = ModelDifferenceText(manifest.job_text(), config_, CheckpointUse::kLoading);
+  if (difference.empty()) return load;
+  return absl::FailedPreconditionError(
+      absl::StrCat("--resume: ", load.message(), "; the setting ", difference, ": set it back, or start a fresh run ",
+                   "without --resume; its tables can begin with the rows of this one (checkpoint export, table.load)"));
+}
+
 absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindShared() {
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> all, ListCheckpoints(dir_));
   if (all.empty()) return std::nullopt;
   absl::StatusOr<NewestCheckpoint> newest = FindNewestComplete(dir_, config_.name());
   if (!newest.ok()) {
+    const absl::StatusOr<NewestCheckpoint> of_any = FindNewestComplete(dir_, "");
+    if (of_any.ok()) return OtherJob(of_any->manifest.job());
     return absl::DataLossError(
         absl::StrCat("--resume: no checkpoint in ", dir_, " is complete: ", std::string(newest.status().message())));
   }
@@ -155,6 +174,7 @@ absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHost
     absl::StrAppend(&held, ", server ", s, " ", replies[s].parts_size());
   }
   if (!any) return std::nullopt;
+  if (own.parts.empty() && !own.other_job.empty()) return OtherJob(own.other_job);
   for (auto it = holders.rbegin(); it != holders.rend(); ++it) {
     const std::string name = StepDirectoryName(it->first.first);
     if (it->second == replies.size() + 1) {
@@ -226,9 +246,11 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   const std::string path = absl::StrCat(dir_, "/", found->name);
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
   RETURN_IF_ERROR(CheckResumable(path, manifest, config_, plan_, train_files_));
-  RETURN_IF_ERROR(LoadIntoServers(client_, path, manifest));
+  RETURN_IF_ERROR(Explained(LoadIntoServers(client_, path, manifest), manifest));
   // Those that hold shares read them when the job begins.
-  if (replica_ != nullptr && !replica_->sharded()) RETURN_IF_ERROR(replica_->Load(path, manifest));
+  if (replica_ != nullptr && !replica_->sharded()) {
+    RETURN_IF_ERROR(Explained(replica_->Load(path, manifest), manifest));
+  }
   if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
   RETURN_IF_ERROR(SetAside(manifest.step()));
   ResumePoint point{.step = manifest.step(), .name = found->name, .manifest = ManifestIdentity(manifest)};
@@ -266,7 +288,7 @@ absl::Status Checkpointing::LoadReplica(const ResumePoint& point, int chief) {
                      " of checkpoint.dir, and this trainer, which ", "reads its share of it itself, has ",
                      none ? "none at " : "another one at ", path, ": give all trainers a directory that they share"));
   }
-  return replica_->Load(path, *manifest);
+  return Explained(replica_->Load(path, *manifest), *manifest);
 }
 
 absl::Status Checkpointing::SetAside(int64_t above) {

@@ -109,6 +109,10 @@ class Checkpointing {
     std::string name;
     std::vector<std::string> refused;
   };
+  // Returns the error of a resume from a directory whose checkpoints are of another job.
+  absl::Status OtherJob(const std::string& job) const;
+  // Adds to an error of loading, if it says that the checkpoint does not fit, the setting by which the job is another.
+  absl::Status Explained(const absl::Status& load, const v1::CheckpointManifest& manifest) const;
   // Find the newest checkpoint that can be loaded. nullopt and DataLoss as in Resume.
   absl::StatusOr<std::optional<Found>> FindShared();
   absl::StatusOr<std::optional<Found>> FindOnAllHosts();

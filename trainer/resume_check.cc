@@ -7,9 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/textproto.h"
 #include "glog/logging.h"
 #include "trainer/data/data_set.h"
+#include "transpiler/job/model_differences.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
@@ -102,23 +102,28 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
                      "build, or start a fresh run without --resume"));
   }
   if (manifest.job_text().empty()) return absl::OkStatus();
-  v1::JobConfig earlier;
-  if (!ParseForeignText(manifest.job_text(), &earlier)) {
+  const absl::StatusOr<v1::JobConfig> earlier = ReadTrainedJob(manifest.job_text());
+  if (!earlier.ok()) {
     LOG(WARNING) << "--resume: the job in the manifest of " << path
-                 << " cannot be read by this build; its data settings are not "
-                 << "compared with this job's";
+                 << " cannot be read by this build; its data settings and its "
+                 << "model are not compared with this job's";
     return absl::OkStatus();
   }
   if (!manifest.has_train_data()) {
-    RETURN_IF_ERROR(Same(path, "data.train.files", Files(earlier.data().train()), Files(job.data().train())));
+    RETURN_IF_ERROR(Same(path, "data.train.files", Files(earlier->data().train()), Files(job.data().train())));
   }
-  return SameSettings(path, Settings(earlier), Settings(job));
+  RETURN_IF_ERROR(SameSettings(path, Settings(*earlier), Settings(job)));
+  if (const std::string difference = ModelDifferenceText(manifest.job_text(), job, CheckpointUse::kTraining);
+      !difference.empty()) {
+    LOG(WARNING) << "--resume: " << path << " is of another model: " << difference
+                 << "; training goes on with parameters that were trained for the model that it was";
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckSameGeo(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job) {
-  v1::JobConfig earlier;
-  if (manifest.job_text().empty() || !ParseForeignText(manifest.job_text(), &earlier)) return absl::OkStatus();
-  if (!earlier.distribute().has_geo() || job.distribute().has_geo()) return absl::OkStatus();
+  const absl::StatusOr<v1::JobConfig> earlier = ReadTrainedJob(manifest.job_text());
+  if (!earlier.ok() || !earlier->distribute().has_geo() || job.distribute().has_geo()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the checkpoint ", path,
       " was trained with distribute.geo and holds no optimizer state, which the servers of this job look ",

@@ -168,10 +168,17 @@ absl::Status Rounds::CheckFirstStep(int64_t examples) {
   first_step_examples_ = examples;
   const int64_t before = o_.expected_first_step;
   if (before == 0 || before == examples) return absl::OkStatus();
+  // A step of several batches takes the rest of a short stream's epoch and goes on with the next one, if there is one.
+  const bool epochs_decide = o_.mode.accumulate() * o_.mode.workers() > 1;
   return absl::FailedPreconditionError(absl::StrCat(
       "--resume: step 0 had ", before, " examples when the checkpoint was written, and has ", examples,
-      " in the data of data.train now: the files are others; bring back those of before, or start a fresh run without "
-      "--resume"));
+      " in the data of data.train now: ",
+      epochs_decide ? absl::StrCat("train.epochs was another than ", o_.epochs,
+                                   ", which decides how many examples a step has where streams have fewer than a step "
+                                   "takes from them (data.batch_size x train.accumulate_steps x train.workers), or ")
+                    : "",
+      "the files are others; bring back those of before", epochs_decide ? ", or train.epochs" : "",
+      ", or start a fresh run without --resume"));
 }
 
 LeftOut Rounds::CountLeftOut(int64_t steps) {

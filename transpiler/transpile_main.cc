@@ -17,6 +17,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/explain_plan.h"
 #include "transpiler/job/load_job.h"
+#include "transpiler/job/model_differences.h"
 #include "transpiler/job_questions.h"
 #include "transpiler/split/transpile.h"
 #include "transpiler/split/write_programs.h"
@@ -28,7 +29,11 @@ ABSL_FLAG(int, server, 0, "which server, from 0");
 ABSL_FLAG(std::string, print, "main",
           "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, "
           "balance), agreement "
-          "(all that processes must have in common), single (the program before it is split), or passes");
+          "(all that processes must have in common), single (the program before it is split), differences (see "
+          "--trained_with), or passes");
+ABSL_FLAG(std::string, trained_with, "",
+          "--print=differences: file with the job text of a checkpoint; prints the settings by which this job makes other "
+          "predictions, and nothing if it makes the same");
 ABSL_FLAG(std::string, format, "text",
           "text (one operator per line), textproto or json; with --print=explain text, json or html");
 ABSL_FLAG(int64_t, sample, 0,
@@ -67,6 +72,7 @@ constexpr char kUsage[] =
     "transpile --job=F --role=trainer|pserver [--trainer_id=N|--server=I] [--print=main|startup] "
     "[--format=text|textproto|json]\n"
     "transpile --job=F --print=plan|agreement|single\n"
+    "transpile --job=F --print=differences --trained_with=T\n"
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
     "transpile --print=passes\n"
@@ -125,9 +131,12 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (print == "passes") return absl::StrCat(absl::StrJoin(PassNames(), "\n"), "\n");
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
   if (print != "main" && print != "startup" && print != "plan" && print != "explain" && print != "agreement" &&
-      print != "single") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--print must be main, startup, plan, explain, agreement, single or passes, got '", print, "'"));
+      print != "single" && print != "differences") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--print must be main, startup, plan, explain, agreement, single, differences or passes, got '", print, "'"));
+  }
+  if ((print == "differences") == absl::GetFlag(FLAGS_trained_with).empty()) {
+    return absl::InvalidArgumentError("--print=differences and --trained_with=FILE go together");
   }
   ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
   PassTrace trace{.dump_dir = absl::GetFlag(FLAGS_dump_dir), .stop_after = absl::GetFlag(FLAGS_stop_after)};
@@ -159,6 +168,12 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
                                .calibrate = absl::GetFlag(FLAGS_calibrate),
                                .calibrate_seconds = absl::GetFlag(FLAGS_calibrate_seconds),
                                .one_machine = absl::GetFlag(FLAGS_one_machine)});
+  }
+  if (print == "differences") {
+    ASSIGN_OR_RETURN(const std::string trained, ReadWholeFile(absl::GetFlag(FLAGS_trained_with)));
+    RETURN_IF_ERROR(ReadTrainedJob(trained).status());
+    const std::string text = ModelDifferenceText(trained, job.config, CheckpointUse::kPrediction);
+    return text.empty() ? "" : absl::StrCat(text, "\n");
   }
   if (print == "single") {
     ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));

@@ -74,6 +74,7 @@ absl::StatusOr<HostParts> FindParts(const std::string& dir, std::string_view job
     const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(each.path);
     absl::Status status = manifest.status();
     if (status.ok() && manifest->job() != job) {
+      found.other_job = manifest->job();
       status = absl::FailedPreconditionError(absl::StrCat("belongs to job '", manifest->job(), "'"));
     }
     if (status.ok()) status = CheckPart(each.path, *manifest, own);

@@ -38,6 +38,8 @@ struct HostPart {
 struct HostParts {
   std::vector<HostPart> parts;
   std::vector<std::string> refused;
+  // Job of the newest part that was refused because it belongs to another one; "" if there is none.
+  std::string other_job = {};
 };
 absl::StatusOr<HostParts> FindParts(const std::string& dir, std::string_view job, const std::string& own);
 

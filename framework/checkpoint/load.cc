@@ -89,6 +89,10 @@ std::string What(const DensePiece& piece) {
 // Returns the pieces of a variable or its state, or an error that says what the checkpoint has instead.
 absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, const DensePiece& wanted) {
   const auto* states = source.Find(wanted.variable);
+  if (states == nullptr && !wanted.meaning.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " does not have ", wanted.meaning,
+                                                      ": it was written by a job without one"));
+  }
   if (states == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no variable '",
                                                       wanted.variable, "'; it has: ", source.Variables()));

@@ -40,7 +40,8 @@ std::vector<ServerParams::Piece> ServerParams::DensePieces() {
                            .whole_dims = {kMostServers},
                            .element_begin = server_id_,
                            .state_name = state.name,
-                           .scalar = true};
+                           .scalar = true,
+                           .meaning = "the state of a learning-rate schedule"};
     pieces.push_back({{place, state.bits}, kMostServers, nullptr});
   }
   return pieces;

@@ -13,7 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from weir.errors import ClientError, DamagedFileError, JobError, ProgramsMissingError, RunError, WeirError
+from weir.errors import (
+    ClientError, DamagedFileError, JobError, OtherModelWarning, ProgramsMissingError, RunError, WeirError)
 from weir.version import __version__
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "Job",
     "JobError",
     "NotFoundError",
+    "OtherModelWarning",
     "ProgramsMissingError",
     "RowFile",
     "Run",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from typing import Any, List, NoReturn, Optional, Sequence
 
-from weir.errors import DamagedFileError, RunError, WeirError
+from weir.errors import DamagedFileError, OtherModelWarning, RunError, WeirError
 
 __all__ = ["COMMANDS", "run"]
 
@@ -97,8 +98,12 @@ def _export_onnx(given: Any) -> int:
 
     job, directory, output = given.paths
     checkpoint = _open(directory, given.step)
-    made = export_onnx(job, checkpoint, output, outputs=given.outputs, dense_only=given.dense_only, lookup=given.lookup,
-                       unknown=given.unknown, weighted=given.weighted, overrides=given.set)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", OtherModelWarning)
+        made = export_onnx(job, checkpoint, output, outputs=given.outputs, dense_only=given.dense_only,
+                           lookup=given.lookup, unknown=given.unknown, weighted=given.weighted, overrides=given.set)
+    for warning in found:
+        print(f"weir export: warning: {warning.message}", file=sys.stderr)
     for file in made.files:
         print(f"{file}: {os.path.getsize(file)} bytes")
     for kind, values in (("input", made.inputs), ("output", made.outputs)):
@@ -123,7 +128,10 @@ def _check(given: Any, checkpoint: Any) -> int:
     if given.outputs is not None:
         raise WeirError("--check compares the prediction, and --outputs names other variables")
     inputs = onnx_inputs(output, job, checkpoint, overrides=given.set)
-    scores = predict(job, checkpoint.path, overrides=given.set)
+    with warnings.catch_warnings():
+        # The export has said so.
+        warnings.simplefilter("ignore", OtherModelWarning)
+        scores = predict(job, checkpoint.path, overrides=given.set)
     session = onnxruntime.InferenceSession(output)
     name = session.get_outputs()[0].name
     # As many as fit into memory whatever the model.

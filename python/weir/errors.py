@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["ClientError", "DamagedFileError", "JobError", "ProgramsMissingError", "RunError", "WeirError"]
+__all__ = ["ClientError", "DamagedFileError", "JobError", "OtherModelWarning", "ProgramsMissingError", "RunError",
+           "WeirError"]
 
 
 class WeirError(Exception):
     """Base of all errors of this package."""
+
+
+class OtherModelWarning(UserWarning):
+    """A checkpoint is used with another job than the one that it was trained with, and scores are those of neither."""
 
 
 class ProgramsMissingError(WeirError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+import warnings
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
@@ -12,7 +14,7 @@ from google.protobuf import text_format
 
 from weir import data_columns, initial_values
 from weir.checkpoint import Checkpoint
-from weir.errors import WeirError
+from weir.errors import OtherModelWarning, WeirError
 from weir.job import Job
 from weir.nearest import did_you_mean
 from weir.onnx_graph import Dim, Graph, write_model
@@ -76,6 +78,9 @@ def export_onnx(
         JobError: the job is wrong.
         WeirError: an operator has no form in ONNX; the checkpoint is of another job; the ids of a table do not fit.
         OSError: a file cannot be written.
+
+    Warns:
+        OtherModelWarning: the checkpoint was trained with a job that gives other scores.
     """
     for name, value, known in (("lookup", lookup, LOOKUPS), ("unknown", unknown, UNKNOWN)):
         if value not in known:
@@ -87,6 +92,7 @@ def export_onnx(
     job = as_job(job, overrides)
     opened = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     _check_job(job, opened)
+    _warn_of_another_model(job, opened)
     export = _Export(job, opened, dense_only, lookup, unknown, weighted, map_bytes)
     made = export.make(outputs)
     metadata = {
@@ -126,6 +132,18 @@ def _check_job(job: Job, checkpoint: Checkpoint) -> None:
     if job.name != checkpoint.job_name:
         raise WeirError(f"the checkpoint {checkpoint.path} is of job '{checkpoint.job_name}', and this is job "
                         f"'{job.name}'; give the job file that it was trained with, or that job's checkpoint")
+
+
+def _warn_of_another_model(job: Job, checkpoint: Checkpoint) -> None:
+    if not checkpoint.manifest.job_text:
+        return
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".textproto") as trained:
+        trained.write(checkpoint.manifest.job_text)
+        trained.flush()
+        difference = job._ask("--print=differences", f"--trained_with={trained.name}").strip()
+    if difference:
+        warnings.warn(f"the checkpoint {checkpoint.path} was trained with another job: {difference}; the exported model "
+                      "is not the one that was trained: give the job file of the training", OtherModelWarning, stacklevel=3)
 
 
 def one_each(job: Job, program: Any) -> Set[str]:

@@ -6,6 +6,7 @@ import csv
 import os
 import re
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
@@ -14,7 +15,7 @@ from google.protobuf import text_format
 
 from weir import child, programs
 from weir.csv_arrays import columns_of, write_csv
-from weir.errors import JobError, RunError, WeirError
+from weir.errors import JobError, OtherModelWarning, RunError, WeirError
 from weir.job_on_disk import JobOnDisk
 from weir.protos import job_pb2
 from weir.text_message import parse_text
@@ -30,6 +31,8 @@ _SECONDS_TO_END = 10
 _LONGEST_FIELD = 2**31 - 1
 # Stands for the temporary file with the inputs in messages.
 _INPUTS = "inputs"
+# In the program's warning if the checkpoint is of another model.
+_OTHER_MODEL = " was trained with another job: "
 # Message of the program if the job is right, but Python could not read it and wrote no inputs.
 _NO_INPUT = f"--input.files: {_INPUTS} is empty"
 
@@ -67,6 +70,9 @@ def predict(
             row it is.
         ValueError: the arrays do not fit the job.
         ImportError: `carry` without pandas.
+
+    Warns:
+        OtherModelWarning: the checkpoint was trained with a job that gives other scores.
     """
     carried = _names(carry)
     child.arguments_of(overrides)  # refuses wrong ones
@@ -181,6 +187,9 @@ def _score(arguments: Sequence[str], file: JobOnDisk, temporary: Optional[Path])
         raise
     code = child.exit_code_of(process)
     if code == 0:
+        for line in _lines(err, file, temporary):
+            if _OTHER_MODEL in line:
+                warnings.warn(line.split("] ", 1)[-1], OtherModelWarning, stacklevel=3)
         return
     out_lines, lines = _lines(out, file, temporary), _lines(err, file, temporary)
     notes = []

@@ -24,8 +24,10 @@ namespace weir {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CheckpointingTest : public ::testing::Test {
  protected:
@@ -163,6 +165,29 @@ TEST_F(CheckpointingTest, ACheckpointThatCannotBeRemovedEndsNoTraining) {
   });
   Run(100, {.overrides = {"checkpoint.keep_last=1"}, .servers = 2});
   EXPECT_THAT(Steps(checkpoints_), ElementsAre(100));
+}
+
+TEST_F(CheckpointingTest, AResumeThatDoesNotFitNamesTheSettingThatIsAnother) {
+  Run(20, {});
+  for (const auto& [setting, text] :
+       {std::pair{"optimizer={ adam { learning_rate: 0.01 } schedule { noam {} } }",
+                  "does not have the state of a learning-rate schedule"},
+        std::pair{"table[0].width=3", "the setting table[0].width was 2, and is 3"}}) {
+    const absl::Status refused = TryRun(40, {.overrides = {setting}, .resume = true}).status();
+    EXPECT_EQ(ExitCodeOf(refused), kExitBadInput) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr(text), HasSubstr("in this job: set it back"), Not(HasSubstr("@LR_SCHEDULE"))));
+  }
+  EXPECT_THAT(std::string(TryRun(40, {.overrides = {"name=\"other\""}, .resume = true}).status().message()),
+              HasSubstr("are of job 'square', and this is job 'other'"));
+}
+
+TEST_F(CheckpointingTest, AResumeOfAnotherModelIsWarnedOf) {
+  Run(20, {});
+  testing::internal::CaptureStderr();
+  Run(21, {.overrides = {"model.layer[3].fc.activation=TANH"}, .resume = true});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("is of another model: model.layer[3].fc.activation was IDENTITY, and is TANH in this job"));
 }
 
 TEST_F(CheckpointingTest, ADirectoryInWhichAnotherJobWritesIsRefusedByName) {

@@ -199,6 +199,17 @@ TEST_F(PredictTest, AStopWritesNothingAndSaysSo) {
   EXPECT_EQ(files(), before);
 }
 
+TEST_F(PredictTest, AnotherModelThanTheCheckpointsIsWarnedOf) {
+  const auto log_of = [](const std::string& job) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(Predict(1, 1, "", "of_another", job).ok());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(log_of(absl::StrReplaceAll(kSlotJob, {{"activation: RELU", "activation: TANH"}})),
+              ::testing::HasSubstr("was trained with another job: model.layer[3].fc.activation was RELU, and is TANH"));
+  EXPECT_THAT(log_of(kSlotJob), ::testing::Not(::testing::HasSubstr("another job")));
+}
+
 TEST_F(PredictTest, LabelsMayBeMissing) {
   WriteSlotLines(Path("unlabelled.txt"), kEvalBegin, kEvalEnd, /*missing_labels=*/true);
   const absl::StatusOr<int64_t> scored = Predict(2, 2, Path("unlabelled.txt"), "unlabelled");

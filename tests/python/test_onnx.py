@@ -14,6 +14,7 @@ import random
 import shutil
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -600,6 +601,18 @@ def test_an_operator_without_a_form_is_named_with_its_layer(trained, monkeypatch
 def test_a_checkpoint_of_another_job_is_refused(trained, table_model):
     with pytest.raises(WeirError, match="is of job 'tables', and this is job 'dense'; give the job file"):
         weir.export_onnx(trained("dense").job, table_model.checkpoint, table_model.directory / "x.onnx")
+
+
+def test_a_job_of_another_model_is_warned_of(table_model):
+    other = weir.Job.from_text(table_model.job.to_text().replace("SQRT_N", "SUM"), table_model.directory)
+    told = r"was trained with another job: model.layer\[0\].embedding.pooling was SQRT_N, and is SUM in this job"
+    with pytest.warns(weir.OtherModelWarning, match=told):
+        weir.export_onnx(other, table_model.checkpoint, table_model.directory / "x.onnx", weighted=["tags"])
+    with pytest.warns(weir.OtherModelWarning, match=told):
+        weir.predict(other, table_model.checkpoint)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weir.predict(table_model.job, table_model.checkpoint)
 
 
 def test_a_job_that_has_changed_is_refused(table_model):

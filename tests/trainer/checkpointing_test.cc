@@ -162,6 +162,19 @@ TEST_F(CheckpointingTest, CheckpointsThatAreAllDamagedAreNotTakenForNone) {
   EXPECT_THAT(status.message(), HasSubstr("no checkpoint in " + dir_ + " is complete"));
 }
 
+TEST_F(CheckpointingTest, CheckpointsOfAJobWithAnotherNameAreNotTakenForDamagedOnes) {
+  {
+    Run run = Start();
+    Train(run, 0, 1);
+    ASSERT_TRUE(Save(run, 1).ok());
+  }
+  config_.set_name("renamed");
+  Run run = Start();
+  const absl::Status status = run.checkpointing->Resume().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(status.message(), HasSubstr("are of job 'job', and this is job 'renamed'"));
+}
+
 TEST_F(CheckpointingTest, AnErrorNamesTheStepThatIsLostAndTheNewestSavedOne) {
   Run run = Start();
   ASSERT_EQ(run.checkpointing->StartAfresh(), absl::OkStatus());

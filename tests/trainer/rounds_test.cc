@@ -147,6 +147,16 @@ TEST_F(RoundsTest, AResumeOnOtherDataIsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("has 3"));
 }
 
+TEST_F(RoundsTest, AResumeOfAccumulatedStepsThatDifferNamesTheEpochs) {
+  // Streams of two examples, of which a step takes four: with one epoch step 0 has four examples, with two eight.
+  WriteLines("train.txt", {{}, {}, {}, {}});
+  WriteLines("eval.txt", {{}});
+  StartRounds({"train.accumulate_steps=2", "train.epochs=2"}, /*expected_first_step=*/4);
+  const absl::Status refused = rounds_->CheckFirstStep(8);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("train.epochs was another than 2"));
+}
+
 TEST_F(RoundsTest, ARunWithoutACheckpointHasAnyFirstStep) {
   StartWith(4);
   EXPECT_EQ(rounds_->CheckFirstStep(3), absl::OkStatus());

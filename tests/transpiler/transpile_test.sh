@@ -106,6 +106,8 @@ expect_error() {
   [ "$(wc -l < "$TEST_TMPDIR/err")" = 1 ] || fail "$*: $(cat "$TEST_TMPDIR/err")"
   grep -qF -- "$message" "$TEST_TMPDIR/err" || fail "$*: '$message' is not in '$(cat "$TEST_TMPDIR/err")'"
 }
+"$transpile" --job=$job --print=differences --trained_with=$job > "$TEST_TMPDIR/out" || fail "--print=differences"
+[ -s "$TEST_TMPDIR/out" ] && fail "a job differs from itself: $(cat "$TEST_TMPDIR/out")"
 expect_error "--job is required" --role=trainer
 expect_error "nowhere.textproto: No such file or directory" --job=nowhere.textproto --role=trainer
 expect_error "--role=trainer or --role=pserver is required" --job=$job
@@ -113,6 +115,7 @@ expect_error "--role must be trainer or pserver, got 'worker'" --job=$job --role
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=trainer --trainer_id=2
 expect_error "there is no server 2; distribute.servers is 2" --job=$job --role=pserver --server=2
 expect_error "--print must be main" --job=$job --role=trainer --print=all
+expect_error "--print=differences and --trained_with=FILE go together" --job=$job --print=differences
 expect_error "there is no pass 'slice_variable' (did you mean 'slice_variables'?); passes are build_forward, " \
   --job=$job --stop_after=slice_variable
 expect_error "nowhere.program" --job=$job --program=nowhere.program --role=trainer

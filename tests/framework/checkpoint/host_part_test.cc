@@ -94,6 +94,7 @@ TEST_F(HostPartTest, ADamagedShardRefusesThePartForItsServerOnly) {
   EXPECT_THAT(found->refused, ElementsAre(HasSubstr("shard-00002 has checksum")));
   EXPECT_THAT(FindParts(a_, "toy", "shard-00007")->refused, ElementsAre(HasSubstr("written by fewer servers")));
   EXPECT_THAT(FindParts(a_, "other", "shard-00000")->refused, ElementsAre(HasSubstr("belongs to job 'toy'")));
+  EXPECT_EQ(FindParts(a_, "other", "shard-00000")->other_job, "toy");
 }
 
 TEST_F(HostPartTest, AStepPublishedAgainIsReplacedOnEveryHost) {

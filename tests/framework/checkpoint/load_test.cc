@@ -57,6 +57,13 @@ TEST_F(LoadMismatchTest, AnUnknownVariableIsRefusedWithThoseThatExist) {
               HasSubstr("has no variable 'v'; it has: b, w"));
 }
 
+TEST_F(LoadMismatchTest, StateThatIsOfNoVariableIsNamedByItsMeaning) {
+  const DensePiece rates = {.variable = "@LR", .whole_dims = {6}, .scalar = true, .meaning = "the state of a schedule"};
+  EXPECT_THAT(Refusal({.dense = {{rates, absl::MakeSpan(out_)}}}),
+              AllOf(HasSubstr("does not have the state of a schedule: it was written by a job without one"),
+                    Not(HasSubstr("@LR"))));
+}
+
 TEST_F(LoadMismatchTest, StateOfAnotherOptimizerIsRefusedBothWays) {
   EXPECT_THAT(Refusal({.dense = {{ToyModel::W(0), absl::MakeSpan(out_)},
                                  {ToyModel::W(0, "velocity"), absl::MakeSpan(out_)},
