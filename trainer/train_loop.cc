@@ -24,6 +24,7 @@
 #include "trainer/follower.h"
 #include "trainer/job_checkpoints.h"
 #include "trainer/job_data.h"
+#include "trainer/lone_examples.h"
 #include "trainer/loss_scaler.h"
 #include "trainer/metrics/job_metrics.h"
 #include "trainer/progress.h"
@@ -83,6 +84,7 @@ class TrainLoop {
   LossScaler loss_scaler_;
   EarlyStop early_stop_;
   DeferredError deferred_;
+  LoneExamples lone_examples_;
   // The following are set by Begin.
   std::unique_ptr<JobData> data_;
   std::unique_ptr<Follower> follower_;  // null: no files follow
@@ -117,7 +119,8 @@ TrainLoop::TrainLoop(const TrainOptions& options)
       skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
       loss_scaler_(options.job->config.train()),
       early_stop_(options.job->config),
-      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()) {}
+      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()),
+      lone_examples_(options.programs->main) {}
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
   RETURN_IF_ERROR(Begin());
@@ -338,6 +341,9 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
     if (round->ended) {
       ending_.stopped = rounds_->stopped();
       return false;
+    }
+    if (const std::string warning = lone_examples_.Look(step_, round->batches); !warning.empty()) {
+      LOG(WARNING) << warning;
     }
     ASSIGN_OR_RETURN(const std::vector<StepResult> results, workers_->Train(step_, batch, &round->batches));
     const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);

@@ -11,9 +11,15 @@ namespace {
 
 absl::Status BuildBatchNorm(const v1::BatchNorm& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput("input", m.input()));
-  RETURN_IF_ERROR(ctx.FlatWidth("input", x).status());
+  ASSIGN_OR_RETURN(const int64_t width, ctx.FlatWidth("input", x));
   if (x.dims_size() < 2)
     return ctx.Error("input", absl::StrCat("'", m.input(), "' has no channels: they are the second dimension"));
+  // A picture has many values in a channel.
+  if (width == x.dims(1)) {
+    RETURN_IF_ERROR(ctx.NeedSeveralExamples(
+        "input", "mean and variance are those of a lane's own examples, so that the output of a single one is the shift, "
+                 "whatever the input"));
+  }
   if (!(static_cast<float>(m.epsilon()) > 0 && m.epsilon() < 1)) {
     return ctx.Error("epsilon", absl::StrCat("must be above 0 and below 1, got ", m.epsilon()));
   }

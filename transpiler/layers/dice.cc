@@ -10,6 +10,13 @@ namespace {
 
 absl::Status BuildDice(const v1::Dice& m, ModelContext& ctx) {
   ASSIGN_OR_RETURN(const int64_t width, LastWidth(ctx, m.input()));
+  ASSIGN_OR_RETURN(const v1::VarDesc x, ctx.DenseInput("input", m.input()));
+  ASSIGN_OR_RETURN(const int64_t values, ctx.FlatWidth("input", x));
+  // A sequence has many rows.
+  if (values == width) {
+    RETURN_IF_ERROR(ctx.NeedSeveralExamples(
+        "input", "mean and variance are those of a lane's own examples, so that a single one is always its own mean"));
+  }
   RETURN_IF_ERROR(CheckEpsilon(ctx, m.epsilon()));
   if (!(m.momentum() >= 0 && m.momentum() < 1)) {
     return ctx.Error("momentum", absl::StrCat("must be at least 0 and below 1, got ", m.momentum()));

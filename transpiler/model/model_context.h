@@ -69,6 +69,10 @@ class ModelContext {
   // Returns the product of dims[1:], all of which must be known.
   absl::StatusOr<int64_t> FlatWidth(std::string_view field, const v1::VarDesc& var);
 
+  // Refuses a job of which some lane has a batch of one example, for operators that compute across the examples of a
+  // lane. `why`: what comes of it.
+  absl::Status NeedSeveralExamples(std::string_view field, std::string_view why) const;
+
   // Adds parameter "<layer>.<suffix>", float32 and trainable, and returns its name. Sets the fans of a xavier
   // initializer.
   absl::StatusOr<std::string> Parameter(std::string_view suffix, absl::Span<const int64_t> dims,

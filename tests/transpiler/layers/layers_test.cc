@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 std::string LayerJob(const std::string& layers, const std::string& x = "x") {
   const bool reads_table = layers.find("\"t\"") != std::string::npos;
   return R"(name: "layers"
-data { criteo { integers: 6 categoricals: 4 } ids { shared: "cat" } batch_size: 8 }
+data { criteo { integers: 6 categoricals: 4 } ids { shared: "cat" } batch_size: 16 }
 model {
 )" + layers +
          R"(
@@ -190,7 +190,7 @@ data {
   multi_slot { slot { name: "label" type: FLOAT } slot { name: "item" } slot { name: "history" }
     slot { name: "a" output: "cat" } slot { name: "b" output: "cat" } }
   ids { shared: "item" shared: "history" }
-  batch_size: 8
+  batch_size: 16
 }
 model {
   layer { name: "target" embedding { ids: "item" table: "t" } }
@@ -449,6 +449,34 @@ TEST(LayersTest, PicturesThatDoNotFitAreErrorsAtTheirPlace) {
               HasSubstr("layer 'x': activation SOFTMAX is over the classes"));
 }
 
+// Of one example mean and variance say nothing, and there is no other one to tell it from.
+TEST(LayersTest, WhatComputesAcrossExamplesNeedsTwoInALane) {
+  const auto error = [](const std::string& layers, const std::string& more = "") {
+    return Built(Replaced(LayerJob(layers), "batch_size: 16 }", "batch_size: 8 }") + more);
+  };
+  constexpr char kNorm[] = R"(layer { name: "x" batch_norm { input: "dense" } })";
+  EXPECT_THAT(error(kNorm), HasSubstr("layer 'x': input has one example in a batch, as data.batch_size is 8 and "
+                                      "train.lanes 8: mean and variance are those of a lane's own examples"));
+  EXPECT_THAT(error(kNorm), HasSubstr("set data.batch_size to 16 at least, or fewer lanes"));
+  EXPECT_THAT(error(kNorm, "train { lanes: 4 }"), HasSubstr("x [-1, 6] = batch_norm"));
+  EXPECT_THAT(error(kNorm, "train { lanes: 0 } distribute { trainers: 5 }"),
+              HasSubstr("as data.batch_size is 8 and distribute.trainers 5: "));
+  EXPECT_THAT(error(R"(layer { name: "x" dice { input: "dense" } })"), HasSubstr("is always its own mean"));
+  // A picture has many values in a channel, and a sequence many rows.
+  constexpr char kPicture[] = R"(layer { name: "p" reshape { input: "dense" dims: [3, 2] } } layer { name: "x" )";
+  EXPECT_THAT(error(std::string(kPicture) + "batch_norm { input: \"p\" } }"), HasSubstr("= batch_norm(p"));
+  EXPECT_THAT(error(std::string(kPicture) + "dice { input: \"p\" } }"), HasSubstr("= dice(p"));
+}
+
+TEST(LossesTest, InBatchNegativesNeedTwoExamplesInALane) {
+  const std::string text =
+      R"(name: "items" data { criteo { integers: 6 categoricals: 1 } batch_size: 8 }
+      model { layer { name: "c" fc { input: "dense" size: 3 } }
+        loss { in_batch_softmax { query: "c" item: "c" } } } optimizer { sgd {} })";
+  EXPECT_THAT(std::string(BuildSingleMachine(JobOf(text)).status().message()),
+              HasSubstr("query has one example in a batch, as data.batch_size is 8 and train.lanes 8: negatives are"));
+}
+
 TEST(LayersTest, SplitNumbersItsOutputs) {
   EXPECT_EQ(Built(LayerJob(R"(layer { name: "x" split { input: "dense" sizes: [2, 4] } })", "x.1")),
             "x.0 [-1, 2] = split(dense)");
@@ -464,7 +492,7 @@ TEST(LayersTest, ANameThatALayerMakesBesideItsOutputCannotBeTaken) {
 }
 
 std::string LossOps(const std::string& loss, v1::LossDesc* desc) {
-  const std::string text = R"(name: "losses" data { criteo { integers: 6 categoricals: 4 } batch_size: 8 }
+  const std::string text = R"(name: "losses" data { criteo { integers: 6 categoricals: 4 } batch_size: 16 }
       model { layer { name: "x" fc { input: "dense" size: 1 } }
         layer { name: "p" activation { input: "x" type: SIGMOID } }
               layer { name: "c" fc { input: "dense" size: 3 } }
@@ -784,7 +812,7 @@ TEST(LossesTest, ALabelThatMayBeMissingIsNeededByNobody) {
 
 TEST(LossesTest, RareItemsThatAreOneIdAreNoItems) {
   const std::string text =
-      R"(name: "items" data { criteo { integers: 6 categoricals: 1 } batch_size: 8 ids { min_count: 2 } }
+      R"(name: "items" data { criteo { integers: 6 categoricals: 1 } batch_size: 16 ids { min_count: 2 } }
       model { layer { name: "c" fc { input: "dense" size: 3 } }
         loss { in_batch_softmax { query: "c" item: "c" item_id: "cat" } } } optimizer { sgd {} })";
   const auto error = [](const std::string& job) {
@@ -798,7 +826,7 @@ TEST(LayersTest, NegativesAreSharedLikeTheIdsTheyAreNoneOf) {
   const std::string text = R"(name: "negatives"
 data { multi_slot { slot { name: "x" type: FLOAT } slot { name: "item" } }
        derived { name: "others" negatives { of: "item" count: 2 uniform { items: 9 } } }
-       ids { shared: "item" } batch_size: 8 }
+       ids { shared: "item" } batch_size: 16 }
 model {
   layer { name: "o" embedding { ids: "others" table: "t" pooling: SUM padding_id: 4 } }
   layer { name: "last" fc { input: "o" size: 1 } }
