@@ -62,6 +62,9 @@ absl::StatusOr<std::string> Name(const Token& token, std::string_view text) {
 // "ps-1", "ps-1:4", "[fe80::1]:4".
 absl::StatusOr<Host> NameAndSlots(const Token& token) {
   const std::string_view text = token.text;
+  if (text.find("://") != std::string_view::npos) {
+    return Wrong(token, "is a URL; a host is a name or an address without a scheme, such as ps-1 or ps-1:4");
+  }
   const size_t bracket = text.starts_with('[') ? text.find(']') : 0;
   if (bracket == std::string_view::npos) return Wrong(token, "has a [ without its ]");
   const size_t colon = text.find(':', bracket);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/atomic_file.h"
@@ -357,6 +358,19 @@ absl::StatusOr<std::unique_ptr<PredictionFile>> CreateExamples(const std::string
   return std::make_unique<ExamplesFile>(std::move(writer), std::move(carried));
 }
 
+// Returns the ending of a name by which readers expect another format than text, or "".
+std::string_view EndingOfAnotherFormat(std::string_view name) {
+  for (const std::string_view ending :
+       {".parquet", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".arrow", ".feather", ".orc", ".avro", ".pkl",
+        ".pickle", ".h5", ".hdf5", ".xlsx", ".bz2", ".xz", ".zip", ".lz4", ".7z", ".tar", ".tgz"}) {
+    if (name.size() > ending.size() && absl::EndsWithIgnoreCase(absl::string_view(name.data(), name.size()),
+                                                                absl::string_view(ending.data(), ending.size()))) {
+      return ending;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, bool carries) {
@@ -370,6 +384,12 @@ absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, boo
         absl::StrCat("--output: example files are not compressed, so that they can be "
                      "mapped into memory; '",
                      path, "' must end in .examples"));
+  }
+  if (const std::string_view ending = EndingOfAnotherFormat(name); !ending.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--output: predictions are not written as ", std::string(ending), "; '", path, "' must end in .csv, .tfrecord or "
+        ".examples, or in something else for text, a line for each example, such as .txt; a further .gz or .zst "
+        "compresses all but .examples. In Python weir.predict returns the predictions as an array"));
   }
   if (!carries) return PredictionFormat::kText;
   return absl::InvalidArgumentError(

@@ -1,6 +1,6 @@
 // Files of predictions in four formats, chosen by the ending of the name, with columns carried through from the input.
 //
-//   text       any name with none of the endings below. A line has the values of one prediction, separated by blanks.
+//   text       any name with none of the endings below, nor with that of another format (.parquet, .json, .npy). A line has the values of one prediction, separated by blanks.
 //              It has no carried columns.
 //   .csv       A header line, and ',' between fields. Carried columns come first, then "prediction", or
 //              "prediction_0", "prediction_1" and so on where a prediction has several values.
@@ -29,7 +29,7 @@ namespace weir {
 enum class PredictionFormat { kText, kCsv, kTfRecord, kExamples };
 
 // Returns the format of a file of that name. InvalidArgument: `carries`, and the ending is that of no format with
-// columns; or an example file would be compressed.
+// columns; an example file would be compressed; or the ending promises a format that is not written, such as .parquet.
 absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, bool carries);
 
 // A column carried from the input: a text, floats, or the ids of one slot.

@@ -28,6 +28,16 @@ absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
   if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isspace(c); })) {
     return Invalid(quoted, " has a blank in it, must be host:port");
   }
+  if (const size_t scheme = text.find("://"); scheme != std::string_view::npos) {
+    const std::string_view before = text.substr(0, scheme);
+    // "10.0.0.1:tcp://10.0.0.2:80" is of a host and a port that are given apart.
+    if (before.find(':') != std::string_view::npos) {
+      return Invalid(quoted, " has a URL where the port belongs, which is a number alone; Kubernetes sets variables such "
+                     "as PADDLE_PORT=tcp://HOST:PORT for a Service of that name, unless the pod has enableServiceLinks: "
+                     "false");
+    }
+    return Invalid(quoted, " is a URL; an address is host:port without a scheme such as ", std::string(before), "://");
+  }
   const size_t colon = text.rfind(':');
   const bool bracketed = text.front() == '[';
   const size_t bracket = text.find(']');

@@ -34,6 +34,9 @@ absl::StatusOr<InitMethod> FromEnvironment(const Environment& environment, bool 
                    "free port there; ", host.has_value() ? "MASTER_PORT" : "MASTER_ADDR", " is not set");
   }
   InitMethod method = {.source = absl::StrCat("MASTER_ADDR=", host->value, " and MASTER_PORT=", port->value)};
+  if (absl::StrContains(host->value, "://")) {
+    return Invalid(method.source, ": MASTER_ADDR is a URL; it must be a host name or an address, without a scheme");
+  }
   const bool bare_ipv6 = absl::StrContains(host->value, ':') && !absl::StartsWith(host->value, "[");
   const std::string text =
       bare_ipv6 ? absl::StrCat("[", host->value, "]:", port->value) : absl::StrCat(host->value, ":", port->value);

@@ -67,6 +67,7 @@ TEST(HostsTest, AWrongTokenOfAListIsNamedWithItsColumn) {
       {"[]:2", "is no IPv6 address in brackets"},
       {"joe@ps-1:2", "'joe@ps-1:2' has a user; write it into ~/.ssh/config, or give --ssh_options='-l USER'"},
       {"a:2:3", "has more than one ':'"},
+      {"http://ps-1:80", "-H: column 1: 'http://ps-1:80' is a URL; a host is a name or an address without a scheme"},
   };
   for (const auto& [text, message] : cases) {
     const auto hosts = ParseHostList(text);

@@ -234,5 +234,16 @@ TEST_F(PredictionFileTest, EndingsThatCannotBeAreRefused) {
   EXPECT_EQ(*PredictionFormatOf("scores.txt", /*carries=*/false), PredictionFormat::kText);
 }
 
+TEST_F(PredictionFileTest, AnEndingThatPromisesAnotherFormatIsRefused) {
+  for (const char* const path : {"scores.parquet", "out/scores.JSON", "scores.npy", "scores.jsonl.gz", "scores.csv.xz"}) {
+    const absl::Status refused = PredictionFormatOf(path, /*carries=*/false).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("must end in .csv, .tfrecord or .examples, or in something"));
+  }
+  for (const char* const path : {"scores", "scores.txt", "scores.tsv", "a.parquet/scores", ".json", "json"}) {
+    EXPECT_EQ(*PredictionFormatOf(path, /*carries=*/false), PredictionFormat::kText) << path;
+  }
+}
+
 }  // namespace
 }  // namespace weir

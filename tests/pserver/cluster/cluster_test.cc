@@ -750,7 +750,9 @@ TEST(ClusterTest, EndpointsHaveHostAndPort) {
       {"[]:6170", "no [IPv6 address]:port"},
       {"[host]:6170", "no [IPv6 address]:port"},
       {"[::1:6170", "no [IPv6 address]:port"},
-      {"http://host:6170", "more than one ':'"},
+      {"http://host:6170", "'http://host:6170' is a URL; an address is host:port without a scheme such as http://"},
+      {"tcp://host", "is a URL; an address is host:port without a scheme such as tcp://"},
+      {"10.0.0.1:tcp://10.0.0.2:80", "has a URL where the port belongs"},
       {"ho/st:6170", "has no host name or address"},
       {std::string("a\0b:1", 5), "has no host name or address"},
   };

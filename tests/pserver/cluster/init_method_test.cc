@@ -69,6 +69,9 @@ TEST(InitMethodTest, WhatIsWrongIsNamed) {
   };
   for (const auto& [text, message] : cases) EXPECT_THAT(Parse(text), HasSubstr(message)) << text;
   EXPECT_THAT(Parse("env://", {{"MASTER_ADDR", "a"}}), HasSubstr("MASTER_PORT is not set"));
+  EXPECT_THAT(Parse("env://", {{"MASTER_ADDR", "http://a"}, {"MASTER_PORT", "1"}}), HasSubstr("MASTER_ADDR is a URL"));
+  EXPECT_THAT(Parse("env://", {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "tcp://b:1"}}),
+              HasSubstr("'a:tcp://b:1' has a URL where the port belongs"));
   EXPECT_THAT(Parse("env://", {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "x"}}),
               HasSubstr("MASTER_ADDR=a and MASTER_PORT=x: 'a:x': the port must be a number"));
 }
