@@ -75,7 +75,8 @@ ABSL_FLAG(std::string, server_program, "",
           "distribute.servers: 0: main program of the server in this trainer, dumped by `transpile`");
 ABSL_FLAG(std::string, server_startup_program, "", "startup program of that server; goes with --server_program");
 ABSL_FLAG(int, stop_code, 0,
-          "exit code of a training that was asked to stop and has ended in good order, with a checkpoint: 5 to 125");
+          "exit code of a training that was asked to stop and has ended in good order, with a checkpoint unless it was "
+          "still measuring its data: 5 to 125");
 ABSL_FLAG(bool, allow_pipes, false, "run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 

@@ -250,8 +250,6 @@ class Comparer {
   std::vector<SettingDifference>& found_;
 };
 
-// Ignores errors: another build may have written what this one cannot read.
-
 }  // namespace
 
 std::vector<SettingDifference> ModelDifferences(const v1::JobConfig& trained, const v1::JobConfig& job,
