@@ -77,7 +77,7 @@ ABSL_FLAG(std::string, log_dir, "./mylog",
           "directory for one log file per process; created if missing; with --nnodes in node.<rank> below it");
 ABSL_FLAG(std::string, bin_dir, "",
           "where the programs pserver and trainer are, on every host; default: beside launch");
-ABSL_FLAG(int, stop_code, 0, "exit code of a job that a signal has stopped in good order, with a checkpoint");
+ABSL_FLAG(int, stop_code, 0, "exit code of a job that a signal has stopped in good order");
 ABSL_FLAG(int, page, -1, "port of a page in the browser that shows the running job; 0: any that is free");
 ABSL_FLAG(std::string, page_address, "127.0.0.1",
           "address that --page listens at; there is no password: others can read it at any but a local one");

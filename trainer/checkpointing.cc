@@ -130,8 +130,8 @@ absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v
 absl::Status Checkpointing::OtherJob(const std::string& job) const {
   return absl::FailedPreconditionError(
       absl::StrCat("--resume: the checkpoints in ", dir_, " are of job '", job, "', and this is job '", config_.name(),
-                   "': give the job the name that it had (name: \"", job, "\"), set checkpoint.dir to the directory of ",
-                   "this job, or start a fresh run without --resume"));
+                   "': give the job the name that it had (name: \"", job,
+                   "\"), set checkpoint.dir to the directory of ", "this job, or start a fresh run without --resume"));
 }
 
 absl::Status Checkpointing::Explained(const absl::Status& load, const v1::CheckpointManifest& manifest) const {

@@ -54,8 +54,8 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   return part.SerializeAsString();
 }
 
-absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& all,
-                                                std::vector<size_t>* without, bool* stopped) const {
+absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& all, std::vector<size_t>* without,
+                                                bool* stopped) const {
   *stopped = false;
   Metrics measures(kind_, has_label_);
   JobMetrics metrics(metrics_);

@@ -284,9 +284,9 @@ absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   if (!absl::IsCancelled(predicted.status()) || !o.client->StopRequested() || !o.client->JobStatus().ok()) {
     return predicted;
   }
-  return absl::CancelledError(absl::StrCat(
-      "the prediction was asked to stop and is not complete (", predicted.status().message(), "): nothing was written ",
-      "to ", o.output, ", a file of that name is as it was before; predict again"));
+  return absl::CancelledError(absl::StrCat("the prediction was asked to stop and is not complete (",
+                                           predicted.status().message(), "): nothing was written ", "to ", o.output,
+                                           ", a file of that name is as it was before; predict again"));
 }
 
 }  // namespace weir

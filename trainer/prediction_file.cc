@@ -362,7 +362,7 @@ absl::StatusOr<std::unique_ptr<PredictionFile>> CreateExamples(const std::string
 std::string_view EndingOfAnotherFormat(std::string_view name) {
   for (const std::string_view ending :
        {".parquet", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".arrow", ".feather", ".orc", ".avro", ".pkl",
-        ".pickle", ".h5", ".hdf5", ".xlsx", ".bz2", ".xz", ".zip", ".lz4", ".7z", ".tar", ".tgz"}) {
+        ".pickle",  ".h5",   ".hdf5",  ".xlsx",   ".bz2", ".xz",  ".zip",   ".lz4",     ".7z",  ".tar",  ".tgz"}) {
     if (name.size() > ending.size() && absl::EndsWithIgnoreCase(absl::string_view(name.data(), name.size()),
                                                                 absl::string_view(ending.data(), ending.size()))) {
       return ending;
@@ -387,7 +387,8 @@ absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, boo
   }
   if (const std::string_view ending = EndingOfAnotherFormat(name); !ending.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--output: predictions are not written as ", std::string(ending), "; '", path, "' must end in .csv, .tfrecord or "
+        "--output: predictions are not written as ", std::string(ending), "; '", path,
+        "' must end in .csv, .tfrecord or "
         ".examples, or in something else for text, a line for each example, such as .txt; a further .gz or .zst "
         "compresses all but .examples. In Python weir.predict returns the predictions as an array"));
   }

@@ -1,6 +1,7 @@
 // Files of predictions in four formats, chosen by the ending of the name, with columns carried through from the input.
 //
-//   text       any name with none of the endings below, nor with that of another format (.parquet, .json, .npy). A line has the values of one prediction, separated by blanks.
+//   text       any name with none of the endings below, nor with that of another format (.parquet, .json, .npy). A line
+//   has the values of one prediction, separated by blanks.
 //              It has no carried columns.
 //   .csv       A header line, and ',' between fields. Carried columns come first, then "prediction", or
 //              "prediction_0", "prediction_1" and so on where a prediction has several values.

@@ -54,8 +54,8 @@ absl::Status Rounds::ReadBatches(std::vector<LaneBatch>* batches) {
     gave_up_ = o_.follower == nullptr && o_.trainer.client->StopRequested();
     return gave_up_ ? absl::CancelledError("the end of the job was requested") : absl::OkStatus();
   };
-  const absl::Status read = gave_up_ ? absl::OkStatus()
-                                     : o_.workers->session(0).NextBatches(reader_.get(), batches, keep_waiting);
+  const absl::Status read =
+      gave_up_ ? absl::OkStatus() : o_.workers->session(0).NextBatches(reader_.get(), batches, keep_waiting);
   if (!gave_up_) return read;
   *batches = reader_->StoppedBatches();
   return absl::OkStatus();

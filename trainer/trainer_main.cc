@@ -66,9 +66,10 @@ ABSL_FLAG(bool, resume, false, "go on from the newest complete checkpoint in che
 ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
-ABSL_FLAG(std::string, output, "",
-          "--role=predict: file for the predictions, in input order: .csv, .tfrecord, .examples; .txt and others: text, "
-          "one line per example; a further .gz or .zst compresses");
+ABSL_FLAG(
+    std::string, output, "",
+    "--role=predict: file for the predictions, in input order: .csv, .tfrecord, .examples; .txt and others: text, "
+    "one line per example; a further .gz or .zst compresses");
 ABSL_FLAG(std::vector<std::string>, carry, {},
           "--role=predict: columns of the input that the output carries: user,item");
 ABSL_FLAG(std::string, server_program, "",

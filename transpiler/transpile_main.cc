@@ -31,9 +31,10 @@ ABSL_FLAG(std::string, print, "main",
           "balance), agreement "
           "(all that processes must have in common), single (the program before it is split), differences (see "
           "--trained_with), or passes");
-ABSL_FLAG(std::string, trained_with, "",
-          "--print=differences: file with the job text of a checkpoint; prints the settings by which this job makes other "
-          "predictions, and nothing if it makes the same");
+ABSL_FLAG(
+    std::string, trained_with, "",
+    "--print=differences: file with the job text of a checkpoint; prints the settings by which this job makes other "
+    "predictions, and nothing if it makes the same");
 ABSL_FLAG(std::string, format, "text",
           "text (one operator per line), textproto or json; with --print=explain text, json or html");
 ABSL_FLAG(int64_t, sample, 0,

@@ -143,8 +143,8 @@ class ClientImpl : public Client {
   void SetNormParty(NormParty* party) override { norm_party_ = party; }
   bool ExchangesNorms() override;
 
-  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
-                                                    bool kept, bool until_stop) override {
+  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution, bool kept,
+                                                    bool until_stop) override {
     return member_.exchanges().Exchange(std::string(key), contribution, kept, until_stop);
   }
   absl::Status Contribute(std::string_view key, std::string contribution, int reader) override {
@@ -248,8 +248,7 @@ absl::Status ClientImpl::Join() {
       Introduction(options_), [this](int server, const v1::JoinReply& reply) { return joined_.Take(server, reply); });
 }
 
-absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::ControlRequest& request,
-                                                                  bool until_stop) {
+absl::StatusOr<std::vector<v1::ControlReply>> ClientImpl::Control(const v1::ControlRequest& request, bool until_stop) {
   const CallSettings& settings = member_.settings();
   std::vector<v1::ControlReply> replies(static_cast<size_t>(settings.servers()));
   std::vector<CallPtr> calls;

@@ -108,8 +108,8 @@ class Client : public ParamChannel {
   // Gives this trainer's bytes under `key` and returns the bytes of every trainer, by trainer id. Waits for all
   // trainers, with the usual deadlines; in async the deadline runs only while no server's version moves. Contributions
   // may have any size. A key is used once. `kept`: a trainer that later takes the place of a dead one gets the bytes
-  // given now. `until_stop`: RequestStop ends the wait with Cancelled when it lasts a second longer; the caller then ends
-  // the job (ReportFailure), as others may have seen the exchange complete.
+  // given now. `until_stop`: RequestStop ends the wait with Cancelled when it lasts a second longer; the caller then
+  // ends the job (ReportFailure), as others may have seen the exchange complete.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
                                                             bool kept = false, bool until_stop = false) = 0;
   // Contribute gives this trainer's bytes without waiting; TryCollect returns whether all contributions are there, and

@@ -32,9 +32,11 @@ absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
     const std::string_view before = text.substr(0, scheme);
     // "10.0.0.1:tcp://10.0.0.2:80" is of a host and a port that are given apart.
     if (before.find(':') != std::string_view::npos) {
-      return Invalid(quoted, " has a URL where the port belongs, which is a number alone; Kubernetes sets variables such "
-                     "as PADDLE_PORT=tcp://HOST:PORT for a Service of that name, unless the pod has enableServiceLinks: "
-                     "false");
+      return Invalid(
+          quoted,
+          " has a URL where the port belongs, which is a number alone; Kubernetes sets variables such "
+          "as PADDLE_PORT=tcp://HOST:PORT for a Service of that name, unless the pod has enableServiceLinks: "
+          "false");
     }
     return Invalid(quoted, " is a URL; an address is host:port without a scheme such as ", std::string(before), "://");
   }

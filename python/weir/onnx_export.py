@@ -142,8 +142,9 @@ def _warn_of_another_model(job: Job, checkpoint: Checkpoint) -> None:
         trained.flush()
         difference = job._ask("--print=differences", f"--trained_with={trained.name}").strip()
     if difference:
-        warnings.warn(f"the checkpoint {checkpoint.path} was trained with another job: {difference}; the exported model "
-                      "is not the one that was trained: give the job file of the training", OtherModelWarning, stacklevel=3)
+        warnings.warn(f"the checkpoint {checkpoint.path} was trained with another job: {difference}; the exported "
+                      "model is not the one that was trained: give the job file of the training", OtherModelWarning,
+                      stacklevel=3)
 
 
 def one_each(job: Job, program: Any) -> Set[str]:

@@ -190,9 +190,9 @@ TEST_F(PredictTest, AStopWritesNothingAndSaysSo) {
   };
   const auto before = files();
   const std::atomic<bool> stop{true};
-  const absl::StatusOr<int64_t> scored = PredictInProcess(
-      {.job_text = kSlotJob, .directory = dir_, .servers = 2, .trainers = 2, .stop = &stop},
-      {.checkpoints = Checkpoints(), .input = "", .output = Path("earlier")});
+  const absl::StatusOr<int64_t> scored =
+      PredictInProcess({.job_text = kSlotJob, .directory = dir_, .servers = 2, .trainers = 2, .stop = &stop},
+                       {.checkpoints = Checkpoints(), .input = "", .output = Path("earlier")});
   EXPECT_EQ(scored.status().code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(scored.status().message()), ::testing::HasSubstr("nothing was written to"));
   EXPECT_EQ(Contents(Path("earlier")), "scores of an earlier run\n");

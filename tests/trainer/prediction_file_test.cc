@@ -235,7 +235,8 @@ TEST_F(PredictionFileTest, EndingsThatCannotBeAreRefused) {
 }
 
 TEST_F(PredictionFileTest, AnEndingThatPromisesAnotherFormatIsRefused) {
-  for (const char* const path : {"scores.parquet", "out/scores.JSON", "scores.npy", "scores.jsonl.gz", "scores.csv.xz"}) {
+  for (const char* const path :
+       {"scores.parquet", "out/scores.JSON", "scores.npy", "scores.jsonl.gz", "scores.csv.xz"}) {
     const absl::Status refused = PredictionFormatOf(path, /*carries=*/false).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << path;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("must end in .csv, .tfrecord or .examples, or in something"));

@@ -176,12 +176,10 @@ TEST_F(RoundsTest, AStopEndsTheWaitForABatch) {
   ASSERT_TRUE(data.ok()) << data.status();
   auto reader = (*data)->TrainReader();
   ASSERT_TRUE(reader.ok()) << reader.status();
-  rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = Trainer(0),
-                                                     .mode = mode(),
-                                                     .batch_size = 4,
-                                                     .expected_first_step = 4,
-                                                     .workers = workers_.get()},
-                                     *std::move(reader));
+  rounds_ = std::make_unique<Rounds>(
+      Rounds::Options{
+          .trainer = Trainer(0), .mode = mode(), .batch_size = 4, .expected_first_step = 4, .workers = workers_.get()},
+      *std::move(reader));
   cluster_->client(0).RequestStop();
   const absl::Time begin = Clock::Real()->Now();
   for (int batch = 0; batch < 2; ++batch) {

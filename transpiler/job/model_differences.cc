@@ -273,7 +273,8 @@ std::string ModelDifferenceText(std::string_view job_text, const v1::JobConfig& 
   const size_t shown = std::min<size_t>(all.size(), 3);
   std::string text;
   for (size_t i = 0; i < shown; ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : "; ", all[i].path, " was ", all[i].was, ", and is ", all[i].is, " in this job");
+    absl::StrAppend(&text, i == 0 ? "" : "; ", all[i].path, " was ", all[i].was, ", and is ", all[i].is,
+                    " in this job");
   }
   if (const size_t more = all.size() - shown; more > 0) {
     absl::StrAppend(&text, "; ", more, more == 1 ? " more setting differs" : " more settings differ");

@@ -17,8 +17,9 @@ absl::Status BuildBatchNorm(const v1::BatchNorm& m, ModelContext& ctx) {
   // A picture has many values in a channel.
   if (width == x.dims(1)) {
     RETURN_IF_ERROR(ctx.NeedSeveralExamples(
-        "input", "mean and variance are those of a lane's own examples, so that the output of a single one is the shift, "
-                 "whatever the input"));
+        "input",
+        "mean and variance are those of a lane's own examples, so that the output of a single one is the shift, "
+        "whatever the input"));
   }
   if (!(static_cast<float>(m.epsilon()) > 0 && m.epsilon() < 1)) {
     return ctx.Error("epsilon", absl::StrCat("must be above 0 and below 1, got ", m.epsilon()));

@@ -17,7 +17,8 @@ absl::Status Build(const v1::InBatchSoftmax& m, ModelContext& ctx, v1::LossDesc*
     return ctx.Error("temperature", absl::StrCat("must be positive, got ", m.temperature()));
   }
   RETURN_IF_ERROR(ctx.NeedSeveralExamples(
-      "query", "negatives are the items of the other examples of a lane's batch, and without them the loss is always 0"));
+      "query",
+      "negatives are the items of the other examples of a lane's batch, and without them the loss is always 0"));
   std::vector<std::pair<std::string, std::vector<std::string>>> inputs;
   std::vector<int64_t> widths;
   const std::pair<const char*, const std::string*> towers[] = {{"query", &m.query()}, {"item", &m.item()}};

@@ -83,10 +83,10 @@ absl::Status ModelContext::NeedSeveralExamples(std::string_view field, std::stri
   // Without lanes each trainer has a batch.
   const int64_t batches = std::max(1, lanes > 0 ? lanes : job().distribute().trainers());
   if (job().data().batch_size() / batches != 1) return absl::OkStatus();
-  return Error(field, absl::StrCat("has one example in a batch, as data.batch_size is ", job().data().batch_size(),
-                                   " and ", lanes > 0 ? "train.lanes" : "distribute.trainers", " ", batches, ": ", std::string(why),
-                                   "; set data.batch_size to ", 2 * batches, " at least",
-                                   lanes > 0 ? ", or fewer lanes" : ""));
+  return Error(
+      field, absl::StrCat("has one example in a batch, as data.batch_size is ", job().data().batch_size(), " and ",
+                          lanes > 0 ? "train.lanes" : "distribute.trainers", " ", batches, ": ", std::string(why),
+                          "; set data.batch_size to ", 2 * batches, " at least", lanes > 0 ? ", or fewer lanes" : ""));
 }
 
 bool ModelContext::IsOfData(const std::string& variable) const {

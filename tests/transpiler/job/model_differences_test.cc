@@ -99,7 +99,8 @@ TEST(ModelDifferencesTest, WhatDoesNotChangeScoresIsNone) {
       {"adam { learning_rate: 0.02 }", "sgd {}"},
       {"name: \"j\"", "name: \"j\" train { epochs: 9 } checkpoint { dir: 'c' } distribute { sync: false }"},
       // The order of layers is that of their inputs.
-      {"layer { name: \"logit\" fc { input: \"h\" size: 1 } }", "layer { fc { input: \"h\" size: 1 } name: \"logit\" }"},
+      {"layer { name: \"logit\" fc { input: \"h\" size: 1 } }",
+       "layer { fc { input: \"h\" size: 1 } name: \"logit\" }"},
   };
   for (const auto& [from, to] : edits) EXPECT_THAT(Differences(from, to), IsEmpty()) << from << " -> " << to;
 }
