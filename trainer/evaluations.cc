@@ -20,7 +20,7 @@ namespace {
 
 const ProfileName kEvaluation("evaluation");
 
-std::string KeyOf(int64_t step) { return absl::StrCat("eval.", step); }
+std::string EvaluationKey(int64_t step) { return absl::StrCat("eval.", step); }
 
 }  // namespace
 
@@ -142,7 +142,7 @@ absl::Status Evaluations::Start(int64_t step, int64_t version) {
   const ProfileSpan span(step - 1, ProfileKind::kBorder, kEvaluation);
   ASSIGN_OR_RETURN(std::string mine, EvaluateStreams(version));
   open_.push_back(step);
-  return o_.trainer.client->Contribute(KeyOf(step), std::move(mine), /*reader=*/o_.trainer.client->Chief());
+  return o_.trainer.client->Contribute(EvaluationKey(step), std::move(mine), /*reader=*/o_.trainer.client->Chief());
 }
 
 absl::Status Evaluations::ReportComplete() {
@@ -150,7 +150,7 @@ absl::Status Evaluations::ReportComplete() {
   std::vector<int64_t> still_open;
   for (const int64_t step : open_) {
     std::vector<std::string> all;
-    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->TryCollect(KeyOf(step), &all));
+    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->TryCollect(EvaluationKey(step), &all));
     if (!complete) {
       still_open.push_back(step);
       continue;
@@ -186,7 +186,7 @@ absl::Status Evaluations::Complete(const std::string& open_at_chief) {
     if (!absl::SimpleAtoi(text, &step))
       return absl::InternalError("what the chief says of its evaluations cannot be read");
     if (std::find(open_.begin(), open_.end(), step) != open_.end()) continue;
-    RETURN_IF_ERROR(o_.trainer.client->Contribute(KeyOf(step), "", /*reader=*/o_.trainer.client->Chief()));
+    RETURN_IF_ERROR(o_.trainer.client->Contribute(EvaluationKey(step), "", /*reader=*/o_.trainer.client->Chief()));
   }
   RETURN_IF_ERROR(o_.trainer.client->Exchange("end.evaluations", "", /*kept=*/true).status());
   return ReportComplete();
