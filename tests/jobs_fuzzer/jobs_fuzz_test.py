@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Runs fuzz_jobs on the seeds that every test run tries, and shows that it tells of wrong bits and of missing programs.
+
+WEIR_PROGRAMS is the directory of the programs; default: the runfiles.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FUZZ_JOBS = os.path.join("tests", "jobs_fuzzer", "fuzz_jobs")
+PROGRAMS = os.environ.get("WEIR_PROGRAMS", ".")
+SEEDS = 20
+
+# Stands in for launch: says wrong digests from step 5 on when there are several trainers.
+WRONG = """#!%s
+import re, subprocess, sys
+trainers = int(next(a for a in sys.argv if a.startswith("--trainers=")).split("=")[1])
+done = subprocess.run([%r] + sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def wrong(found):
+    return found.group(0)[:-4] + "0000" if trainers > 1 and int(found.group(1)) >= 5 else found.group(0)
+sys.stdout.write(re.sub(r"digest step=(\\d+) values=\\w+ state=\\w+", wrong, done.stdout))
+sys.exit(done.returncode)
+"""
+
+
+def run(*flags):
+    """Returns (exit status, output)."""
+    done = subprocess.run(
+        [sys.executable, FUZZ_JOBS, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+class JobsFuzzTest(unittest.TestCase):
+    def setUp(self):
+        # pylint: disable=consider-using-with
+        self._work = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(self._work.cleanup)
+        self.work = self._work.name
+
+    def test_a_seed_draws_the_same_job_each_time(self):
+        first = run("--draw", "--seeds=30")
+        self.assertEqual(first[0], 0, first[1])
+        self.assertEqual(run("--draw", "--seeds=30"), first)
+        self.assertNotEqual(run("--draw", "--seeds=30", "--first_seed=2"), first)
+
+    def test_without_programs_nothing_is_said(self):
+        status, out = run("--programs=/nowhere")
+        self.assertEqual(status, 2, out)
+        self.assertRegex(out, "no program trainer: looked for /nowhere/trainer/trainer")
+
+    def test_wrong_bits_are_found_and_the_case_becomes_smaller(self):
+        bin_dir = os.path.join(self.work, "bin")
+        os.makedirs(bin_dir)
+        for package, name in (
+            ("trainer", "trainer"),
+            ("pserver", "pserver"),
+            ("transpiler", "transpile"),
+            ("tools", "checkpoint"),
+            ("tools", "convert"),
+            ("tools", "launch"),
+        ):
+            at = os.path.abspath(os.path.join(PROGRAMS, package, name))
+            at = at if os.path.isfile(at) else os.path.abspath(os.path.join(PROGRAMS, name))
+            if name == "launch":
+                with open(os.path.join(bin_dir, name), "w", encoding="ascii") as file:
+                    file.write(WRONG % (sys.executable, at))
+                os.chmod(file.name, 0o755)
+            else:
+                os.symlink(at, os.path.join(bin_dir, name))
+        found = os.path.join(self.work, "found")
+        flags = ("--programs=" + bin_dir, "--dir=" + found, "--shrink_s=6")
+        status, out = run("--seeds=1", "--first_seed=7", *flags)
+        self.assertEqual(status, 1, out)
+        self.assertRegex(out, r"seed 7: FAILED: .*: bits: attempt 1, step \d+: 'values=\w+ state=\w+0000', undisturbed")
+        with open(os.path.join(found, "seed.7.0", "case.json"), encoding="utf-8") as file:
+            case = json.load(file)
+        with open(os.path.join(found, "seed.7.0", "smallest.json"), encoding="utf-8") as file:
+            smallest = json.load(file)
+        self.assertLess(len(json.dumps(smallest)), len(json.dumps(case)))
+        self.assertEqual(smallest["attempts"][-1]["trainers"], 2)
+        status, out = run("--case=" + os.path.join(found, "seed.7.0", "smallest.json"), *flags)
+        self.assertEqual(status, 1, out)
+
+    def test_every_promise_is_kept(self):
+        found = os.path.join(os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR", self.work), "found")
+        status, out = run("--seeds=%d" % SEEDS, "--first_seed=1", "--programs=" + PROGRAMS, "--dir=" + found, "--shrink_s=60")
+        print(out)
+        self.assertEqual(status, 0, out)
+        self.assertEqual(len(re.findall(r"^seed \d+: ok", out, re.MULTILINE)), SEEDS, out)
+
+
+if __name__ == "__main__":
+    unittest.main()
