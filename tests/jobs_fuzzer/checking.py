@@ -22,7 +22,7 @@ import message
 import running
 
 # Why a job that `transpile` takes may end with 2.
-_ONLY_A_RUN_CAN_TELL = re.compile(r" is not finite at step |the norm .* is (nan|inf|not finite)")
+_ONLY_A_RUN_CAN_TELL = re.compile(r" is not finite at step |the norm .* is |nothing to learn|would be empty|has one value")
 LIMIT = 60.0  # seconds; an attempt takes one or two, and some leases
 
 
@@ -47,7 +47,7 @@ def check(case, directory, tools, tmp):
     os.makedirs(tmp, exist_ok=True)
     place = running.Place(case, os.path.join(directory, "run"), tools, tmp)
     _transpile(case, place)
-    place.write_data(case["late"])
+    place.write_data(case["late_s"])
     calm = running.Place(case, os.path.join(directory, "calm"), tools, tmp)
     calm.write_data(late=False)
     expected = _Expected(case, calm)
@@ -159,23 +159,19 @@ class _Chain:
         return dict(attempt, disturbance=what)
 
     def _code(self, name, attempt, ended):
-        what = attempt.get("disturbance")
-        allowed = {0}
-        if what and ended.reached:
-            signal, fault = what["signal"], what["fault"] or ""
-            if signal == "KILL" or fault.startswith("kill:"):
-                # Of launch itself, of a process that fails first, or of those that have lost it.
-                allowed |= {-9, 137, 3}
-            if attempt["lease"] == clusters.SHORT_LEASE:
-                allowed |= {3, 137}
-                if "was declared dead" in ended.output:
-                    allowed |= {2}
-            if signal in ("TERM", "INT", "HUP") and not fault:
-                # It may come before the process can hear it, or before there is a job to stop.
-                number = {"TERM": 15, "INT": 2, "HUP": 1}[signal]
-                allowed |= {-number, 128 + number, 3}
-        elif what and (what["fault"] or "").startswith("kill:") and "killed by signal 9" in ended.output:
-            allowed |= {137, 3}
+        what = attempt.get("disturbance") or {}
+        allowed, output = {0}, ended.output
+        signal, fault = what.get("signal"), what.get("fault") or ""
+        if signal == "KILL" or fault.startswith("kill:"):
+            # Of launch itself, of a process that fails first, or of those that have lost it.
+            allowed |= {-9, 137, 3}
+        if attempt["lease"] == clusters.SHORT_LEASE:
+            # A process that was frozen, or that a busy machine has not run for so long, is dead to the others.
+            allowed |= {3, 137} | ({2} if "was declared dead" in output else set())
+        if signal in ("TERM", "INT", "HUP") and not fault and ended.reached:
+            # It may come before the process can hear it, or before there is a job to stop.
+            number = {"TERM": 15, "INT": 2, "HUP": 1}[signal]
+            allowed |= {-number, 128 + number, 3}
         if ended.code not in allowed:
             text = "%s ends with %s, expected %s: %s" % (name, ended.code, sorted(allowed), _last_error(ended.output))
             raise Failure("exit", text)
@@ -246,6 +242,10 @@ def _nothing_left(case, place, name, calm):
     kept = message.integer(case["job"], "checkpoint.keep_last", 3) + message.integer(case["job"], "checkpoint.keep_best", 0)
     if len(steps) > kept:
         raise Failure("left", "%s has left %d checkpoints, keep_last and keep_best are %d" % (name, len(steps), kept))
+    sockets = os.path.join(place.tmp, "weir-%d" % os.getuid())
+    found = os.listdir(sockets) if os.path.isdir(sockets) else []
+    if calm and found:
+        raise Failure("left", "%s has left %s in TMPDIR" % (name, ", ".join(found)))
     rows = os.path.join(place.dir, "rows")
     # A killed server leaves its rows, until there is a server of its number again.
     if calm and os.path.isdir(rows) and os.listdir(rows):

@@ -32,16 +32,16 @@ def _cluster(rng, case, first):
     """`first`: the first attempt, for what a resume has to have in common with it."""
     mode, shows = case["mode"], case["shows"]
     most = min(4, case["lanes"]) if mode != "no_lanes" else 3
-    if shows == "bits" and mode != "adasum" and rng.random() < 0.1:
+    if shows == "bits" and mode == "servers" and rng.random() < 0.1:
         return {"local": True, "servers": 0, "trainers": 1, "sets": _free_sets(rng), "lease": LONG_LEASE}
     trainers = rng.randint(1, most)
     if shows != "bits":
         trainers = first["trainers"] if first else max(trainers, min(2, most))
     sync = mode not in ("async", "half_async", "geo", "bounded", "compensated", "eager")
     servers = rng.choice((0, 1, 1, 2, 2, 3)) if sync else rng.choice((1, 1, 2, 3))
-    if mode == "lossy" and first:
+    if mode in ("lossy", "per_host") and first:
         servers = first["servers"]
-    if mode == "async_tables":
+    if mode in ("async_tables", "per_host"):
         servers = max(1, servers)
     sets = _free_sets(rng)
     reduces = mode in ("adasum", "compressed", "local_sgd", "any_order")
@@ -107,7 +107,9 @@ def _disturb(rng, case, attempt):
     if attempt["local"]:
         kind = "timed"
     made = {"fault": None, "signal": None, "victim": None, "after": None, "hold": 0.0}
-    signals = ("TERM", "TERM", "KILL")
+    # Local SGD averages at a stop, which the undisturbed run does not.
+    signals = ("TERM", "TERM", "KILL") if case["mode"] != "local_sgd" else ("KILL",)
+    polite = ("HUP", "INT") if case["mode"] != "local_sgd" else ()
     if kind == "kill":
         made["fault"] = "kill:" + _point(rng, case, rng.choice(who))
         attempt["lease"] = SHORT_LEASE
@@ -121,7 +123,7 @@ def _disturb(rng, case, attempt):
     elif kind == "gate":
         trainer = "trainer.%d" % rng.randrange(attempt["trainers"])
         made["fault"] = "stop:%s:first_part:%d" % (trainer, rng.randrange(case["steps"]))
-        made["signal"] = rng.choice(signals + ("HUP", "INT"))
+        made["signal"] = rng.choice(signals + polite)
         made["victim"] = rng.choice(who + ["launch"])
         made["hold"] = rng.choice((0.0, 0.05, 0.2))
         if made["signal"] == "KILL":

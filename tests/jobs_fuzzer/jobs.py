@@ -73,6 +73,9 @@ def draw(rng):
 
     _ids_variables(d)
     _derived(d)
+    if d.shared:
+        # The id of rare values is no row of a table with numbered rows.
+        d.min_count = 0
     _inputs(d)
     for _ in range(rng.choice((0, 1, 2, 3, 4))):
         _layer(d)
@@ -106,14 +109,14 @@ def draw(rng):
         "epochs": d.epochs,
         "follow": d.follow,
         "lossy": lossy,
-        "late": d.follow and d.chance(0.6),
+        "late_s": rng.choice((0.1, 0.3, 0.6)) if d.follow and d.chance(0.6) else 0,
         "predict": d.family == "bits" and d.evaluated and d.chance(0.3),
     }
 
 
 def _mode(d):
     if d.family == "bits":
-        return d.rng.choices(("servers", "adasum"), (12, 1))[0]
+        return d.rng.choices(("servers", "adasum", "per_host"), (24, 2, 1))[0]
     if d.family == "own":
         return d.rng.choice(("lossy", "lossy", "compressed", "by_trainers", "local_sgd", "no_lanes", "any_order"))
     return d.rng.choice(("async", "async", "half_async", "geo", "bounded", "compensated", "eager", "async_tables"))
@@ -746,7 +749,11 @@ def _metrics(d):
             continue
         if kind == "accuracy" and rng.random() < 0.5:
             fields = message(k=2)
-        d.metrics.append(message((kind, fields)))
+        by = next((u["name"] for u in d.ids if u["key"]), None)
+        more = []
+        if by and not d.min_count and kind not in ("confusion", "ndcg", "hit_rate") and d.chance(0.3):
+            more = message(name=quoted("sliced"), by=quoted(by), most_values=3)
+        d.metrics.append(more + message((kind, fields)))
 
 
 def _train(d, skip_step):
@@ -768,17 +775,21 @@ def _train(d, skip_step):
     fields += message(workers=d.workers if d.workers > 1 else None)
     if d.chance(0.15) and d.mode != "eager":
         fields += message(loss_scaling=message(initial=rng.choice((65536.0, 16777216.0)), growth_every=4))
+    if d.chance(0.1):
+        fields += message(arithmetic="AVX2")
     return fields
 
 
 def _distribute(d):
     rng, fields = d.rng, []
+    # Sums for running averages need the range of float32.
+    averages = any(kind in inline([["layer", layer] for layer in d.layers]) for kind in ("batch_norm {", "dice {"))
+    formats = ("WIRE_BFLOAT16",) if averages else ("WIRE_FLOAT16", "WIRE_BFLOAT16", "WIRE_INT8")
     if d.mode == "adasum":
         put(fields, "dense", "ALL_REDUCE")
         put(fields, "all_reduce.reduction", "ADASUM")
     elif d.mode == "lossy":
         put(fields, "reproducible", "false")
-        formats = ("WIRE_FLOAT16", "WIRE_BFLOAT16", "WIRE_INT8")
         put(fields, "wire.push", rng.choice(formats))
         if d.chance(0.5):
             put(fields, "wire.pull", rng.choice(formats))
@@ -819,7 +830,7 @@ def _distribute(d):
         elif d.mode == "eager":
             put(fields, "async_apply", "EAGER")
         if d.mode not in ("geo",) and d.chance(0.25):
-            put(fields, "wire.push", rng.choice(("WIRE_FLOAT16", "WIRE_BFLOAT16", "WIRE_INT8")))
+            put(fields, "wire.push", rng.choice(formats))
     return fields
 
 
@@ -828,4 +839,6 @@ def _checkpoint(d):
     fields = message(dir=quoted("checkpoints"), every_steps=rng.choice((2, 3, 5)), keep_last=rng.choice((1, 2, 3)))
     if d.evaluated and d.chance(0.2):
         fields += message(keep_best=1)
+    if d.mode == "per_host":
+        fields += message(per_host=True)
     return fields

@@ -4,6 +4,8 @@
 WEIR_PROGRAMS is the directory of the programs; default: the runfiles.
 """
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import re
@@ -13,6 +15,10 @@ import tempfile
 import unittest
 
 FUZZ_JOBS = os.path.join("tests", "jobs_fuzzer", "fuzz_jobs")
+sys.dont_write_bytecode = True
+_loader = importlib.machinery.SourceFileLoader("fuzz_jobs", FUZZ_JOBS)
+fuzz_jobs = importlib.util.module_from_spec(importlib.util.spec_from_loader("fuzz_jobs", _loader))
+_loader.exec_module(fuzz_jobs)
 PROGRAMS = os.environ.get("WEIR_PROGRAMS", ".")
 SEEDS = 20
 
@@ -73,18 +79,21 @@ class JobsFuzzTest(unittest.TestCase):
                 os.chmod(file.name, 0o755)
             else:
                 os.symlink(at, os.path.join(bin_dir, name))
+        case = fuzz_jobs.draw(5, 0)
+        case["attempts"] = [dict(case["attempts"][-1], servers=2, trainers=3)]
+        at = os.path.join(self.work, "case.json")
+        fuzz_jobs.save(case, at)
         found = os.path.join(self.work, "found")
-        flags = ("--programs=" + bin_dir, "--dir=" + found, "--shrink_s=6")
-        status, out = run("--seeds=1", "--first_seed=7", *flags)
+        flags = ("--programs=" + bin_dir, "--shrink_s=5")
+        status, out = run("--case=" + at, "--dir=" + found, *flags)
         self.assertEqual(status, 1, out)
-        self.assertRegex(out, r"seed 7: FAILED: .*: bits: attempt 1, step \d+: 'values=\w+ state=\w+0000', undisturbed")
-        with open(os.path.join(found, "seed.7.0", "case.json"), encoding="utf-8") as file:
-            case = json.load(file)
-        with open(os.path.join(found, "seed.7.0", "smallest.json"), encoding="utf-8") as file:
+        self.assertRegex(out, r"seed 5: FAILED: .*: bits: attempt 1, step \d+: 'values=\w+ state=\w+0000', undisturbed")
+        at = os.path.join(found, "again.5", "smallest.json")
+        with open(at, encoding="utf-8") as file:
             smallest = json.load(file)
         self.assertLess(len(json.dumps(smallest)), len(json.dumps(case)))
-        self.assertEqual(smallest["attempts"][-1]["trainers"], 2)
-        status, out = run("--case=" + os.path.join(found, "seed.7.0", "smallest.json"), *flags)
+        self.assertEqual(smallest["attempts"][0]["trainers"], 2)
+        status, out = run("--case=" + at, "--dir=" + os.path.join(self.work, "again"), *flags[:1], "--shrink_s=0")
         self.assertEqual(status, 1, out)
 
     def test_every_promise_is_kept(self):

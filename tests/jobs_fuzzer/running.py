@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 
 import data
@@ -17,6 +18,17 @@ PROGRAMS.update({"checkpoint": "tools", "convert": "tools"})
 _POLL = 0.01
 _CRASHES = (4, 6, 7, 8, 11, 31)  # signals with which a process ends by a mistake of its own
 _REACHED = "this process has reached its fault point"
+
+
+_started = set()  # processes of attempts that have not ended
+_started_lock = threading.Lock()
+
+
+def end_all():
+    """Kills what attempts have started: launch takes its processes with it."""
+    with _started_lock:
+        for process in _started:
+            _kill(process.pid, signal.SIGKILL)
 
 
 class Missing(Exception):
@@ -190,11 +202,13 @@ def run(place, attempt, number, resume, limit):
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    with _started_lock:
+        _started.add(process)
     disturbing = _Disturbing(place, attempt, process, path, start)
     appeared = start
     while process.poll() is None and time.monotonic() - start < limit:
         disturbing.step()
-        if place.late and time.monotonic() - appeared > 0.15:
+        if place.late and time.monotonic() - appeared > place.case["late_s"]:
             place.appear()
             appeared = time.monotonic()
         time.sleep(_POLL)
@@ -205,6 +219,8 @@ def run(place, attempt, number, resume, limit):
             _kill(pid, signal.SIGCONT)
         process.kill()
         process.wait()
+    with _started_lock:
+        _started.discard(process)
     left = _wait_until_gone(place.job)
     while place.late:
         place.appear()

@@ -37,6 +37,8 @@ def shrink(case, failure, seconds, fails):
 def _candidates(case):
     """Smaller cases, those that promise most first."""
     yield from _attempts(case)
+    if case["shows"] != "bits" or case["mode"] == "per_host":
+        yield from _sizes(case)
     yield from _data(case)
     yield from _fields(case)
 
@@ -58,7 +60,8 @@ def _attempts(case):
             smaller += [{"sets": attempt["sets"][:j] + attempt["sets"][j + 1 :]} for j in range(len(attempt["sets"]))]
         what = attempt.get("disturbance") or {}
         named = " ".join(str(what.get(k)) for k in ("fault", "victim"))
-        if not attempt["local"]:
+        # Else a resume has to have as many trainers, and perhaps servers: `_sizes`.
+        if not attempt["local"] and case["shows"] == "bits" and case["mode"] != "per_host":
             for kind in ("servers", "trainers"):
                 least = 1 if kind == "trainers" else 0
                 for fewer in range(least, attempt[kind]):
@@ -71,6 +74,17 @@ def _attempts(case):
             yield _with(case, attempts=attempts[:i] + [dict(attempt, **one)] + attempts[i + 1 :])
 
 
+def _sizes(case):
+    """All attempts with fewer servers or trainers, in jobs whose result depends on them."""
+    attempts = case["attempts"]
+    said = str([a.get("disturbance") for a in attempts])
+    for kind in ("servers", "trainers"):
+        size = max(a[kind] for a in attempts)
+        for fewer in range(1, size):
+            if all("%s.%d" % (kind[:-1], n) not in said for n in range(fewer, size)):
+                yield _with(case, attempts=[dict(a, **{kind: min(a[kind], fewer)}) for a in attempts])
+
+
 def _data(case):
     columns = case["columns"]
     if case["lines"] > 16:
@@ -79,8 +93,8 @@ def _data(case):
         yield _with(case, eval_lines=5)
     if case["predict"]:
         yield _with(case, predict=False)
-    if case["late"]:
-        yield _with(case, late=False)
+    if case["late_s"]:
+        yield _with(case, late_s=0)
     for name, plain in (("files", 2 if case["follow"] else 1), ("packing", "plain"), ("order", "random"), ("wild", 0), ("bad", 0)):
         if columns[name] != plain:
             yield _with(case, columns=dict(columns, **{name: plain}))
