@@ -11,7 +11,7 @@ import math
 import os
 import random
 import struct
-import zlib
+import time
 
 from message import message, quoted
 
@@ -232,7 +232,6 @@ def write(columns, directory, lines, seed, prefix, files):
             _pack(os.path.join(directory, names[-1]), parts[0], packing)
             continue
         names.append("%s-%d%s" % (prefix, i, {"plain": "", "gzip": ".gz", "zstd": ".zst"}[packing]))
-        # A file of example data must be whole when it appears.
         _pack(os.path.join(directory, names[-1]), _bytes(columns, some), packing)
     return names
 
@@ -307,8 +306,6 @@ def _csv(columns, e):
 
 
 def _time_text(seconds):
-    import time  # pylint: disable=import-outside-toplevel
-
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
@@ -423,15 +420,6 @@ def _record(columns, e):
     content = _field(1, features)
     head = struct.pack("<Q", len(content))
     return head + struct.pack("<I", _masked_crc(head)) + content + struct.pack("<I", _masked_crc(content))
-
-
-def digest(names, directory):
-    """A number of the files' bytes, for messages."""
-    crc = 0
-    for name in names:
-        with open(os.path.join(directory, name), "rb") as file:
-            crc = zlib.crc32(file.read(), crc)
-    return crc
 
 
 def lines_for(steps, batch, accumulate, epochs):

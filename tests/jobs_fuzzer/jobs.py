@@ -12,6 +12,7 @@ from __future__ import annotations
 import data
 from message import get, inline, message, put, quoted
 
+
 class _Draw:
     """One job in the making: what layers may read, and what has been drawn."""
 
@@ -23,7 +24,7 @@ class _Draw:
         self.sequences = []  # (name, length, width, name of the lengths) of [B, T, W]
         self.ids = []  # ids variables: see `_ids_variables`
         self.serial = 0
-        self.needs = {}  # (slots of) settings that what was drawn needs
+        self.needs = {}  # what was drawn of tables: "distributed", "segments"
 
     def chance(self, p):
         return self.rng.random() < p
@@ -93,7 +94,6 @@ def draw(rng):
     if distribute:
         job.append(["distribute", distribute])
     job.append(["checkpoint", _checkpoint(d)])
-    lossy = d.needs.get("lossy", False)
     shows = {"bits": "bits", "own": "own", "async": "counts"}[d.family]
     if d.family == "own" and d.mode == "any_order":
         shows = "counts"
@@ -108,7 +108,6 @@ def draw(rng):
         "lanes": d.lanes,
         "epochs": d.epochs,
         "follow": d.follow,
-        "lossy": lossy,
         "late_s": rng.choice((0.1, 0.3, 0.6)) if d.follow and d.chance(0.6) else 0,
         "predict": d.family == "bits" and d.evaluated and d.chance(0.3),
     }
@@ -261,7 +260,6 @@ def _data(d):
     fields.append(["batch_size", str(d.batch)])
     if d.chance(0.2) and not d.follow:
         fields.append(["drop_last", "true"])
-        d.needs["drop_last"] = True
     if d.follow:
         follow = message(files_together=rng.choice((1, 1, 2)), until=quoted("inbox/DONE"))
         fields.append(["follow", follow + message(look_every_s=0.05, deadline_s=30)])
@@ -752,7 +750,7 @@ def _metrics(d):
         by = next((u["name"] for u in d.ids if u["key"]), None)
         more = []
         if by and not d.min_count and kind not in ("confusion", "ndcg", "hit_rate") and d.chance(0.3):
-            more = message(name=quoted("sliced"), by=quoted(by), most_values=3)
+            more = message(name=quoted("sliced_" + kind), by=quoted(by), most_values=3)
         d.metrics.append(more + message((kind, fields)))
 
 
@@ -766,10 +764,8 @@ def _train(d, skip_step):
         fields += message(eval_every_steps=rng.choice((3, 5, 7)))
         if d.family != "async" and d.chance(0.35):
             fields += message(early_stop=message(patience=rng.choice((1, 2)), min_delta=rng.choice((0.0, 0.05))))
-            d.needs["early_stop"] = True
     if d.chance(0.2):
         fields += message(max_steps=rng.randint(3, d.steps))
-        d.needs["max_steps"] = True
     fields += message(nan_policy="SKIP_STEP" if skip_step else None)
     fields += message(accumulate_steps=d.accumulate if d.accumulate > 1 else None)
     fields += message(workers=d.workers if d.workers > 1 else None)
@@ -793,7 +789,6 @@ def _distribute(d):
         put(fields, "wire.push", rng.choice(formats))
         if d.chance(0.5):
             put(fields, "wire.pull", rng.choice(formats))
-        d.needs["lossy"] = True
     elif d.mode == "compressed":
         put(fields, "reproducible", "false")
         put(fields, "dense", "ALL_REDUCE")
@@ -801,7 +796,6 @@ def _distribute(d):
         if d.chance(0.4):
             put(fields, "all_reduce.bucket_bytes", 4096)
             put(fields, "all_reduce.first_bucket_bytes", 4096)
-        d.needs["lossy"] = True
     elif d.mode == "by_trainers":
         put(fields, "average", "BY_TRAINERS")
         put(fields, "reproducible", "false")

@@ -14,7 +14,8 @@ def shrink(case, failure, seconds, fails):
     smallest = case
 
     def still(candidate):
-        for _ in range(2):  # what depends on moments may fail only now and then
+        # What depends on moments may fail only now and then.
+        for _ in range(2 if any(a.get("disturbance") for a in candidate["attempts"]) else 1):
             if time.monotonic() > end:
                 return False
             found = fails(candidate)
@@ -55,9 +56,6 @@ def _attempts(case):
         yield _with(case, attempts=attempts[:i] + attempts[i + 1 :])
     for i, attempt in enumerate(attempts):
         smaller = []
-        if attempt["sets"]:
-            smaller.append({"sets": []})
-            smaller += [{"sets": attempt["sets"][:j] + attempt["sets"][j + 1 :]} for j in range(len(attempt["sets"]))]
         what = attempt.get("disturbance") or {}
         named = " ".join(str(what.get(k)) for k in ("fault", "victim"))
         # Else a resume has to have as many trainers, and perhaps servers: `_sizes`.
@@ -70,6 +68,9 @@ def _attempts(case):
         for flag in ("keep_going", "long_tmp"):
             if attempt.get(flag):
                 smaller.append({flag: False})
+        if attempt["sets"]:
+            smaller.append({"sets": []})
+            smaller += [{"sets": attempt["sets"][:j] + attempt["sets"][j + 1 :]} for j in range(len(attempt["sets"]))]
         for one in smaller:
             yield _with(case, attempts=attempts[:i] + [dict(attempt, **one)] + attempts[i + 1 :])
 
