@@ -282,7 +282,7 @@ def _table(d, u, width):
         sparse = d.chance(0.6)
         fields += message(is_sparse=sparse, dict_size=u["bound"] + 1)
         if sparse:
-            fields += message(fetch=rng.choice((None, "ROWS", "WHOLE")))
+            fields += message(fetch=rng.choice((None, "ROWS", "WHOLE") if d.mode != "geo" else (None, "WHOLE")))
         if d.chance(0.2):
             fields += message(optimizer=_optimizer(d, "dense"))
         d.known.append((name, width, u["bound"]))
