@@ -221,7 +221,7 @@ def run(place, attempt, number, resume, limit):
         process.wait()
     with _started_lock:
         _started.discard(process)
-    left = _wait_until_gone(place.job)
+    left = _wait_until_gone(place.job, disturbing.killed)
     while place.late:
         place.appear()
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -253,6 +253,7 @@ class _Disturbing:
         self.place, self.process, self.output, self.start = place, process, output, start
         self.what = attempt.get("disturbance") or {}
         self.reached = False  # the signal was sent, or the fault point reached
+        self.killed = []  # ids of processes that the kernel ends with launch
         self._continue_at = self._stopped = None
         self._at = 0
 
@@ -291,6 +292,8 @@ class _Disturbing:
         return False
 
     def _send(self, name, number):
+        if name == "launch" and number == signal.SIGKILL:
+            self.killed = _processes(self.place.job)
         if name == "launch" or self.what.get("victim") == name and self.process.args[0].endswith("trainer"):
             _kill(self.process.pid, number)
             return True
@@ -329,12 +332,21 @@ def _processes(job, program=None, index=None):
     return found
 
 
-def _wait_until_gone(job):
+def _ending(pid):
+    """Whether a process has not yet given back what it holds; it has no name any more by then."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _wait_until_gone(job, killed):
     """Gives the kernel a moment; then kills and returns what is left."""
     end = time.monotonic() + 3.0
     while True:
         left = _processes(job)
-        if not left or time.monotonic() > end:
+        if not (left or any(_ending(pid) for pid in killed)) or time.monotonic() > end:
             break
         time.sleep(0.05)
     said = []
