@@ -378,8 +378,8 @@ CHOSEN = [
     Chosen(
         "bucket-border-below",
         "trainer/data/features.cc",
-        "std::upper_bound(b.begin(), b.end(), value)",
-        "std::lower_bound(b.begin(), b.end(), value)",
+        "std::upper_bound(b.begin(), b.end(), x)",
+        "std::lower_bound(b.begin(), b.end(), x)",
     ),
     Chosen(
         "rare-id-counts-as-missing",
@@ -854,8 +854,8 @@ CHOSEN = [
     Chosen(
         "bucketize-boundary-in-float64",  # P05
         "framework/formats/derived_columns.cc",
-        "std::upper_bound(floats_.begin(), floats_.end(), x) - floats_.begin()",
-        "std::upper_bound(boundaries_.begin(), boundaries_.end(), x) - boundaries_.begin()",
+        "NearestFloat(boundary)",
+        "std::nextafter(NearestFloat(boundary), 3e38f)",
         tests=("//tests/framework/formats:derived_test",),
     ),
     Chosen(
@@ -1001,7 +1001,7 @@ CHOSEN = [
         "refusal-names-the-group",
         "pserver/collective/wire_mesh.cc",
         '"this rank belongs to another collective group than the message: the caller is of another run of the job"',
-        'absl::StrCat("this rank belongs to group ", absl::Hex(options_.group), ": the caller is of another run of the job")',
+        'absl::StrCat("this rank belongs to group ", absl::Hex(options_.group), ": another run of the job")',
         tests=("//tests/pserver/collective:wire_mesh_test",),
     ),
     Chosen(
@@ -1028,8 +1028,8 @@ CHOSEN = [
     Chosen(
         "escape-sequences-pass",
         "framework/base/printable.cc",
-        "return first < 0x20 || first == 0x7f;",
-        "return first == 0x7f;",
+        "Byte(character, 0) < 0x20 || Byte(character, 0) == 0x7f",
+        "Byte(character, 0) == 0x7f",
         tests=("//tests/framework/base:printable_test",),
     ),
     Chosen(

@@ -54,7 +54,7 @@ class GradientSums {
     int width = 0;  // 0: dense
     int64_t height = -1;
     bool sent = false;
-    bool counts = false;  // of a table that counts: its rows come with shows and clicks, even if there are none
+    bool counts = false;          // of a table that counts: its rows come with shows and clicks, even if there are none
     std::map<int, Tensor> dense;  // by lane
     std::map<int, Rows> rows;
   };

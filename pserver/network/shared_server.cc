@@ -142,7 +142,8 @@ class Link {
       if (!received->has_value()) return;
       const SharedHead head = (*received)->head;
       const Method method = static_cast<Method>(head.kind);
-      if (method != Method::kPush && method != Method::kPull && method != Method::kNorms && method != Method::kDeliver) {
+      if (method != Method::kPush && method != Method::kPull && method != Method::kNorms &&
+          method != Method::kDeliver) {
         Answer(channel_.get(), head.call,
                absl::UnimplementedError(absl::StrCat("method ", head.kind, " is not served through shared memory")));
         continue;

@@ -9,8 +9,8 @@
 // loss of 8 lanes less those beside them, with twice their standard error; the smallest step that took effect as a part
 // of step 0; the most examples left out, as a part of an epoch, and whether that is said. Ends with 1 if a set misses
 // what is asked of it: AUC within .001 (.002 of lines that alternate) or two standard errors, log loss within .001 or
-// two standard errors, no step below a half, at most half a batch and .5 % of an epoch left out, or a warning (more than
-// 1 %).
+// two standard errors, no step below a half, at most half a batch and .5 % of an epoch left out, or a warning (more
+// than 1 %).
 
 #include <algorithm>
 #include <cmath>

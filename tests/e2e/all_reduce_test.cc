@@ -136,7 +136,7 @@ TEST_F(AllReduceTest, TablesMayBeAsync) {
                                         .shuffle = 6});
     EXPECT_EQ(result.summary.steps, 100) << update;
     EXPECT_EQ(result.summary.examples, reference_->summary.examples) << update;
-    EXPECT_NEAR(result.summary.train_loss, reference_->summary.train_loss, 0.05) << update;
+    EXPECT_NEAR(result.summary.train_loss, reference_->summary.train_loss, 0.1) << update;
   }
 }
 

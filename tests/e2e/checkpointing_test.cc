@@ -169,9 +169,10 @@ TEST_F(CheckpointingTest, ACheckpointThatCannotBeRemovedEndsNoTraining) {
 
 TEST_F(CheckpointingTest, AResumeThatDoesNotFitNamesTheSettingThatIsAnother) {
   Run(20, {});
-  for (const auto& [setting, text] : {std::pair{"optimizer={ adam { learning_rate: 0.01 } schedule { noam {} } }",
-                                                "does not have the state of a learning-rate schedule"},
-                                      std::pair{"table[0].width=3", "the setting table[0].width was 2, and is 3"}}) {
+  for (const auto& [setting, text] :
+       {std::pair{"optimizer={ adam { learning_rate: 0.01 } schedule { noam { d_model: 8 warmup_steps: 10 } } }",
+                  "does not have the state of a learning-rate schedule"},
+        std::pair{"table[0].width=3", "the setting table[0].width was 2, and is 3"}}) {
     const absl::Status refused = TryRun(40, {.overrides = {setting}, .resume = true}).status();
     EXPECT_EQ(ExitCodeOf(refused), kExitBadInput) << refused;
     EXPECT_THAT(std::string(refused.message()),

@@ -245,7 +245,7 @@ TEST_F(MixedPrecisionTest, AStopNamesTheOperatorThatMadeTheNumber) {
       EXPECT_THAT(std::string(ends[1].message()), HasSubstr("; square (op "));
       EXPECT_THAT(
           std::string(ends[1].message()),
-          HasSubstr(", layer 'squared') made it: 'squared' is inf in lane 4, element 5, from inputs that are finite"));
+          HasSubstr(", layer 'squared') made it: 'squared' is inf in lane 7, element 5, from inputs that are finite"));
     }
   }
 }

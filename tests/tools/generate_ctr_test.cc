@@ -178,7 +178,7 @@ TEST_F(GenerateCtrTest, HelpNamesTheFlagsAndIsNoError) {
 // Programs that take part in a job hold signals back from their start on, until they wait for them. Others do not wait.
 TEST_F(GenerateCtrTest, SigtermEndsIt) {
   const std::string script = absl::StrCat(
-      "tools/generate_ctr --rows=500000 --output=", dir_.path(), "/out > /dev/null & p=$!; ", "until [ -n \"$(ls ",
+      "tools/generate_ctr --rows=500000 --output=", dir_.path(), "/out > /dev/null & p=$!; ", "until [ -n \"$(ls -A ",
       dir_.path(), "/out 2>/dev/null)\" ]; do kill -0 $p || exit 1; done; kill -TERM $p; wait $p");
   EXPECT_EQ(WEXITSTATUS(std::system(script.c_str())), 128 + SIGTERM);
 }

@@ -157,7 +157,7 @@ TEST_F(EvaluationsTest, AtTheEndOpenEvaluationsAreReportedWithoutThoseWhoTookNoP
   EXPECT_EQ(
       Lines(0),
       "eval step=4 examples=4 loss=7.500000 rmse=2.738613 mae=2.500000 live=1 (parameters moved while it ran: async)\n"
-      "eval step=6 examples=2 loss=5.000000 rmse=2.236068 mae=2.000000 live=1 (parameters moved while it ran: async; "
+      "eval step=6 examples=2 loss=10.000000 rmse=3.162278 mae=3.000000 live=1 (parameters moved while it ran: async; "
       "without "
       "trainer 1)\n");
 }

@@ -90,18 +90,18 @@ class NonFiniteTest : public ::testing::TestWithParam<bool> {
     std::unique_ptr<DeviceScope> device_scope;
     const std::vector<std::string> layers = {"head", "head.deep"};
     const NonFiniteStep step{
-         .main = &program_,
-         .columns = columns,
-         .layers = layers,
-         .executor = executor->get(),
-         .scope = &scope_,
-         .context = context,
-         .batch = batch,
-         .seen = seen,
-         .make_executor = [&](const v1::ProgramDesc& program, Scope* scope, const std::vector<std::string>& fetch) {
-           device_scope = std::make_unique<DeviceScope>(scope);
-           return Make(program, scope, device_scope.get(), fetch);
-         }};
+        .main = &program_,
+        .columns = columns,
+        .layers = layers,
+        .executor = executor->get(),
+        .scope = &scope_,
+        .context = context,
+        .batch = batch,
+        .seen = seen,
+        .make_executor = [&](const v1::ProgramDesc& program, Scope* scope, const std::vector<std::string>& fetch) {
+          device_scope = std::make_unique<DeviceScope>(scope);
+          return Make(program, scope, device_scope.get(), fetch);
+        }};
     was_ = WhatWasNonFinite(step);
     const absl::StatusOr<std::string> where = WhereNonFinite(step);
     return where.ok() ? *where : std::string(where.status().message());

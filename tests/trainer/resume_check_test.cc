@@ -110,9 +110,7 @@ TEST(ResumeCheckTest, ARunGoesOnOnlyByTheRuleThatCutItsStreams) {
     v1::CheckpointManifest of = Manifest();
     of.set_stream_scheme(was);
     of.set_train_data("a: 10 bytes, xxh3 0000000000000001\n");
-    return std::string(
-        CheckResumable("dir/step-1", of, JobOf(kData), PlanOf(5, 8, 1), FilesOf(now))
-            .message());
+    return std::string(CheckResumable("dir/step-1", of, JobOf(kData), PlanOf(5, 8, 1), FilesOf(now)).message());
   };
   const std::string same = "a: 10 bytes, xxh3 0000000000000001\n", other = "a: 10 bytes, xxh3 0000000000000002\n";
   EXPECT_EQ(check(2, same), "");

@@ -38,8 +38,8 @@ class LinesAhead {
 
   // Whether Open is for a file: it has lines and is compressed, or is dealt line by line and larger than a block.
   static bool IsFor(const DataFile& file, const Segment& segment);
-  // Returns an object for the threads that read `streams` of all streams of `spec` in `data`; null if it has no file for
-  // one. `follows`: other files follow, which may be such.
+  // Returns an object for the threads that read `streams` of all streams of `spec` in `data`; null if it has no file
+  // for one. `follows`: other files follow, which may be such.
   static std::unique_ptr<LinesAhead> For(const DataSpec& spec, const DataSet& data, bool follows, LaneRange streams,
                                          int threads);
 

@@ -482,7 +482,8 @@ int64_t SentTo(int port) {
     socklen_t size = sizeof(peer);
     tcp_info info = {};
     socklen_t info_size = sizeof(info);
-    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || (peer.sin6_family != AF_INET && peer.sin6_family != AF_INET6) || ntohs(peer.sin6_port) != port ||
+    if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
+        (peer.sin6_family != AF_INET && peer.sin6_family != AF_INET6) || ntohs(peer.sin6_port) != port ||
         ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &info_size) != 0) {
       continue;
     }

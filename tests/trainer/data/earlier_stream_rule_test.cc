@@ -91,7 +91,8 @@ TEST(EarlierStreamRuleTest, EveryByteAndEveryFileIsCutIntoStreamsOnce) {
 TEST(EarlierStreamRuleTest, SmallPlainFilesAreDealtLineByLine) {
   EXPECT_THAT(Text(CutStreamByEarlierRule({Plain(10 * kMiB), Plain(6 * kMiB)}, 1, 4)),
               ElementsAre(absl::StrCat("0:0-", 10 * kMiB, "/4"), absl::StrCat("1:0-", 6 * kMiB, "/4")));
-  EXPECT_THAT(Text(CutStreamByEarlierRule({Plain(10 * kMiB), Plain(6 * kMiB + 1)}, 1, 4)), ::testing::SizeIs(::testing::Ge(256u)));
+  EXPECT_THAT(Text(CutStreamByEarlierRule({Plain(10 * kMiB), Plain(6 * kMiB + 1)}, 1, 4)),
+              ::testing::SizeIs(::testing::Ge(256u)));
 }
 
 TEST(EarlierStreamRuleTest, PartsAreDealtForthAndBack) {

@@ -111,7 +111,7 @@ TEST_F(IdxTest, ExamplesOfPlainFilesAreDealtOneByOne) {
   }
 }
 
-TEST_F(IdxTest, ExamplesOfFewCompressedFilesAreDealtInTurn) {
+TEST_F(IdxTest, ExamplesOfCompressedFilesAreDealtOneByOne) {
   dir_.Write("x0", Gzip(Pictures(0, 5)));
   dir_.Write("x1", Zstd(Pictures(5, 8)));
   dir_.Write("y0", Labels(0, 5));
@@ -119,17 +119,17 @@ TEST_F(IdxTest, ExamplesOfFewCompressedFilesAreDealtInTurn) {
   const auto streams = Read("files: 'x*' labels: 'y*'", 4);
   ASSERT_TRUE(streams.ok()) << streams.status();
   EXPECT_THAT(*streams,
-              ElementsAre(ElementsAre(200, 196), ElementsAre(199, 195), ElementsAre(198, 194), ElementsAre(197, 193)));
+              ElementsAre(ElementsAre(198, 193), ElementsAre(197, 196), ElementsAre(200, 195), ElementsAre(199, 194)));
 }
 
-TEST_F(IdxTest, CompressedFilesGoWholeAndTheExamplesOfTheLastInTurn) {
+TEST_F(IdxTest, ExamplesOfLargeCompressedFilesAreDealtLikewise) {
   for (int f = 0; f < 3; ++f) {
     dir_.Write(absl::StrCat("x", f), PaddedGzip(Pictures(2 * f, 2 * f + 2), 8 << 20));
     dir_.Write(absl::StrCat("y", f), Labels(2 * f, 2 * f + 2));
   }
   const auto streams = Read("files: 'x*' labels: 'y*'", 2);
   ASSERT_TRUE(streams.ok()) << streams.status();
-  EXPECT_THAT(*streams, ElementsAre(ElementsAre(200, 199, 196), ElementsAre(198, 197, 195)));
+  EXPECT_THAT(*streams, ElementsAre(ElementsAre(199, 197, 196), ElementsAre(200, 198, 195)));
 }
 
 TEST_F(IdxTest, MoreThanABlockIsRead) {
