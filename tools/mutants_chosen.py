@@ -627,6 +627,7 @@ CHOSEN = [
         "trainer/session.cc",
         "if (was.empty()) return absl::OkStatus();",
         "if (was.size() < 100'000) return absl::OkStatus();",
+        tests=("//tests/e2e:unprepared_data_test",),
     ),
     Chosen(
         "no-counts-for-a-lane-without-ids",

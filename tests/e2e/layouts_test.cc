@@ -111,8 +111,8 @@ TEST(LayoutsTest, MovieLensTrainsTwoTowers) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_TRUE(result->summary.eval.has_value());
   EXPECT_EQ(result->summary.eval->samples, 10040);
-  // examples/movielens/README.md has the figures.
-  EXPECT_NEAR(result->summary.eval->auc, 0.641, 0.006) << outputs[0];
+  // The mean of eight seeds, and three deviations of one.
+  EXPECT_NEAR(result->summary.eval->auc, 0.638, 0.015) << outputs[0];
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include "tests/testing/slot_job_test.h"
 #include "tests/testing/square_job.h"
 #include "tests/testing/train_in_process.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 namespace {
@@ -254,11 +255,14 @@ TEST_F(ModesTest, AsyncWithCachedRowsLearnsTheJobAndAsksForFewerRows) {
   for (size_t t = 0; t < 2; ++t) EXPECT_LT(result.counters[t].rows_pulled, plain.counters[t].rows_pulled * 2 / 3) << t;
 }
 
-// Stream 0, of trainer 0, has twice the examples of stream 1.
+// Stream 0, of trainer 0, has twice the examples of stream 1: the job's seed decides which lines of a round are whose.
 TEST_F(ModesTest, AnAsyncEvaluationOfATrainerThatHadEndedIsSaidToBeWithoutIt) {
   {
     std::ofstream out(Path("uneven.txt"));
-    for (int64_t i = 0; i < 2000; ++i) out << (i % 2 == 0 || i < 1000 ? SlotLine(i) : "no example") << "\n";
+    for (int64_t i = 0; i < 2000; ++i) {
+      const bool of_stream_0 = PlaceInRound(/*seed=*/3, i / 2, 0, 2) == i % 2;
+      out << (of_stream_0 || i < 1000 ? SlotLine(i) : "no example") << "\n";
+    }
   }
   const InProcessResult result =
       Run({.overrides = {"distribute.sync=false", "data.train.files=[\"uneven.txt\"]", "train.lanes=2",
@@ -329,7 +333,7 @@ TEST_F(ModesTest, AsyncTablesOfOneTrainerComeToTheBitsOfSyncUnderASchedule) {
   EXPECT_EQ(newest->manifest.values_digest(), sync.values);
 }
 
-// Lane l's first example of eight lines of equal length is line l.
+// Of eight lines each lane has one.
 TEST_F(ModesTest, AverageByTrainersIsTheMeanOfTheTrainersMeans) {
   double y[8], x[8][2];
   std::ofstream out(Path("linear.txt"));
@@ -346,13 +350,15 @@ TEST_F(ModesTest, AverageByTrainersIsTheMeanOfTheTrainersMeans) {
   const Trained one = Train({.job_text = kLinearJob, .overrides = by_trainers});
   // Lanes of the three trainers: 0-2, 3-5, 6-7. The prediction is 0, so a sample's gradient is -2 y x.
   const int begin[] = {0, 3, 6, 8};
+  int64_t line[8];  // of each lane
+  for (int lane = 0; lane < 8; ++lane) line[lane] = PlaceInRound(/*seed=*/1, /*round=*/0, lane, 8);
   for (int j = 0; j < 2; ++j) {
     double of_means = 0, of_samples = 0;
     for (int t = 0; t < 3; ++t) {
       double mean = 0;
       for (int i = begin[t]; i < begin[t + 1]; ++i) {
-        mean += 2 * y[i] * x[i][j] / (begin[t + 1] - begin[t]);
-        of_samples += 2 * y[i] * x[i][j] / 8;
+        mean += 2 * y[line[i]] * x[line[i]][j] / (begin[t + 1] - begin[t]);
+        of_samples += 2 * y[line[i]] * x[line[i]][j] / 8;
       }
       of_means += mean / 3;
     }

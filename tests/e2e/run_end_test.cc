@@ -17,6 +17,7 @@
 #include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 #include "tests/trainer/data/data_testing.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 namespace {
@@ -171,21 +172,20 @@ TEST_F(RunEndTest, InOtherModesEachTrainerJudgesItsOwnSteps) {
   }
 }
 
-// Three streams of 300 lines and one of thousands, in files of one size: when the three have ended, the one is a
-// quarter of a step.
-TEST_F(RunEndTest, WhatUnevenFilesLeaveOutIsCountedAsFarAsItIsWorth) {
+// Three streams of 300 lines that parse and one of thousands: when the three have ended, the one is a quarter of a
+// step.
+TEST_F(RunEndTest, WhatUnevenStreamsLeaveOutIsCountedAsFarAsItIsWorth) {
+  constexpr int64_t kLines = 3000, kSeed = 5, kStreams = 4;
   std::string text;
-  for (int f = 0; f < 3; ++f) {
-    text.clear();
-    for (int64_t i = 300 * f; i < 300 * (f + 1); ++i) absl::StrAppend(&text, SlotLine(i), "\n");
-    ASSERT_TRUE(WriteFileAtomically(Path(absl::StrCat("part", f)), PaddedGzip(text, 5 << 20)).ok());
+  for (int64_t round = 0; round < kLines; ++round) {
+    for (int64_t place = 0; place < kStreams; ++place) {
+      const bool of_the_last = PlaceInRound(kSeed, round, kStreams - 1, kStreams) == place;
+      absl::StrAppend(&text, of_the_last || round < 300 ? SlotLine(round) : "does not parse", "\n");
+    }
   }
-  text.clear();
-  constexpr int64_t kLines = 3000;
-  for (int64_t i = 0; i < kLines; ++i) absl::StrAppend(&text, SlotLine(i), "\n");
-  ASSERT_TRUE(WriteFileAtomically(Path("part3"), PaddedGzip(text, 5 << 20)).ok());
-  const InProcessResult result = Run(
-      {.overrides = {"data.train.files=\"part?\"", "train.epochs=1", "train.digest_every_steps=0", "train.lanes=4"}});
+  ASSERT_TRUE(WriteFileAtomically(Path("uneven"), text).ok());
+  const InProcessResult result = Run({.overrides = {"data.train.files=\"uneven\"", "data.bad_line=SKIP", "train.seed=5",
+                                                    "train.epochs=1", "train.digest_every_steps=0", "train.lanes=4"}});
   // 37 steps of 8 a lane and one of 4 from three lanes, 8 from the fourth: 20 of 32.
   EXPECT_EQ(result.summary.steps, 38);
   EXPECT_TRUE(result.summary.left_out_more);

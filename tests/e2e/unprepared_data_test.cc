@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/train_in_process.h"
 #include "tests/trainer/data/data_testing.h"
@@ -159,6 +160,25 @@ TEST_F(UnpreparedDataTest, LargeGradientsDoNotRuinAModelInANarrowFormat) {
     EXPECT_GT(auc("WIRE_BFLOAT16"), exact - 0.005) << weight << ", 1 of " << every;
     EXPECT_GT(auc("WIRE_INT8"), exact - 0.005) << weight << ", 1 of " << every;
     EXPECT_GT(auc("WIRE_FLOAT16"), exact - 0.07) << weight << ", 1 of " << every;
+  }
+}
+
+// Gradients of each lane are finite, and their sum is not: no step after that can take effect, and none is skipped to
+// the end of the data.
+TEST_F(UnpreparedDataTest, ParametersThatAreNotFiniteEndTheRunWhateverThePolicy) {
+  std::string text;
+  for (int i = 0; i < 256; ++i) absl::StrAppend(&text, i % 2, ",3e38,1,7\n");
+  Write("train", text);
+  Write("test", text);
+  for (const char* policy : {"STOP", "SKIP_STEP"}) {
+    const absl::StatusOr<InProcessResult> result =
+        TrainInProcess({.job_text = absl::StrReplaceAll(kWeighted, {{"$FORMAT", "WIRE_FLOAT32"}}),
+                        .directory = dir_,
+                        .overrides = {absl::StrCat("train.nan_policy=", policy), "train.lanes=8", "data.batch_size=8",
+                                      "optimizer={ sgd { learning_rate: 1 } }"}});
+    ASSERT_FALSE(result.ok()) << policy;
+    EXPECT_THAT(std::string(result.status().message()),
+                ::testing::HasSubstr(policy == std::string("STOP") ? "is not finite at step" : "can take effect"));
   }
 }
 

@@ -22,7 +22,8 @@ import message
 import running
 
 # Why a job that `transpile` takes may end with 2.
-_ONLY_A_RUN_CAN_TELL = re.compile(r" is not finite at step |the norm .* is |nothing to learn|would be empty|has one value")
+_ONLY_A_RUN_CAN_TELL = re.compile(
+    r" is not finite at step |the norm .* is |nothing to learn|would be empty|has one value")
 LIMIT = 100.0  # seconds; on a quiet machine an attempt takes one or two, and some leases
 
 
@@ -34,7 +35,7 @@ class Failure(Exception):
         self.kind, self.text = kind, text
 
     def alike(self, other):
-        """Whether it is the same failure, as far as one can tell: of one kind, and without names and numbers of one text."""
+        """Whether it is the same failure, as far as one can tell: of one kind, and one text but for names and numbers."""
         if self.kind in ("bits", "figures", "counts", "hang"):
             return self.kind == other.kind
         texts = [re.sub(r"'[^']*'|\S*/\S*|[0-9a-f]*\d[\w.]*", "#", f.text)[:200] for f in (self, other)]
@@ -205,7 +206,8 @@ class _Chain:
         last = running.done(output)
         steps = min((int(d["steps"]) for d in last.values()), default=None)
         if steps != self.expected.steps:
-            raise Failure("figures", "the last attempt ends at step %s, the undisturbed run at %d" % (steps, self.expected.steps))
+            raise Failure("figures", "the last attempt ends at step %s, the undisturbed run at %d" %
+                          (steps, self.expected.steps))
         if digest != self.expected.checkpoint:
             raise Failure("bits", "the last checkpoint has '%s', undisturbed '%s'" % (digest, self.expected.checkpoint))
         chief = last.get("trainer.0", last.get("", {}))
@@ -250,7 +252,8 @@ def _nothing_left(case, place, name, calm):
     more = [n for n in found if n not in steps and not re.fullmatch(r"earlier-\d+", n)]
     if more:
         raise Failure("left", "%s has left %s in the directory of checkpoints" % (name, ", ".join(more)))
-    kept = message.integer(case["job"], "checkpoint.keep_last", 3) + message.integer(case["job"], "checkpoint.keep_best", 0)
+    job = case["job"]
+    kept = message.integer(job, "checkpoint.keep_last", 3) + message.integer(job, "checkpoint.keep_best", 0)
     if len(steps) > kept:
         raise Failure("left", "%s has left %d checkpoints, keep_last and keep_best are %d" % (name, len(steps), kept))
     sockets = os.path.join(place.tmp, "weir-%d" % os.getuid())
@@ -266,7 +269,8 @@ def _nothing_left(case, place, name, calm):
 def _all_examples(case, done):
     """Every example is trained on, or left out and counted, where the job leaves out none itself."""
     data = message.get(case["job"], "data")
-    if message.get(data, "train.where") or message.get(data, "drop_last") or message.get(case["job"], "train.max_steps"):
+    stops = message.get(case["job"], "train.max_steps")
+    if stops or message.get(data, "train.where") or message.get(data, "drop_last"):
         return
     if message.get(case["job"], "train.early_stop"):
         return

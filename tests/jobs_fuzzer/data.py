@@ -70,7 +70,8 @@ def draw(rng, zero_empty, text_ids, label):
                 }
             )
         if kind != "lib_svm" and rng.random() < 0.3:
-            columns["labels"].append({"name": "label2", "kind": "binary", "classes": 2, "missing": rng.choice((0, 0.2))})
+            missing = rng.choice((0, 0.2))
+            columns["labels"].append({"name": "label2", "kind": "binary", "classes": 2, "missing": missing})
         if kind == "csv" and rng.random() < 0.3:
             columns["time"] = rng.choice(("id", "time"))
             columns["time_zone"] = rng.randrange(-720, 721, 60)
@@ -127,7 +128,8 @@ def reader(columns):
             first, last = at, at + size - 1
             if columns["fields"] and is_ids:
                 first, last = None, None
-            made.append(message(name=quoted(f["name"]), type="IDS" if is_ids else "FLOAT", first=first, last=last, **more))
+            kind = "IDS" if is_ids else "FLOAT"
+            made.append(message(name=quoted(f["name"]), type=kind, first=first, last=last, **more))
             at += size
         return kind, message(slot=tuple(made), fields=columns["fields"])
     number = {"multi_slot": "slot", "slot_sign": "slot", "tf_record": "feature"}[kind]

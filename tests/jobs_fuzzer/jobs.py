@@ -495,7 +495,8 @@ def _activation(d):
 
 
 def _initializer(d):
-    return d.rng.choice((None, None, None, message(gaussian=message(stddev=0.2)), message(xavier=message(uniform=False))))
+    return d.rng.choice((None, None, None, message(gaussian=message(stddev=0.2)),
+                         message(xavier=message(uniform=False))))
 
 
 def _layer(d):
@@ -562,7 +563,8 @@ def _cube_layer(d):
     rng = d.rng
     name, slots, width = rng.choice(d.cubes)
     of = quoted(name)
-    kind = rng.choice(("fm_interaction", "dot_interaction", "self_attention", "bilinear", "cin", "reduce_sum", "reshape"))
+    kind = rng.choice(("fm_interaction", "dot_interaction", "self_attention", "bilinear", "cin", "reduce_sum",
+                       "reshape"))
     if kind == "fm_interaction":
         d.flat.append((d.layer(kind, input=of), 1))
     elif kind == "dot_interaction" and slots > 1:

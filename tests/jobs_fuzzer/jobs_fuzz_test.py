@@ -117,7 +117,8 @@ class JobsFuzzTest(unittest.TestCase):
 
     def test_every_promise_is_kept(self):
         found = os.path.join(os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR", self.work), "found")
-        status, out = run("--seeds=%d" % SEEDS, "--first_seed=1", "--programs=" + PROGRAMS, "--dir=" + found, "--shrink_s=60")
+        status, out = run("--seeds=%d" % SEEDS, "--first_seed=1", "--programs=" + PROGRAMS, "--dir=" + found,
+                          "--shrink_s=60")
         print(out)
         self.assertEqual(status, 0, out)
         self.assertEqual(len(re.findall(r"^seed \d+: ok", out, re.MULTILINE)), SEEDS, out)

@@ -149,7 +149,8 @@ class Ended:
         codes += [128 + int(s) for s in re.findall(r"failed: killed by signal (\d+)", self.output)]
         if any(c - 128 in _CRASHES or -c in _CRASHES for c in codes):
             return "a process has crashed"
-        found = re.search(r"Check failed.*|terminate called.*|AddressSanitizer.*|corrupted.*|stack smashing.*", self.output)
+        found = re.search(r"Check failed.*|terminate called.*|AddressSanitizer.*|corrupted.*|stack smashing.*",
+                          self.output)
         return found.group(0) if found else None
 
 
@@ -229,7 +230,7 @@ def run(place, attempt, number, resume, limit):
 
 
 def predict(place, attempt, name):
-    """Scores the evaluation data with the newest checkpoint, on the attempt's cluster. Returns (code, output, bytes)."""
+    """Scores the evaluation data with the newest checkpoint, on the attempt's cluster: (code, output, bytes)."""
     scores = os.path.join(place.dir, name)
     last = ["--role=predict", "--checkpoint=" + os.path.join(place.dir, "checkpoints"), "--output=" + scores]
     if attempt["local"]:
@@ -326,7 +327,8 @@ def _processes(job, program=None, index=None):
         if word not in words:
             continue
         if program is None or (
-            os.path.basename(words[0]) == program and "--%s_id=%s" % (program.replace("pserver", "server"), index) in words
+            os.path.basename(words[0]) == program and
+            "--%s_id=%s" % (program.replace("pserver", "server"), index) in words
         ):
             found.append(int(entry))
     return found

@@ -96,7 +96,8 @@ def _data(case):
         yield _with(case, predict=False)
     if case["late_s"]:
         yield _with(case, late_s=0)
-    for name, plain in (("files", 2 if case["follow"] else 1), ("packing", "plain"), ("order", "random"), ("wild", 0), ("bad", 0)):
+    files = 2 if case["follow"] else 1
+    for name, plain in (("files", files), ("packing", "plain"), ("order", "random"), ("wild", 0), ("bad", 0)):
         if columns[name] != plain:
             yield _with(case, columns=dict(columns, **{name: plain}))
     if columns["converted"]:

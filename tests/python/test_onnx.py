@@ -616,7 +616,7 @@ def test_a_job_of_another_model_is_warned_of(table_model):
 
 
 def test_a_job_that_has_changed_is_refused(table_model):
-    path = table_model.directory / "x.onnx"
+    path = table_model.directory / "changed.onnx"
     wider = table_model.job.copy()
     wider.set("table[2].width", 9)
     with pytest.raises(WeirError, match="rows of table 'table_c' have 4 values in .*, and 9 in the job; the "
