@@ -35,7 +35,7 @@ class Failure(Exception):
         self.kind, self.text = kind, text
 
     def alike(self, other):
-        """Whether it is the same failure, as far as one can tell: of one kind, and one text but for names and numbers."""
+        """Whether it is the same failure, as far as one can tell: of one kind and text, but for names and numbers."""
         if self.kind in ("bits", "figures", "counts", "hang"):
             return self.kind == other.kind
         texts = [re.sub(r"'[^']*'|\S*/\S*|[0-9a-f]*\d[\w.]*", "#", f.text)[:200] for f in (self, other)]
