@@ -22,7 +22,7 @@
 
 namespace weir {
 
-// What becomes of a symbolic link at the name of a file.
+// Says what is done with a symbolic link at the name of a file.
 enum class Links {
   // The file that the link leads to is read or written, when written also a missing one. For names that users give.
   kFollow,

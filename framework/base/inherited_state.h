@@ -1,4 +1,4 @@
-// What a program inherits from whoever starts it and cannot work with.
+// Mends what a program inherits from whoever starts it and cannot work with.
 #ifndef WEIR_FRAMEWORK_BASE_INHERITED_STATE_H_
 #define WEIR_FRAMEWORK_BASE_INHERITED_STATE_H_
 

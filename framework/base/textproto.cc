@@ -651,6 +651,16 @@ absl::Status ParseTextProtoFragment(std::string_view text, const std::string& fi
   return absl::OkStatus();
 }
 
+std::string SingleLineText(const Message& message) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  printer.SetExpandAny(true);
+  std::string text;
+  printer.PrintToString(message, &text);
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
 bool ParseForeignText(std::string_view text, Message* message, std::string* error) {
   struct First : public google::protobuf::io::ErrorCollector {
     void AddError(int line, ColumnNumber column, const std::string& message) override {

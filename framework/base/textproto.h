@@ -49,6 +49,9 @@ absl::Status ParseTextProtoFragment(std::string_view text, const std::string& fi
 // Returns false, with "12:5: <what is wrong>" in `error` (which may be null), if the text cannot be read.
 bool ParseForeignText(std::string_view text, google::protobuf::Message* message, std::string* error = nullptr);
 
+// Prints a message on one line, a message inside an Any as what it is, without a blank at the end.
+std::string SingleLineText(const google::protobuf::Message& message);
+
 // Applies "path.to.field=value", where value is a text-format literal (strings may come without quotes).
 // "table[0].width=8" sets a field of a repeated message; a repeated scalar is replaced by "field=[a, b]". Errors read
 // like those of ParseTextProto, at "--set path".

@@ -88,7 +88,7 @@ class Residuals {
     std::vector<float> left;
     std::unique_ptr<Mutex[]> locks;
   };
-  // What residuals were before a step.
+  // These keep residuals as they were before a step.
   struct DenseBefore {
     Dense* dense = nullptr;
     size_t begin = 0;

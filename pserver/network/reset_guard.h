@@ -86,7 +86,7 @@ class ResetGuard {
  private:
   // Connections by channelz socket number.
   using Connections = std::map<int64_t, CallCounts>;
-  // The same by CallCounts.peer.
+  // Connections by CallCounts.peer.
   using Sockets = std::map<std::string, int64_t>;
 
   ResetGuard(int port, int64_t expected, DIR* descriptors, int held);

@@ -48,7 +48,7 @@ class ControlQueue {
   std::list<std::shared_ptr<ControlCall>> TakeWaiting(int trainer = -1);
 
  private:
-  // What is known of the newest session in which a trainer has made calls.
+  // Describes the newest session in which a trainer has made calls.
   struct Made {
     uint64_t session = 0;
     uint64_t newest_id = 0;                                       // greatest request_id of its calls

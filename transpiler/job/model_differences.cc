@@ -104,13 +104,8 @@ bool IsOfTraining(const pb::FieldDescriptor& field) {
   return IsLoss(*field.containing_type()) && of_losses->count(field.name()) > 0;
 }
 
-std::string SingleLine(const pb::Message& message) {
-  pb::TextFormat::Printer printer;
-  printer.SetSingleLineMode(true);
-  printer.SetExpandAny(true);
-  std::string text;
-  printer.PrintToString(message, &text);
-  while (!text.empty() && text.back() == ' ') text.pop_back();
+std::string InBraces(const pb::Message& message) {
+  const std::string text = SingleLineText(message);
   return absl::StrCat("{ ", text, text.empty() ? "}" : " }");
 }
 
@@ -127,7 +122,7 @@ class Comparer {
   void Compare(const pb::Message& was, const pb::Message& is, const std::string& prefix, int depth) {
     const pb::Descriptor* const descriptor = was.GetDescriptor();
     if (descriptor->full_name() == "google.protobuf.Any" || depth > kMostDepth) {
-      Differ(prefix, SingleLine(was), SingleLine(is));
+      Differ(prefix, InBraces(was), InBraces(is));
       return;
     }
     std::set<const pb::OneofDescriptor*> other_kinds;
@@ -180,7 +175,7 @@ class Comparer {
     const pb::Message& earlier = reflection.GetMessage(was, &field);
     const pb::Message& now = reflection.GetMessage(is, &field);
     if (had != has && !field.options().GetExtension(v1::absent_is_default)) {
-      Differ(path, had ? SingleLine(earlier) : kNotSet, has ? SingleLine(now) : kNotSet);
+      Differ(path, had ? InBraces(earlier) : kNotSet, has ? InBraces(now) : kNotSet);
     } else {
       Compare(earlier, now, path, depth + 1);
     }
@@ -242,7 +237,7 @@ class Comparer {
 
   static std::string ElementText(const pb::Message& message, const pb::FieldDescriptor& field, int index) {
     return field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE
-               ? SingleLine(message.GetReflection()->GetRepeatedMessage(message, &field, index))
+               ? InBraces(message.GetReflection()->GetRepeatedMessage(message, &field, index))
                : Value(message, field, index);
   }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
+#include "framework/base/textproto.h"
 #include "glog/logging.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
@@ -50,7 +51,7 @@ class SettingsPrinter {
   void Print(const pb::Message& message, const std::string& prefix, const pb::FieldOptions& options) {
     const pb::Descriptor* descriptor = message.GetDescriptor();
     if (descriptor->full_name() == "google.protobuf.Any") {
-      Line(prefix, SingleLine(message));
+      Line(prefix, SingleLineText(message));
       return;
     }
     for (int i = 0; i < descriptor->field_count(); ++i) {
@@ -92,16 +93,6 @@ class SettingsPrinter {
   static std::string Value(const pb::Message& message, const pb::FieldDescriptor* field, int index) {
     std::string text;
     pb::TextFormat::PrintFieldValueToString(message, field, index, &text);
-    return text;
-  }
-
-  static std::string SingleLine(const pb::Message& message) {
-    pb::TextFormat::Printer printer;
-    printer.SetSingleLineMode(true);
-    printer.SetExpandAny(true);
-    std::string text;
-    printer.PrintToString(message, &text);
-    while (!text.empty() && text.back() == ' ') text.pop_back();
     return text;
   }
 

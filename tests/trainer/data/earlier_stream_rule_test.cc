@@ -15,28 +15,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "tests/trainer/data/example_files_of_size.h"
+#include "tests/trainer/data/sized_files.h"
 #include "trainer/data/stream_rule.h"
 
 namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr int64_t kMiB = int64_t{1} << 20;
-
-DataFile Plain(int64_t bytes) { return {.path = "", .name = "", .bytes = bytes}; }
-DataFile Packed(int64_t bytes) { return {.path = "", .name = "", .bytes = bytes, .compression = Compression::kGzip}; }
-
-// "file:begin-end", and "/modulus" of what is dealt in turn.
-std::vector<std::string> Text(const std::vector<Segment>& segments) {
-  std::vector<std::string> text;
-  for (const Segment& s : segments) {
-    text.push_back(absl::StrCat(s.file, ":", s.begin, "-", s.end));
-    if (s.modulus > 1) absl::StrAppend(&text.back(), "/", s.modulus);
-  }
-  return text;
-}
 
 // Files of all sizes and both kinds, drawn from `seed`.
 std::vector<DataFile> SomeFiles(uint32_t seed) {

@@ -14,28 +14,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "tests/trainer/data/example_files_of_size.h"
+#include "tests/trainer/data/sized_files.h"
 #include "trainer/data/example_stream.h"
 
 namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr int64_t kMiB = int64_t{1} << 20;
-
-DataFile Plain(int64_t bytes) { return {.path = "", .name = "", .bytes = bytes}; }
-DataFile Packed(int64_t bytes) { return {.path = "", .name = "", .bytes = bytes, .compression = Compression::kGzip}; }
-
-// "file:begin-end", and "/modulus" of what is dealt.
-std::vector<std::string> Text(const std::vector<Segment>& segments) {
-  std::vector<std::string> text;
-  for (const Segment& s : segments) {
-    text.push_back(absl::StrCat(s.file, ":", s.begin, "-", s.end));
-    if (s.dealt) absl::StrAppend(&text.back(), "/", s.modulus);
-  }
-  return text;
-}
 
 TEST(StreamRuleTest, TextIsDealtLineByLineWhateverItsSizeAndCompression) {
   EXPECT_THAT(Text(CutStream({Plain(10), Packed(50 * kMiB), Plain(50 * kMiB)}, 1, 4)),
