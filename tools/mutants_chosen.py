@@ -365,7 +365,12 @@ CHOSEN = [
         "resume-skips-one-batch-more", "trainer/data/lane.h", "{ skip_ = batches; }", "{ skip_ = batches + 1; }"
     ),
     # Data.
-    Chosen("gzip-ends-with-its-first-member", "trainer/data/byte_source.cc", "inflateReset(&zlib_);", "return 0;"),
+    Chosen(
+        "gzip-ends-with-its-first-member",
+        "trainer/data/byte_source.cc",
+        "if (between_members_) StartMember();",
+        "if (between_members_) return 0;",
+    ),
     Chosen(
         "gzip-cut-is-its-end",
         "trainer/data/byte_source.cc",
@@ -889,10 +894,17 @@ CHOSEN = [
     ),
     Chosen(
         "byte-order-mark-in-the-first-line-read-ahead",  # P08
-        "trainer/data/lines_ahead.cc",
-        "    if (*offset == 0) *line = WithoutByteOrderMark(*line);\n",
+        "trainer/data/block_reader.cc",
+        "  if (*offset == 0) *record = WithoutByteOrderMark(*record);\n",
         "",
-        tests=("//tests/trainer/data:lines_ahead_test",),
+        tests=("//tests/trainer/data:records_ahead_test",),
+    ),
+    Chosen(
+        "damaged-record-read-ahead",
+        "trainer/data/block_reader.cc",
+        "return TfRecordFrame::Check(file, *offset, *record);",
+        "return absl::OkStatus();",
+        tests=("//tests/trainer/data:records_ahead_test",),
     ),
     Chosen(
         "part-looks-for-a-line-behind-its-end",  # P11

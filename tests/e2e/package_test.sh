@@ -51,6 +51,7 @@ libgoogle-glog glog
 libgrpc gRPC
 libhiredis hiredis
 libibverbs libibverbs
+libisal ISA-L
 liblz4 lz4
 liblzma liblzma
 libnl- libnl

@@ -13,8 +13,8 @@
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
 #include "trainer/data/line_source.h"
-#include "trainer/data/lines_ahead.h"
 #include "trainer/data/record.h"
+#include "trainer/data/records_ahead.h"
 
 namespace weir {
 namespace {
@@ -122,7 +122,7 @@ std::unique_ptr<LineParser> ParserBelowHeader(const DataFile& file, const LinePa
 // A compressed file gives the same lines when it is decompressed ahead. How many of them come before damage depends on
 // how much is decompressed at once.
 void CheckAhead(const DataFile& file, const std::vector<std::string>& lines, const absl::Status& status) {
-  static LinesAhead* const ahead = new LinesAhead({.block = 64});
+  static RecordsAhead* const ahead = new RecordsAhead({.block = 64});
   const auto source = ahead->Open(file, {});
   if (!source.ok()) std::abort();
   std::string_view line;

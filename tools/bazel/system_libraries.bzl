@@ -116,6 +116,11 @@ def system_libraries():
         targets = {"xxhash": [_AS_NEEDED, "-lxxhash"]},
     )
     _system_library(
+        name = "isal",
+        header = "/usr/include/isa-l/igzip_lib.h",
+        targets = {"isal": [_AS_NEEDED, "-lisal"]},
+    )
+    _system_library(
         name = "zlib",
         header = "/usr/include/zlib.h",
         targets = {"zlib": [_AS_NEEDED, "-lz"]},

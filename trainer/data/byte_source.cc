@@ -2,10 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <isa-l/igzip_lib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <zlib.h>
 #define ZSTD_STATIC_LINKING_ONLY  // for memory of ours
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -161,48 +161,73 @@ absl::Status Cut(const DataFile& file, int64_t at) {
 class GzipSource : public ByteSource {
  public:
   GzipSource(const DataFile& file, std::unique_ptr<RawBytes> raw) : info_(file), raw_(std::move(raw)), input_(kBlock) {
-    // 16 selects gzip headers and trailers only.
-    CHECK_EQ(inflateInit2(&zlib_, 16 + MAX_WBITS), Z_OK);
+    StartMember();
   }
-  ~GzipSource() override { inflateEnd(&zlib_); }
 
   absl::StatusOr<size_t> Read(char* out, size_t size) override {
-    zlib_.next_out = reinterpret_cast<Bytef*>(out);
-    zlib_.avail_out = static_cast<uInt>(std::min<size_t>(size, std::numeric_limits<uInt>::max()));
-    const uInt wanted = zlib_.avail_out;
-    while (zlib_.avail_out == wanted) {
-      if (zlib_.avail_in == 0) {
+    isal_.next_out = reinterpret_cast<uint8_t*>(out);
+    isal_.avail_out = static_cast<uint32_t>(std::min<size_t>(size, std::numeric_limits<uint32_t>::max()));
+    const uint32_t wanted = isal_.avail_out;
+    while (isal_.avail_out == wanted) {
+      if (isal_.avail_in == 0 && (between_members_ || drained_)) {
         ASSIGN_OR_RETURN(const size_t got, raw_->Read(reinterpret_cast<char*>(input_.data()), input_.size()));
         read_ += static_cast<int64_t>(got);
-        zlib_.next_in = input_.data();
-        zlib_.avail_in = static_cast<uInt>(got);
+        isal_.next_in = input_.data();
+        isal_.avail_in = static_cast<uint32_t>(got);
         if (got == 0) {
           if (between_members_) return 0;
           return Cut(info_, read_);
         }
       }
-      if (between_members_) {  // gzip files may be concatenated
-        inflateReset(&zlib_);
-        between_members_ = false;
-      }
-      const int result = inflate(&zlib_, Z_NO_FLUSH);
-      if (result == Z_STREAM_END) {
-        between_members_ = true;
-      } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        return absl::DataLossError(absl::StrCat(info_.name, ": damaged gzip at byte ", read_ - zlib_.avail_in, ": ",
-                                                zlib_.msg == nullptr ? "bad data" : zlib_.msg, "; get the file again"));
-      }
+      if (between_members_) StartMember();  // gzip files may be concatenated
+      const uint32_t left = isal_.avail_in;
+      const int result = isal_inflate(&isal_);
+      const bool stuck = left > 0 && isal_.avail_in == left && isal_.avail_out == wanted;
+      if (result < 0 || stuck) return Damaged(result);
+      between_members_ = isal_.block_state == ISAL_BLOCK_FINISH;
+      // It keeps some input to itself, which may be the rest of a member.
+      drained_ = isal_.avail_out == wanted;
     }
-    return wanted - zlib_.avail_out;
+    return wanted - isal_.avail_out;
   }
 
  private:
+  void StartMember() {
+    uint8_t* const next_in = isal_.next_in;
+    const uint32_t avail_in = isal_.avail_in, avail_out = isal_.avail_out;
+    uint8_t* const next_out = isal_.next_out;
+    isal_inflate_init(&isal_);
+    isal_.crc_flag = ISAL_GZIP;  // with its header and its checksum
+    isal_.next_in = next_in;
+    isal_.avail_in = avail_in;
+    isal_.next_out = next_out;
+    isal_.avail_out = avail_out;
+  }
+
+  absl::Status Damaged(int result) const {
+    const auto why = [&] {
+      switch (result) {
+        case ISAL_INVALID_WRAPPER:
+          return "wrong header";
+        case ISAL_UNSUPPORTED_METHOD:
+          return "unknown method of compression";
+        case ISAL_INCORRECT_CHECKSUM:
+          return "wrong checksum";
+        default:
+          return "bad data";
+      }
+    };
+    return absl::DataLossError(absl::StrCat(info_.name, ": damaged gzip at byte ", read_ - isal_.avail_in, ": ", why(),
+                                            "; get the file again"));
+  }
+
   const DataFile& info_;
   const std::unique_ptr<RawBytes> raw_;
   int64_t read_ = 0;  // compressed bytes
-  std::vector<Bytef> input_;
-  z_stream zlib_ = {};
+  std::vector<uint8_t> input_;
+  inflate_state isal_ = {};
   bool between_members_ = false;
+  bool drained_ = true;  // all decompressed bytes have been returned
 };
 
 // zstd accesses its window in random order. Large pages need a few TLB entries for each stream instead of hundreds.

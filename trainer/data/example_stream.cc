@@ -39,7 +39,8 @@ ExampleStream::ExampleStream(Options options)
     : options_(std::move(options)),
       data_(options_.data),
       segments_(data_->Stream(options_.stream, options_.streams, options_.scheme)),
-      parser_(options_.parser) {
+      parser_(options_.parser),
+      dealer_(options_.seed, options_.streams) {
   for (Begun& begun : begun_) Prepare(*parser_, &begun.example);
   if (options_.seen != nullptr) open_ = options_.seen->All();
 }
@@ -99,11 +100,12 @@ absl::Status ExampleStream::OpenSegment() {
     }
     parser_ = below->second.get();
   }
-  if (options_.ahead != nullptr && LinesAhead::IsFor(file, segment)) {
+  if (options_.ahead != nullptr && RecordsAhead::IsFor(file, segment)) {
     ASSIGN_OR_RETURN(
         source_,
         options_.ahead->Open(
-            file, {.file = segment.file, .lane = options_.lane, .round = round_, .shared = segment.modulus > 1}));
+            file, {.file = segment.file, .lane = options_.lane, .round = round_, .shared = segment.modulus > 1},
+            FollowingFiles()));
   } else {
     ASSIGN_OR_RETURN(source_, OpenRecords(file, segment));
   }
@@ -114,6 +116,15 @@ absl::Status ExampleStream::OpenSegment() {
   }
   if (file.examples == nullptr && options_.parser->has_header()) RETURN_IF_ERROR(PassHeader(file, segment));
   return source_->status();
+}
+
+std::vector<RecordsAhead::Following> ExampleStream::FollowingFiles() const {
+  std::vector<RecordsAhead::Following> files;
+  for (size_t i = segment_ + 1; i < segments_.size() && segments_[i].modulus > 1; ++i) {
+    const DataFile& file = data_->files()[static_cast<size_t>(segments_[i].file)];
+    if (RecordsAhead::IsFor(file, segments_[i])) files.push_back({.file = segments_[i].file, .of = &file});
+  }
+  return files;
 }
 
 absl::Status ExampleStream::PassHeader(const DataFile& file, const Segment& segment) {
@@ -130,19 +141,28 @@ absl::Status ExampleStream::PassHeader(const DataFile& file, const Segment& segm
   return absl::OkStatus();
 }
 
-int64_t ExampleStream::PlaceIn(int64_t round, const Segment& segment) const {
-  return segment.drawn ? PlaceInRound(options_.seed, round, options_.stream, segment.modulus) : segment.remainder;
+int64_t ExampleStream::PlaceIn(int64_t round, const Segment& segment) {
+  if (!segment.drawn) return segment.remainder;
+  DrawnPlace& drawn = drawn_[static_cast<size_t>(round & 1)];
+  if (drawn.round != round) {
+    drawn = {.round = round, .place = dealer_.PlaceOf(options_.stream, round)};
+  }
+  return drawn.place;
 }
 
 bool ExampleStream::SkipToOwn(const Segment& segment) {
   if (segment.modulus == 1) return true;
   const int64_t number = dealt_before_ + dealt_records_;
-  const int64_t round = number / segment.modulus, passed = number % segment.modulus;
+  const int64_t passed = number % segment.modulus;
+  int64_t round = number / segment.modulus;
   int64_t others = PlaceIn(round, segment) - passed;
-  if (others < 0) others = segment.modulus - passed + PlaceIn(round + 1, segment);
+  if (others < 0) others = segment.modulus - passed + PlaceIn(++round, segment);
   const int64_t skipped = source_->Skip(others);
   dealt_records_ += skipped;
-  return skipped == others;
+  if (skipped < others) return false;
+  const int64_t place = PlaceIn(round, segment);
+  source_->Prefetch(segment.modulus - place + PlaceIn(round + 1, segment));
+  return true;
 }
 
 bool ExampleStream::NextLine(std::string_view* line) {

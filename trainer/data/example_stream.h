@@ -19,10 +19,11 @@
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/example_file.h"
-#include "trainer/data/lines_ahead.h"
 #include "trainer/data/record.h"
 #include "trainer/data/record_source.h"
+#include "trainer/data/records_ahead.h"
 #include "trainer/data/seen_inputs.h"
+#include "trainer/data/stream_rule.h"
 
 namespace weir {
 
@@ -56,9 +57,9 @@ class ExampleStream {
     std::function<void(const InputPosition&)> on_skipped = {};
     // Set by another thread to end reading with Cancelled. May be null.
     const std::atomic<bool>* cancelled = nullptr;
-    // Decompresses lines for several streams, of which this one is number `lane`. May be null: the stream then
-    // decompresses for itself.
-    LinesAhead* ahead = nullptr;
+    // Reads records for several streams, of which this one is number `lane`. May be null: the stream then reads for
+    // itself.
+    RecordsAhead* ahead = nullptr;
     int lane = 0;
     // Notices which inputs examples have. May be null.
     SeenInputs* seen = nullptr;
@@ -94,9 +95,11 @@ class ExampleStream {
   // Skips records of other streams; returns false at the end of the segment and on an error.
   bool SkipToOwn(const Segment& segment);
   // Returns the place in round `round` of the record that this stream gets of a segment that is dealt.
-  int64_t PlaceIn(int64_t round, const Segment& segment) const;
+  int64_t PlaceIn(int64_t round, const Segment& segment);
   // Opens the source of segments_[segment_] and finds the parser of its lines.
   absl::Status OpenSegment();
+  // Returns the files behind segments_[segment_] that all streams read.
+  std::vector<RecordsAhead::Following> FollowingFiles() const;
   // Finds the parser below the header of a segment's file, and moves source_ behind the header if it begins there.
   absl::Status PassHeader(const DataFile& file, const Segment& segment);
   // Reads the header from `source`, which is at the start of the file, and returns a parser for the lines below it;
@@ -140,6 +143,12 @@ class ExampleStream {
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
   int64_t dealt_before_ = 0;   // the same of earlier files
+  const RoundDealer dealer_;
+  struct DrawnPlace {
+    int64_t round = -1;
+    int64_t place = 0;
+  };
+  DrawnPlace drawn_[2];  // PlaceIn of the last round that is even, and odd
   // Of the record at hand among those of all streams, for Example.draw. A record of a numbered segment has its number,
   // which text and the example files made of it share; others have their position.
   uint64_t place_ = 0;

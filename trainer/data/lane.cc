@@ -12,8 +12,9 @@ namespace weir {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-// Records of a piece of work: half a megabyte of text, far less than a lane may be ahead of others.
-constexpr int64_t kPiece = 2048;
+// Records of a piece of work: 150 KB of a lane's text, among 1.2 MB of all of 8 lanes, which stay in a core's cache
+// until the last lane has taken its own.
+constexpr int64_t kPiece = 512;
 
 }  // namespace
 

@@ -18,8 +18,8 @@
 #include "trainer/data/features.h"
 #include "trainer/data/followed_files.h"
 #include "trainer/data/lane_reader.h"
-#include "trainer/data/lines_ahead.h"
 #include "trainer/data/record.h"
+#include "trainer/data/records_ahead.h"
 #include "trainer/data/seen_inputs.h"
 #include "trainer/data/shuffled_stream.h"
 #include "trainer/data/statistics.h"
@@ -36,7 +36,7 @@ struct LaneContext {
   DataStatistics statistics;
   bool has_statistics = false;
   std::unique_ptr<SeenInputs> seen;       // never null
-  std::unique_ptr<LinesAhead> ahead;      // null: no lines are compressed
+  std::unique_ptr<RecordsAhead> ahead;    // null: no lines are compressed
   std::atomic<bool> cancelled{false};     // checked between lines; the lock of the reader orders everything else
   std::atomic<int64_t> skipped_lines{0};  // a counter that no thread waits for
   mutable Mutex skipped_mu;

@@ -19,7 +19,7 @@
 #include "glog/logging.h"
 #include "trainer/data/features.h"
 #include "trainer/data/lane.h"
-#include "trainer/data/lines_ahead.h"
+#include "trainer/data/records_ahead.h"
 
 namespace weir {
 namespace {
@@ -493,8 +493,8 @@ absl::StatusOr<std::unique_ptr<LaneReader>> LaneReader::Create(DataSet data, Lan
   shared->data = std::move(data);
   shared->seen = std::make_unique<SeenInputs>(ExpectedInputs(*shared->parser, shared->options.spec.config));
   RETURN_IF_ERROR(CheckStatistics(*shared));
-  shared->ahead = LinesAhead::For(shared->options.spec, shared->data, /*follows=*/shared->followed() != nullptr,
-                                  shared->options.streams, ReaderThreads(shared->options));
+  shared->ahead = RecordsAhead::For(shared->options.spec, shared->data, /*follows=*/shared->followed() != nullptr,
+                                    shared->options.streams, ReaderThreads(shared->options));
   return std::make_unique<Reader>(std::move(shared));
 }
 

@@ -20,6 +20,9 @@ class RecordSource {
   virtual bool Next(std::string_view* record, int64_t* offset) = 0;
   // Skips up to `records` records and returns how many were skipped; fewer if Next returns false.
   virtual int64_t Skip(int64_t records);
+  // Says that the caller will read the record that is `records` behind the next one. Only a hint: most sources, whose
+  // memory is read in order, have no use for it.
+  virtual void Prefetch(int64_t /*records*/) {}
   const absl::Status& status() const { return status_; }
 
  protected:

@@ -22,8 +22,8 @@
 #include "glog/logging.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/features.h"
-#include "trainer/data/lines_ahead.h"
 #include "trainer/data/quantile_sample.h"
+#include "trainer/data/records_ahead.h"
 #include "trainer/data/statistics_bytes.h"
 
 namespace weir {
@@ -66,7 +66,7 @@ struct Pass {
   const RowFilter& where;
   const Features& features;
   const std::function<bool()>& cancelled;
-  const std::unique_ptr<LinesAhead> ahead;
+  const std::unique_ptr<RecordsAhead> ahead;
   const int first_stream;
   const std::vector<Task>& tasks;
   std::atomic<int64_t> skipped = 0;  // a counter that is read when all streams are through
@@ -446,7 +446,7 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
                where,
                features,
                cancelled,
-               LinesAhead::For(spec, train, /*follows=*/false, streams, threads),
+               RecordsAhead::For(spec, train, /*follows=*/false, streams, threads),
                streams.begin,
                of_data};
   std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),

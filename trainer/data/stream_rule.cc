@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "framework/base/stable_hash.h"
 #include "glog/logging.h"
 #include "trainer/data/earlier_stream_rule.h"
 #include "trainer/data/example_parts.h"
@@ -39,12 +38,10 @@ std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int
   return segments;
 }
 
-int64_t PlaceInRound(uint64_t seed, int64_t round, int64_t stream, int64_t streams) {
+RoundDealer::RoundDealer(uint64_t seed, int64_t streams) : streams_(streams) {
   // Another key than that of Example.draw, which is drawn from the same numbers.
   constexpr uint64_t kKey = 0x9d5c1e37b8a4f263;
-  const uint64_t drawn = MixId(MixId(MixId(seed) ^ kKey) ^ static_cast<uint64_t>(round));
-  const auto first = static_cast<int64_t>(static_cast<unsigned __int128>(drawn) * static_cast<uint64_t>(streams) >> 64);
-  return (stream + first) % streams;
+  key_ = MixId(MixId(seed) ^ kKey);
 }
 
 }  // namespace weir

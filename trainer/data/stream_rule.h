@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "framework/base/stable_hash.h"
 #include "trainer/data/data_file.h"
 
 namespace weir {
@@ -43,8 +44,28 @@ bool CutsBy(int scheme, absl::Span<const DataFile> files, bool follows);
 // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
 std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams, int scheme = kStreamScheme);
 
-// Returns the place in a round, from 0 to `streams` - 1, of the record that `stream` gets.
-int64_t PlaceInRound(uint64_t seed, int64_t round, int64_t stream, int64_t streams);
+// Says which record of a round each stream gets.
+class RoundDealer {
+ public:
+  RoundDealer(uint64_t seed, int64_t streams);
+
+  // Returns the place in a round, from 0 to `streams` - 1, of the record that `stream` gets.
+  int64_t PlaceOf(int64_t stream, int64_t round) const {
+    const uint64_t drawn = MixId(key_ ^ static_cast<uint64_t>(round));
+    const auto first =
+        static_cast<int64_t>(static_cast<unsigned __int128>(drawn) * static_cast<uint64_t>(streams_) >> 64);
+    const int64_t place = stream + first;
+    return place < streams_ ? place : place - streams_;
+  }
+
+ private:
+  uint64_t key_;
+  int64_t streams_;
+};
+
+inline int64_t PlaceInRound(uint64_t seed, int64_t round, int64_t stream, int64_t streams) {
+  return RoundDealer(seed, streams).PlaceOf(stream, round);
+}
 
 }  // namespace weir
 

@@ -6,25 +6,14 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "framework/base/crc32c.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/line_parser.h"
+#include "trainer/data/tf_record_frame.h"
 
 namespace weir {
 namespace {
 
-constexpr size_t kLength = 8, kCrc = 4;
-constexpr size_t kHeader = kLength + kCrc;
-
-template <typename T>
-T Load(const char* p) {
-  T value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
-
-bool IsRight(const char* bytes, size_t size) { return Load<uint32_t>(bytes + size) == MaskedCrc32c(bytes, size); }
+constexpr size_t kHeader = TfRecordFrame::kHeader, kFooter = TfRecordFrame::kFooter;
 
 }  // namespace
 
@@ -59,30 +48,6 @@ absl::StatusOr<size_t> TfRecordSource::Fill(size_t size) {
   return std::min(size, filled_ - begin_);
 }
 
-absl::Status TfRecordSource::Damaged(std::string_view what) const {
-  return absl::DataLossError(
-      absl::StrCat(file_.name, ", record at byte ", offset_, ": ", std::string(what), "; get the file again"));
-}
-
-absl::StatusOr<int64_t> TfRecordSource::Length() {
-  ASSIGN_OR_RETURN(const size_t got, Fill(kHeader));
-  if (got == 0) return -1;
-  if (got < kHeader) return Damaged("cut: the file ends in the middle of its length");
-  if (!IsRight(at(), kLength)) {
-    return offset_ == 0 ? absl::InvalidArgumentError(
-                              absl::StrCat(file_.name,
-                                           ": is no TFRecord file: it does not begin with a length and its checksum; "
-                                           "data.tf_record reads TFRecord files, plain or compressed, and other files "
-                                           "need their own reader"))
-                        : Damaged("damaged: the checksum of its length is wrong");
-  }
-  const auto length = Load<uint64_t>(at());
-  if (length <= uint64_t{kMostBytes}) return static_cast<int64_t>(length);
-  return absl::InvalidArgumentError(absl::StrCat(file_.name, ", record at byte ", offset_, ": has ", length,
-                                                 " bytes; at most ", kMostBytes,
-                                                 " are possible; write the file again with shorter records"));
-}
-
 absl::Status TfRecordSource::FindFirst() {
   while (offset_ < end_) {
     ASSIGN_OR_RETURN(const size_t got, Fill(kHeader));
@@ -92,10 +57,11 @@ absl::Status TfRecordSource::FindFirst() {
       Pass(got);
       return absl::OkStatus();
     }
-    if (IsRight(at(), kLength) && Load<uint64_t>(at()) <= uint64_t{kMostBytes}) {
-      const size_t size = Load<uint64_t>(at());
-      ASSIGN_OR_RETURN(const size_t whole, Fill(kHeader + size + kCrc));
-      if (whole == kHeader + size + kCrc && IsRight(at() + kHeader, size)) return absl::OkStatus();
+    const bool may_begin = TfRecordFrame::IsRight(at(), TfRecordFrame::kLength);
+    const absl::StatusOr<size_t> size = may_begin ? TfRecordFrame::Length(file_, offset_, at()) : 0;
+    if (may_begin && size.ok()) {
+      ASSIGN_OR_RETURN(const size_t whole, Fill(kHeader + *size + kFooter));
+      if (whole == kHeader + *size + kFooter && TfRecordFrame::IsRight(at() + kHeader, *size)) return absl::OkStatus();
     }
     Pass(1);
   }
@@ -103,14 +69,15 @@ absl::Status TfRecordSource::FindFirst() {
 }
 
 absl::StatusOr<std::optional<std::string_view>> TfRecordSource::Look(bool check) {
-  ASSIGN_OR_RETURN(const int64_t length, Length());
-  if (length < 0) return std::nullopt;
-  const auto size = static_cast<size_t>(length);
-  ASSIGN_OR_RETURN(const size_t got, Fill(kHeader + size + kCrc));
-  if (got < kHeader + size + kCrc)
-    return Damaged(absl::StrCat("cut: the file ends in the middle of its ", size, " bytes"));
-  if (check && !IsRight(at() + kHeader, size)) return Damaged("damaged: the checksum of its bytes is wrong");
-  return std::string_view(at() + kHeader, size);
+  ASSIGN_OR_RETURN(size_t got, Fill(kHeader));
+  if (got == 0) return std::nullopt;
+  if (got < kHeader) return TfRecordFrame::Cut(file_, offset_, {at(), got});
+  ASSIGN_OR_RETURN(const size_t size, TfRecordFrame::Length(file_, offset_, at()));
+  ASSIGN_OR_RETURN(got, Fill(kHeader + size + kFooter));
+  if (got < kHeader + size + kFooter) return TfRecordFrame::Cut(file_, offset_, {at(), got});
+  const std::string_view record(at() + kHeader, size);
+  if (check) RETURN_IF_ERROR(TfRecordFrame::Check(file_, offset_, record));
+  return record;
 }
 
 absl::StatusOr<bool> TfRecordSource::Read(std::string_view* record, int64_t* offset, bool check) {
@@ -124,7 +91,7 @@ absl::StatusOr<bool> TfRecordSource::Read(std::string_view* record, int64_t* off
   if (!found.has_value()) return false;
   *record = *found;
   *offset = offset_;
-  Pass(kHeader + found->size() + kCrc);
+  Pass(kHeader + found->size() + kFooter);
   return true;
 }
 

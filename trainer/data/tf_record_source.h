@@ -1,11 +1,10 @@
 // Records of a TFRecord file, or of a range of a plain one.
 //
-// A record is its length (8 bytes, little-endian), the masked CRC-32C of these 8 bytes, the bytes, and their masked
-// CRC-32C. Both checksums are checked. A range begins at the first place from its beginning on where both are right:
-// bytes inside of a record pass for one with a probability of 2^-64, unless the record holds a TFRecord file itself. A
-// range therefore cannot tell a damaged record at its front from the inside of a record. The range before can: its last
-// record ends where that one begins. So a source checks one record more than it gives, and of all sources of a file at
-// least one names a damaged record, wherever the file is cut.
+// Both checksums of a record (trainer/data/tf_record_frame.h) are checked. A range begins at the first place from its
+// beginning on where both are right: bytes inside of a record pass for one with a probability of 2^-64, unless the
+// record holds a TFRecord file itself. A range therefore cannot tell a damaged record at its front from the inside of a
+// record. The range before can: its last record ends where that one begins. So a source checks one record more than it
+// gives, and of all sources of a file at least one names a damaged record, wherever the file is cut.
 #ifndef WEIR_TRAINER_DATA_TF_RECORD_SOURCE_H_
 #define WEIR_TRAINER_DATA_TF_RECORD_SOURCE_H_
 
@@ -33,8 +32,6 @@ class TfRecordSource : public RecordSource {
   // Checks no checksums of the records' bytes.
   int64_t Skip(int64_t records) override;
 
-  static constexpr int64_t kMostBytes = 16 << 20;  // of a record, as of a line
-
  private:
   TfRecordSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end);
 
@@ -47,12 +44,9 @@ class TfRecordSource : public RecordSource {
   }
   // Moves to the first record from the beginning of the range on.
   absl::Status FindFirst();
-  // Returns the length of the record at the place; -1: there is none, the file ends. DataLoss: it is cut or damaged.
-  absl::StatusOr<int64_t> Length();
   // Returns the bytes of the record at the place; nullopt: the file ends. `check`: their checksum, too.
   absl::StatusOr<std::optional<std::string_view>> Look(bool check);
   absl::StatusOr<bool> Read(std::string_view* record, int64_t* offset, bool check);
-  absl::Status Damaged(std::string_view what) const;
 
   const DataFile& file_;
   std::unique_ptr<ByteSource> bytes_;

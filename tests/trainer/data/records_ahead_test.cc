@@ -1,6 +1,6 @@
-// Lines of compressed files that threads decompress ahead, once for lanes that stay close together.
+// Records of files that lanes read together: read once for lanes that stay close together, and decompressed ahead.
 
-#include "trainer/data/lines_ahead.h"
+#include "trainer/data/records_ahead.h"
 
 #include <algorithm>
 #include <string>
@@ -14,6 +14,7 @@
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/line_source.h"
+#include "trainer/data/open_records.h"
 
 namespace weir {
 namespace {
@@ -32,7 +33,7 @@ PlacedLines Rest(RecordSource& source) {
   return lines;
 }
 
-class LinesAheadTest : public ::testing::Test {
+class RecordsAheadTest : public ::testing::Test {
  protected:
   // A file with these bytes.
   const DataFile& File(const std::string& name, const std::string& bytes) {
@@ -44,13 +45,14 @@ class LinesAheadTest : public ::testing::Test {
     sets_.push_back(std::make_unique<DataSet>(*std::move(set)));
     return sets_.back()->files()[0];
   }
-  static std::unique_ptr<RecordSource> Open(LinesAhead& ahead, const DataFile& file, const LinesAhead::Reader& reader) {
+  static std::unique_ptr<RecordSource> Open(RecordsAhead& ahead, const DataFile& file,
+                                            const RecordsAhead::Reader& reader) {
     auto source = ahead.Open(file, reader);
     CHECK(source.ok()) << source.status();
     return *std::move(source);
   }
   static PlacedLines Plainly(const DataFile& file) {
-    auto source = LineSource::Open(file, {});
+    auto source = OpenRecords(file, {.begin = 0, .end = file.bytes});
     CHECK(source.ok()) << source.status();
     PlacedLines lines = Rest(**source);
     CHECK((*source)->status().ok()) << (*source)->status();
@@ -69,7 +71,91 @@ std::string Text(int lines) {
   return text;
 }
 
-TEST_F(LinesAheadTest, LinesAndTheirPlacesAreThoseOfLineSource) {
+// TFRecords of many sizes.
+std::string Records(size_t records) {
+  std::string bytes;
+  for (size_t i = 0; i < records; ++i) bytes += Framed(absl::StrCat(i, std::string(i * 7 % 301, 'x')));
+  return bytes;
+}
+
+TEST_F(RecordsAheadTest, TfRecordsAndWhatIsSaidOfDamageAreThoseOfTheirSource) {
+  const std::string whole = Records(100);
+  std::string bad_length = whole, bad_bytes = whole, bad_begin = whole;
+  bad_begin[3] ^= 1;
+  bad_length[Records(40).size() + 2] ^= 1;
+  bad_bytes[Records(40).size() + 13] ^= 1;
+  const std::string texts[] = {whole,     "",        whole.substr(0, whole.size() - 1), whole.substr(0, 7), bad_length,
+                               bad_bytes, bad_begin, Records(50) + whole.substr(0, 9)};
+  for (size_t t = 0; t < std::size(texts); ++t) {
+    for (const std::string& packed : {texts[t], Gzip(texts[t]), Zstd(texts[t])}) {
+      if (packed.empty()) continue;
+      DataFile file = File("f", packed);
+      file.tf_record = true;
+      const auto source = OpenRecords(file, {.begin = 0, .end = file.bytes});
+      ASSERT_TRUE(source.ok()) << source.status();
+      const PlacedLines expected = Rest(**source);
+      EXPECT_EQ((*source)->status().ok(), t < 2);
+      for (const size_t block : {1, 64, 1000, 1 << 18}) {
+        RecordsAhead ahead({.block = block});
+        const auto read = Open(ahead, file, {});
+        EXPECT_EQ(Rest(*read), expected) << t << ", blocks of " << block;
+        EXPECT_EQ(read->status(), (*source)->status());
+        std::string_view record;
+        int64_t offset;
+        EXPECT_FALSE(read->Next(&record, &offset));
+      }
+    }
+  }
+}
+
+TEST_F(RecordsAheadTest, FilesThatFollowAreDecompressedOnceInEveryRound) {
+  constexpr int kLanes = 3;
+  std::vector<const DataFile*> files;
+  for (int i = 0; i < 5; ++i) files.push_back(&File(absl::StrCat("f", i), i == 3 ? Text(70) : Zstd(Text(50 * i + 7))));
+  for (const int threads : {1, 3}) {
+    RecordsAhead ahead({.lanes = kLanes, .threads = threads, .block = 64, .ahead = 2, .window = 8});
+    for (int64_t round = 0; round < 3; ++round) {
+      for (size_t f = 0; f < files.size(); ++f) {
+        std::vector<RecordsAhead::Following> following;
+        for (size_t i = f + 1; i < files.size(); ++i)
+          following.push_back({.file = static_cast<int64_t>(i), .of = files[i]});
+        const PlacedLines expected = Plainly(*files[f]);
+        std::vector<std::unique_ptr<RecordSource>> sources;
+        for (int lane = 0; lane < kLanes; ++lane) {
+          auto source = ahead.Open(
+              *files[f], {.file = static_cast<int64_t>(f), .lane = lane, .round = round, .shared = true}, following);
+          ASSERT_TRUE(source.ok()) << source.status();
+          sources.push_back(*std::move(source));
+        }
+        std::string_view line;
+        int64_t offset;
+        for (const auto& [text, place] : expected) {
+          for (const auto& source : sources) {
+            ASSERT_TRUE(source->Next(&line, &offset));
+            ASSERT_EQ(line, text);
+            ASSERT_EQ(offset, place);
+          }
+        }
+        for (const auto& source : sources) EXPECT_FALSE(source->Next(&line, &offset)) << source->status();
+      }
+      EXPECT_EQ(ahead.passes(), (round + 1) * 5) << threads << " threads";
+    }
+  }
+}
+
+TEST_F(RecordsAheadTest, AFileThatFollowsAndIsGoneIsNotFoundWhenItsTurnComes) {
+  const DataFile& file = File("f", Gzip("a\n"));
+  const DataFile& gone = File("g", Gzip("b\n"));
+  std::filesystem::remove(gone.path);
+  RecordsAhead ahead({.lanes = 1});
+  auto source = ahead.Open(file, {.file = 0, .shared = true}, {{{.file = 1, .of = &gone}}});
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT(Rest(**source), SizeIs(1));
+  EXPECT_THAT(ahead.Open(gone, {.file = 1, .shared = true}).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("g: cannot open")));
+}
+
+TEST_F(RecordsAheadTest, LinesAndTheirPlacesAreThoseOfLineSource) {
   const std::string texts[] = {Text(200),
                                Text(200) + "no newline at the end",
                                Text(50) + std::string(5000, 'y') + "\n" + Text(50),
@@ -79,9 +165,11 @@ TEST_F(LinesAheadTest, LinesAndTheirPlacesAreThoseOfLineSource) {
   for (size_t t = 0; t < std::size(texts); ++t) {
     const DataFile& gzip = File(absl::StrCat("t", t, ".gz"), Gzip(texts[t]));
     const DataFile& zstd = File(absl::StrCat("t", t, ".zst"), Zstd(texts[t]));
-    for (const DataFile* file : {&gzip, &zstd}) {
+    std::vector<const DataFile*> files = {&gzip, &zstd};
+    if (!texts[t].empty()) files.push_back(&File(absl::StrCat("t", t), texts[t]));
+    for (const DataFile* file : files) {
       for (const size_t block : {1, 7, 64, 1 << 18}) {
-        LinesAhead ahead({.block = block});
+        RecordsAhead ahead({.block = block});
         const auto source = Open(ahead, *file, {});
         EXPECT_EQ(Rest(*source), Plainly(*file)) << file->name << ", blocks of " << block;
         EXPECT_TRUE(source->status().ok()) << source->status();
@@ -90,10 +178,10 @@ TEST_F(LinesAheadTest, LinesAndTheirPlacesAreThoseOfLineSource) {
   }
 }
 
-TEST_F(LinesAheadTest, SkippedLinesAreThoseThatNextWouldHaveGiven) {
+TEST_F(RecordsAheadTest, SkippedLinesAreThoseThatNextWouldHaveGiven) {
   const DataFile& file = File("f", Gzip(Text(300)));
   const PlacedLines all = Plainly(file);
-  LinesAhead ahead({.block = 64});
+  RecordsAhead ahead({.block = 64});
   const auto source = Open(ahead, file, {});
   std::string_view line;
   int64_t offset;
@@ -107,10 +195,10 @@ TEST_F(LinesAheadTest, SkippedLinesAreThoseThatNextWouldHaveGiven) {
   EXPECT_TRUE(source->status().ok());
 }
 
-TEST_F(LinesAheadTest, LanesThatStayTogetherShareOnePassInEveryRound) {
+TEST_F(RecordsAheadTest, LanesThatStayTogetherShareOnePassInEveryRound) {
   const DataFile& file = File("f", Gzip(Text(1000)));
   const PlacedLines all = Plainly(file);
-  LinesAhead ahead({.lanes = 4, .threads = 2, .block = 64, .ahead = 2, .window = 8});
+  RecordsAhead ahead({.lanes = 4, .threads = 2, .block = 64, .ahead = 2, .window = 8});
   for (int64_t round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<RecordSource>> lanes;
     for (int lane = 0; lane < 4; ++lane)
@@ -128,18 +216,18 @@ TEST_F(LinesAheadTest, LanesThatStayTogetherShareOnePassInEveryRound) {
   }
 }
 
-TEST_F(LinesAheadTest, AFileThatFitsIntoTheWindowIsDecompressedOnceForLanesThatComeOneAfterTheOther) {
+TEST_F(RecordsAheadTest, AFileThatFitsIntoTheWindowIsDecompressedOnceForLanesThatComeOneAfterTheOther) {
   const DataFile& file = File("f", Gzip(Text(100)));
-  LinesAhead ahead({.lanes = 3});
+  RecordsAhead ahead({.lanes = 3});
   for (int lane = 0; lane < 3; ++lane)
     EXPECT_EQ(Rest(*Open(ahead, file, {.lane = lane, .shared = true})), Plainly(file));
   EXPECT_EQ(ahead.passes(), 1);
 }
 
-TEST_F(LinesAheadTest, ALaneFarAheadWaitsForNobodyAndTheOthersShareAnotherPass) {
+TEST_F(RecordsAheadTest, ALaneFarAheadWaitsForNobodyAndTheOthersShareAnotherPass) {
   const DataFile& file = File("f", Gzip(Text(1000)));
   const PlacedLines all = Plainly(file);
-  LinesAhead ahead({.lanes = 3, .threads = 1, .block = 64, .ahead = 2, .window = 4});
+  RecordsAhead ahead({.lanes = 3, .threads = 1, .block = 64, .ahead = 2, .window = 4});
   const auto second = Open(ahead, file, {.lane = 1, .shared = true});
   const auto third = Open(ahead, file, {.lane = 2, .shared = true});
   std::string_view line;
@@ -158,12 +246,16 @@ TEST_F(LinesAheadTest, ALaneFarAheadWaitsForNobodyAndTheOthersShareAnotherPass) 
   EXPECT_EQ(ahead.passes(), 2);
 }
 
-TEST_F(LinesAheadTest, LanesOfManyThreadsAtAnySpeedGetEveryLine) {
-  const DataFile& file = File("f", Gzip(Text(3000)));
+class RecordsOfManyThreadsTest : public RecordsAheadTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Packed, RecordsOfManyThreadsTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "gzip" : "plain"; });
+
+TEST_P(RecordsOfManyThreadsTest, LanesAtAnySpeedGetEveryLine) {
+  const DataFile& file = File("f", GetParam() ? Gzip(Text(3000)) : Text(3000));
   const PlacedLines all = Plainly(file);
   constexpr int kLanes = 5;
   constexpr int64_t kRounds = 3;
-  LinesAhead ahead({.lanes = kLanes, .threads = 3, .block = 512, .ahead = 1, .window = 3});
+  RecordsAhead ahead({.lanes = kLanes, .threads = 3, .block = 512, .ahead = 1, .window = 3});
   std::vector<std::thread> threads;
   std::vector<PlacedLines> dealt(kLanes);
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -193,11 +285,11 @@ TEST_F(LinesAheadTest, LanesOfManyThreadsAtAnySpeedGetEveryLine) {
   }
 }
 
-TEST_F(LinesAheadTest, LinesBeforeTheDamageAreGivenAndThenTheError) {
+TEST_F(RecordsAheadTest, LinesBeforeTheDamageAreGivenAndThenTheError) {
   const std::string whole = Gzip(Text(1000));
   const DataFile& file = File("f", whole.substr(0, whole.size() - 100));
   for (const size_t block : {64, 1 << 18}) {
-    LinesAhead ahead({.lanes = 2, .block = block});
+    RecordsAhead ahead({.lanes = 2, .block = block});
     auto plainly = LineSource::Open(file, {});
     ASSERT_TRUE(plainly.ok());
     const PlacedLines expected = Rest(**plainly);
@@ -210,7 +302,7 @@ TEST_F(LinesAheadTest, LinesBeforeTheDamageAreGivenAndThenTheError) {
   }
 }
 
-TEST_F(LinesAheadTest, AZstdFileReadAfterDamageOrHalfwayHasItsLines) {
+TEST_F(RecordsAheadTest, AZstdFileReadAfterDamageOrHalfwayHasItsLines) {
   const std::string whole = Zstd(Text(3000));
   std::string damaged = whole;
   for (size_t i = damaged.size() / 2; i < damaged.size() / 2 + 64; ++i) damaged[i] = static_cast<char>(~damaged[i]);
@@ -219,7 +311,7 @@ TEST_F(LinesAheadTest, AZstdFileReadAfterDamageOrHalfwayHasItsLines) {
   // Decompressors are used again, whatever they have met.
   for (const DataFile* before : {&File("cut", whole.substr(0, whole.size() / 2)), &File("damaged", damaged), &good}) {
     {
-      LinesAhead ahead({.block = 64});
+      RecordsAhead ahead({.block = 64});
       const auto source = Open(ahead, *before, {});
       std::string_view line;
       int64_t offset;
@@ -234,13 +326,13 @@ TEST_F(LinesAheadTest, AZstdFileReadAfterDamageOrHalfwayHasItsLines) {
   }
 }
 
-TEST_F(LinesAheadTest, LanesOfFilesOfTheirOwnInStepGetEveryLineFromOneThread) {
+TEST_F(RecordsAheadTest, LanesOfFilesOfTheirOwnInStepGetEveryLineFromOneThread) {
   constexpr size_t kLanes = 5;
   std::vector<const DataFile*> files;
   for (size_t i = 0; i < kLanes; ++i)
     files.push_back(&File(absl::StrCat("f", i), Zstd(Text(100 * static_cast<int>(i) + 7))));
   for (const int64_t blocks : {1, 2, 3, 8}) {
-    LinesAhead ahead({.lanes = kLanes, .threads = 1, .block = 64, .ahead = blocks, .window = 8});
+    RecordsAhead ahead({.lanes = kLanes, .threads = 1, .block = 64, .ahead = blocks, .window = 8});
     std::vector<std::unique_ptr<RecordSource>> sources;
     for (size_t i = 0; i < kLanes; ++i)
       sources.push_back(Open(ahead, *files[i], {.file = static_cast<int64_t>(i), .lane = static_cast<int>(i)}));
@@ -261,9 +353,9 @@ TEST_F(LinesAheadTest, LanesOfFilesOfTheirOwnInStepGetEveryLineFromOneThread) {
   }
 }
 
-TEST_F(LinesAheadTest, ALineWithoutEndIsRefused) {
+TEST_F(RecordsAheadTest, ALineWithoutEndIsRefused) {
   const DataFile& file = File("f", Gzip("a\n" + std::string(static_cast<size_t>(2 * LineSource::kMaxLine), 'x')));
-  LinesAhead ahead({});
+  RecordsAhead ahead({});
   const auto source = Open(ahead, file, {});
   EXPECT_THAT(Rest(*source), SizeIs(1));
   EXPECT_THAT(source->status(),
@@ -271,11 +363,11 @@ TEST_F(LinesAheadTest, ALineWithoutEndIsRefused) {
                        "f:2: the line at byte 2 is longer than 16777216 bytes: is this a text with lines?"));
 }
 
-TEST_F(LinesAheadTest, TheLongestLineIsThatOfLineSource) {
+TEST_F(RecordsAheadTest, TheLongestLineIsThatOfLineSource) {
   for (const int64_t more : {0, 1}) {
     const std::string line(static_cast<size_t>(LineSource::kMaxLine + more), 'x');
     const DataFile& file = File(absl::StrCat("f", more), "a\n" + line + "\nb\n");
-    LinesAhead ahead({});
+    RecordsAhead ahead({});
     const auto source = Open(ahead, file, {});
     const auto plain = LineSource::Open(file, {.begin = 0, .end = file.bytes});
     ASSERT_TRUE(plain.ok());
@@ -286,13 +378,13 @@ TEST_F(LinesAheadTest, TheLongestLineIsThatOfLineSource) {
   }
 }
 
-TEST_F(LinesAheadTest, MarksOfByteOrderAreThoseOfLineSource) {
+TEST_F(RecordsAheadTest, MarksOfByteOrderAreThoseOfLineSource) {
   const std::string mark = "\xEF\xBB\xBF";
   for (const std::string& text :
        {mark, mark + "\n", mark + "a\nb\n", mark + "a\n" + mark, std::string("\xFF\xFE\n\0", 4)}) {
     for (const size_t block : {1, 3, 64}) {
       const DataFile& file = File(absl::StrCat("f", text.size()), Gzip(text));
-      LinesAhead ahead({.block = block});
+      RecordsAhead ahead({.block = block});
       const auto source = Open(ahead, file, {});
       const auto plain = LineSource::Open(file, {});
       ASSERT_TRUE(plain.ok());
@@ -302,16 +394,16 @@ TEST_F(LinesAheadTest, MarksOfByteOrderAreThoseOfLineSource) {
   }
 }
 
-TEST_F(LinesAheadTest, AFileThatIsGoneIsNotFound) {
+TEST_F(RecordsAheadTest, AFileThatIsGoneIsNotFound) {
   const DataFile& file = File("f", Gzip("a\n"));
   std::filesystem::remove(file.path);
-  LinesAhead ahead({});
+  RecordsAhead ahead({});
   EXPECT_THAT(ahead.Open(file, {}).status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("f: cannot open")));
 }
 
-TEST_F(LinesAheadTest, CancelEndsReading) {
+TEST_F(RecordsAheadTest, CancelEndsReading) {
   const DataFile& file = File("f", Gzip(Text(1000)));
-  LinesAhead ahead({.lanes = 2, .block = 64});
+  RecordsAhead ahead({.lanes = 2, .block = 64});
   const auto source = Open(ahead, file, {.shared = true});
   std::string_view line;
   int64_t offset;
@@ -321,9 +413,9 @@ TEST_F(LinesAheadTest, CancelEndsReading) {
   EXPECT_THAT(source->status(), StatusIs(absl::StatusCode::kCancelled, "reading was cancelled"));
 }
 
-TEST_F(LinesAheadTest, SourcesMayOutliveIt) {
+TEST_F(RecordsAheadTest, SourcesMayOutliveIt) {
   const DataFile& file = File("f", Gzip(Text(1000)));
-  auto ahead = std::make_unique<LinesAhead>(LinesAhead::Options{.lanes = 2, .block = 64});
+  auto ahead = std::make_unique<RecordsAhead>(RecordsAhead::Options{.lanes = 2, .block = 64});
   const auto source = Open(*ahead, file, {.shared = true});
   std::string_view line;
   int64_t offset;
@@ -335,7 +427,7 @@ TEST_F(LinesAheadTest, SourcesMayOutliveIt) {
 }
 
 // Examples of all streams of files whose lines are dealt to streams, with and without threads that decompress.
-TEST_F(LinesAheadTest, StreamsGiveTheSameExamplesWithAndWithoutIt) {
+TEST_F(RecordsAheadTest, StreamsGiveTheSameExamplesWithAndWithoutIt) {
   const v1::Data job = ParseData("csv { column { name: 'x' } }");
   auto parser = MakeLineParser(job);
   ASSERT_TRUE(parser.ok());
@@ -352,9 +444,9 @@ TEST_F(LinesAheadTest, StreamsGiveTheSameExamplesWithAndWithoutIt) {
   const auto set = DataSet::Open(files, dir_.path(), "data.train");
   ASSERT_TRUE(set.ok()) << set.status();
   for (const int streams : {1, 2, 3, 5, 8}) {
-    LinesAhead ahead({.lanes = streams, .block = 16, .ahead = 1, .window = 2});
+    RecordsAhead ahead({.lanes = streams, .block = 16, .ahead = 1, .window = 2});
     for (int stream = 0; stream < streams; ++stream) {
-      const auto read = [&](LinesAhead* with) {
+      const auto read = [&](RecordsAhead* with) {
         ExampleStream examples({.data = &*set,
                                 .parser = parser->get(),
                                 .stream = stream,

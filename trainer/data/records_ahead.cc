@@ -1,6 +1,4 @@
-#include "trainer/data/lines_ahead.h"
-
-#include <string.h>
+#include "trainer/data/records_ahead.h"
 
 #include <algorithm>
 #include <deque>
@@ -14,13 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
-#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
-#include "framework/formats/line_parser.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
-#include "trainer/data/line_source.h"
+#include "trainer/data/block_reader.h"
 
 namespace weir {
 namespace {
@@ -28,27 +24,28 @@ namespace {
 const ProfileName kDecompress("decompress");
 // Time that threads get to end; they check for it after every block.
 constexpr absl::Duration kLeaveAhead = absl::Seconds(2);
+// Whether lanes read the blocks themselves: a plain file needs no work beside that of the lanes, and a block that
+// another thread has read would have to come from its cache.
+bool ReadByLanes(const DataFile& file) { return !file.sequential(); }
+
+// Blocks that lanes read ahead of the first one of them.
+constexpr int64_t kAheadOfLanes = 4;
+// Files that are read ahead of the lanes.
+constexpr size_t kMostFollowing = 8;
 // Position of a lane that is not in a pass.
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
-// A run of whole lines.
-struct Block {
-  std::vector<char> text;      // and LineParser::kPadding bytes
-  std::vector<uint32_t> ends;  // of lines: where the newline is, or the end of a last line without one
-  int64_t offset = 0;          // of the first byte in the file's text
-  int users = 0;               // lanes that read it
+struct Block : BlockOfRecords {
+  int users = 0;  // lanes that read it
 };
 
-// One decompression of a file. Blocks are cut at the same places in every pass. The lock of the State guards `busy` and
-// the fields below it; the fields above belong to the thread that has set `busy`.
+// One reading of a file. The lock of the State guards `busy` and the fields below it; the reader belongs to the thread
+// that has set `busy`.
 struct FilePass {
-  explicit FilePass(const DataFile& of) : file(of) {}
+  FilePass(const DataFile& of, size_t block) : file(of), reader(std::make_unique<BlockReader>(of, block)) {}
 
   const DataFile file;
-  std::unique_ptr<ByteSource> bytes;
-  std::vector<char> rest;  // text behind the last newline so far
-  int64_t offset = 0;      // position of `rest` in the text
-  int64_t lines = 0;       // before `rest`
+  std::unique_ptr<BlockReader> reader;  // null once it has ended
 
   bool busy = false;
   std::deque<std::unique_ptr<Block>> blocks;
@@ -57,6 +54,7 @@ struct FilePass {
   absl::Status status;
   std::vector<int64_t> at;  // by lane: the block that it needs next
   int sources = 0;          // that read from it now
+  bool expected = false;    // read ahead of the first lane
   bool forgotten = false;   // no other lane may join it
   bool filling = false;     // had fallen below half_ahead(), and is filled up to `ahead` blocks
 
@@ -70,18 +68,21 @@ struct FilePass {
 
 }  // namespace
 
-class LinesAhead::State {
+class RecordsAhead::State {
  public:
   explicit State(const Options& options) : options_(options) {}
 
   void StartThreads(const std::shared_ptr<State>& self);
   void Close();
   void Cancel();
+  int threads() const { return options_.threads; }
   int64_t passes() const {
     MutexLock lock(&mu_);
     return begun_;
   }
 
+  // Begins the pass of a file that all lanes read next, unless it has begun.
+  void Expect(const DataFile& file, const Reader& reader);
   // Returns the pass for a lane that needs block `next` of a file.
   std::shared_ptr<FilePass> Join(const DataFile& file, const Reader& reader, int64_t next)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -97,13 +98,14 @@ class LinesAhead::State {
   using Round = std::vector<std::shared_ptr<FilePass>>;
 
   void Work(int thread);
+  std::shared_ptr<FilePass> Begin(const DataFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reads the next block of a pass that nobody reads. Lets go of the lock meanwhile.
+  void ReadNext(FilePass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns a pass that wants another block, null if there is none: the pass of the thread's last block, up to
   // half_ahead() in a row, else the one whose lanes will wait first.
   std::shared_ptr<FilePass> PickPass(const std::shared_ptr<FilePass>& last, int64_t in_a_row)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Wanted(const FilePass& pass) const;
-  // Decompresses the next block of a pass into `block`. Returns false at the end.
-  absl::StatusOr<bool> Decompress(FilePass* pass, Block* block) const;
   // Drops the first blocks, as long as no lane needs them.
   void Trim(FilePass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropFirst(FilePass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -111,6 +113,7 @@ class LinesAhead::State {
   void ForgetRounds(int64_t file, int64_t before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  bool HasRoom(const FilePass& pass) const { return static_cast<int64_t>(pass.blocks.size()) < options_.window; }
   int64_t half_ahead() const { return (options_.ahead + 1) / 2; }
 
   const Options options_;
@@ -127,7 +130,7 @@ class LinesAhead::State {
   std::vector<bool> left_ ABSL_GUARDED_BY(mu_);  // [i]: thread i has nothing more to do
 };
 
-void LinesAhead::State::StartThreads(const std::shared_ptr<State>& self) {
+void RecordsAhead::State::StartThreads(const std::shared_ptr<State>& self) {
   MutexLock lock(&mu_);
   if (!threads_.empty() || cancelled_) return;
   left_.assign(static_cast<size_t>(options_.threads), false);
@@ -136,14 +139,14 @@ void LinesAhead::State::StartThreads(const std::shared_ptr<State>& self) {
   }
 }
 
-void LinesAhead::State::Cancel() {
+void RecordsAhead::State::Cancel() {
   MutexLock lock(&mu_);
   cancelled_ = true;
   work_.SignalAll();
   ready_.SignalAll();
 }
 
-void LinesAhead::State::Close() {
+void RecordsAhead::State::Close() {
   Cancel();
   const absl::Time deadline = Clock::Real()->Now() + kLeaveAhead;
   std::vector<bool> left;
@@ -173,7 +176,7 @@ void LinesAhead::State::Close() {
   }
 }
 
-void LinesAhead::State::Work(int thread) {
+void RecordsAhead::State::Work(int thread) {
   std::shared_ptr<FilePass> pass;
   int64_t in_a_row = 0;
   mu_.Lock();
@@ -185,115 +188,78 @@ void LinesAhead::State::Work(int thread) {
       work_.Wait(&mu_);
       continue;
     }
-    pass->busy = true;
-    if (static_cast<int64_t>(pass->blocks.size()) >= options_.window) DropFirst(pass.get());
-    std::unique_ptr<Block> block;
-    if (spare_.empty()) {
-      block = std::make_unique<Block>();
-    } else {
-      block = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    mu_.Unlock();
-    absl::StatusOr<bool> more = false;
-    {
-      ProfileSpan span(Profiler::CurrentStep(), ProfileKind::kRead, kDecompress);
-      more = Decompress(pass.get(), block.get());
-    }
-    mu_.Lock();
-    pass->busy = false;
-    if (!block->ends.empty()) {
-      pass->blocks.push_back(std::move(block));
-    } else {
-      spare_.push_back(std::move(block));
-    }
-    if (!more.ok() || !*more) {
-      pass->ended = true;
-      pass->status = more.status();
-      pass->bytes = nullptr;
-    }
-    pass->filling = pass->behind() < pass->furthest() + options_.ahead;
-    Sweep();
-    ready_.SignalAll();
+    ReadNext(pass.get());
   }
   left_[static_cast<size_t>(thread)] = true;
   ready_.SignalAll();
   mu_.Unlock();
 }
 
-bool LinesAhead::State::Wanted(const FilePass& pass) const {
-  if (pass.busy || pass.ended || pass.sources == 0) return false;
+void RecordsAhead::State::ReadNext(FilePass* pass) {
+  pass->busy = true;
+  if (!HasRoom(*pass)) DropFirst(pass);
+  std::unique_ptr<Block> block;
+  if (spare_.empty()) {
+    block = std::make_unique<Block>();
+  } else {
+    block = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  mu_.Unlock();
+  absl::StatusOr<bool> more = false;
+  if (ReadByLanes(pass->file)) {
+    more = pass->reader->Read(block.get());
+  } else {
+    ProfileSpan span(Profiler::CurrentStep(), ProfileKind::kRead, kDecompress);
+    more = pass->reader->Read(block.get());
+  }
+  mu_.Lock();
+  pass->busy = false;
+  if (!block->ends.empty()) {
+    pass->blocks.push_back(std::move(block));
+  } else {
+    spare_.push_back(std::move(block));
+  }
+  if (!more.ok() || !*more) {
+    pass->ended = true;
+    pass->status = more.status();
+    pass->reader = nullptr;
+  }
+  pass->filling = pass->behind() < pass->furthest() + options_.ahead;
+  Sweep();
+  ready_.SignalAll();
+}
+
+bool RecordsAhead::State::Wanted(const FilePass& pass) const {
+  if (pass.busy || pass.ended || (pass.sources == 0 && !pass.expected)) return false;
   // With a full window only a lane that has read everything may have another block.
-  if (static_cast<int64_t>(pass.blocks.size()) >= options_.window) return pass.furthest() >= pass.behind();
+  if (!HasRoom(pass)) return pass.furthest() >= pass.behind();
+  // A file that lanes come to later is what there is to do while one thread decompresses the present one.
+  if (pass.expected) return pass.behind() < options_.window / 2;
   return pass.behind() < pass.furthest() + (pass.filling ? options_.ahead : half_ahead());
 }
 
-std::shared_ptr<FilePass> LinesAhead::State::PickPass(const std::shared_ptr<FilePass>& last, int64_t in_a_row) {
+std::shared_ptr<FilePass> RecordsAhead::State::PickPass(const std::shared_ptr<FilePass>& last, int64_t in_a_row) {
   std::shared_ptr<FilePass> picked;
   int64_t least = std::numeric_limits<int64_t>::max();  // blocks that the lane furthest ahead still has
   bool begins = false;
   for (const std::shared_ptr<FilePass>& pass : passes_) {
-    if (!Wanted(*pass)) continue;
-    begins = begins || pass->behind() == 0;
-    if (pass->behind() - pass->furthest() >= least) continue;
-    least = pass->behind() - pass->furthest();
+    if (ReadByLanes(pass->file) || !Wanted(*pass)) continue;
+    begins = begins || (pass->behind() == 0 && !pass->expected);
+    // A file that no lane has come to waits for those that lanes read.
+    const int64_t ahead = pass->behind() - pass->furthest() + (pass->expected ? options_.ahead : 0);
+    if (ahead >= least) continue;
+    least = ahead;
     picked = pass;
   }
   // The decompressor's window, megabytes for zstd, stays in the cache as long as nothing else is decompressed. Only the
   // first block of a file cannot wait, since a batch takes examples from every lane.
-  return last != nullptr && !begins && in_a_row < half_ahead() && Wanted(*last) ? last : picked;
+  const bool stays =
+      last != nullptr && !begins && in_a_row < half_ahead() && Wanted(*last) && (!last->expected || picked->expected);
+  return stays ? last : picked;
 }
 
-absl::StatusOr<bool> LinesAhead::State::Decompress(FilePass* pass, Block* block) const {
-  if (pass->bytes == nullptr) {
-    ASSIGN_OR_RETURN(pass->bytes, ByteSource::Open(pass->file, 0));
-  }
-  block->ends.clear();
-  block->offset = pass->offset;
-  size_t filled = pass->rest.size();
-  std::vector<char>& text = block->text;
-  const auto make_room = [&] { text.resize(std::max(text.size(), filled + options_.block + LineParser::kPadding)); };
-  make_room();
-  std::copy(pass->rest.begin(), pass->rest.end(), text.begin());
-  pass->rest.clear();
-  const auto too_long = [&] { return LineTooLong(pass->file, pass->lines + 1, block->offset); };
-  absl::StatusOr<size_t> got = 0;
-  bool at_end = false;
-  while (block->ends.empty() && !at_end && got.ok()) {
-    if (static_cast<int64_t>(filled) > LineSource::kMaxLine) return too_long();
-    make_room();
-    size_t searched = filled;
-    for (const size_t full = filled + options_.block; filled < full && !at_end; filled += *got) {
-      got = pass->bytes->Read(text.data() + filled, full - filled);
-      if (!got.ok()) break;  // the lines before it are still given
-      at_end = *got == 0;
-    }
-    while (const void* const newline = memchr(text.data() + searched, '\n', filled - searched)) {
-      searched = static_cast<size_t>(static_cast<const char*>(newline) - text.data());
-      block->ends.push_back(static_cast<uint32_t>(searched++));
-    }
-  }
-  const std::string_view read(text.data(), filled);
-  // Lines behind the first one are shorter than what is read at once.
-  absl::Status unfit = !block->ends.empty() && int64_t{block->ends[0]} > LineSource::kMaxLine ? too_long()
-                       : block->offset == 0 ? CheckEncoding(pass->file, read)
-                                            : absl::OkStatus();
-  if (!unfit.ok()) {
-    block->ends.clear();
-    return unfit;
-  }
-  RETURN_IF_ERROR(got.status());
-  // A file of the mark alone has no line.
-  const bool only_mark = block->offset == 0 && WithoutByteOrderMark(read).empty();
-  const size_t whole = block->ends.empty() ? 0 : size_t{block->ends.back()} + 1;
-  if (at_end && whole < filled && !only_mark) block->ends.push_back(static_cast<uint32_t>(filled));
-  pass->rest.assign(text.begin() + static_cast<ptrdiff_t>(whole), text.begin() + static_cast<ptrdiff_t>(filled));
-  pass->offset += static_cast<int64_t>(whole);
-  pass->lines += static_cast<int64_t>(block->ends.size());
-  return !at_end;
-}
-
-std::shared_ptr<FilePass> LinesAhead::State::Join(const DataFile& file, const Reader& reader, int64_t next) {
+std::shared_ptr<FilePass> RecordsAhead::State::Join(const DataFile& file, const Reader& reader, int64_t next) {
   const size_t lane = static_cast<size_t>(reader.lane);
   std::shared_ptr<FilePass> pass;
   Round* const round = reader.shared ? &rounds_[{reader.file, reader.round}] : nullptr;
@@ -302,9 +268,7 @@ std::shared_ptr<FilePass> LinesAhead::State::Join(const DataFile& file, const Re
     if (!other->forgotten && other->first <= next) pass = other;
   }
   if (pass == nullptr) {
-    ++begun_;
-    pass = std::make_shared<FilePass>(file);
-    pass->at.assign(static_cast<size_t>(options_.lanes), kNowhere);
+    pass = Begin(file);
     if (round != nullptr) {
       // In the first pass all lanes begin at block 0. A later one takes the lanes that have fallen out of earlier ones.
       if (round->empty()) std::fill(pass->at.begin(), pass->at.end(), 0);
@@ -316,15 +280,36 @@ std::shared_ptr<FilePass> LinesAhead::State::Join(const DataFile& file, const Re
       round->push_back(pass);
       ForgetRounds(reader.file, reader.round - 1);
     }
-    passes_.push_back(pass);
   }
   for (size_t i = 0; round != nullptr && i < round->size(); ++i) (*round)[i]->at[lane] = kNowhere;
   pass->at[lane] = next;
+  pass->expected = false;
   ++pass->sources;
   return pass;
 }
 
-void LinesAhead::State::ForgetRounds(int64_t file, int64_t before) {
+std::shared_ptr<FilePass> RecordsAhead::State::Begin(const DataFile& file) {
+  ++begun_;
+  auto pass = std::make_shared<FilePass>(file, options_.block);
+  pass->at.assign(static_cast<size_t>(options_.lanes), kNowhere);
+  passes_.push_back(pass);
+  return pass;
+}
+
+void RecordsAhead::State::Expect(const DataFile& file, const Reader& reader) {
+  MutexLock lock(&mu_);
+  Round& round = rounds_[{reader.file, reader.round}];
+  if (!round.empty() || cancelled_) return;
+  const std::shared_ptr<FilePass> pass = Begin(file);
+  std::fill(pass->at.begin(), pass->at.end(), 0);
+  pass->expected = true;
+  pass->filling = true;
+  round.push_back(pass);
+  ForgetRounds(reader.file, reader.round - 1);
+  work_.Signal();
+}
+
+void RecordsAhead::State::ForgetRounds(int64_t file, int64_t before) {
   auto it = rounds_.lower_bound({file, std::numeric_limits<int64_t>::min()});
   while (it != rounds_.end() && it->first.first == file && it->first.second < before) {
     for (const std::shared_ptr<FilePass>& pass : it->second) pass->forgotten = true;
@@ -333,13 +318,13 @@ void LinesAhead::State::ForgetRounds(int64_t file, int64_t before) {
   Sweep();
 }
 
-void LinesAhead::State::Leave(const Reader& reader, FilePass* pass) {
+void RecordsAhead::State::Leave(const Reader& reader, FilePass* pass) {
   pass->at[static_cast<size_t>(reader.lane)] = kNowhere;
   --pass->sources;
   Trim(pass);
 }
 
-void LinesAhead::State::Release(Block* block) {
+void RecordsAhead::State::Release(Block* block) {
   if (--block->users > 0) return;
   const auto lent =
       std::find_if(lent_.begin(), lent_.end(), [block](const auto& other) { return other.get() == block; });
@@ -348,21 +333,21 @@ void LinesAhead::State::Release(Block* block) {
   lent_.erase(lent);
 }
 
-void LinesAhead::State::DropFirst(FilePass* pass) {
+void RecordsAhead::State::DropFirst(FilePass* pass) {
   std::unique_ptr<Block> block = std::move(pass->blocks.front());
   pass->blocks.pop_front();
   ++pass->first;
   (block->users > 0 ? lent_ : spare_).push_back(std::move(block));
 }
 
-void LinesAhead::State::Trim(FilePass* pass) {
+void RecordsAhead::State::Trim(FilePass* pass) {
   const auto needed = [&] {
     return std::any_of(pass->at.begin(), pass->at.end(), [&](int64_t at) { return at == pass->first; });
   };
   while (!pass->blocks.empty() && !needed()) DropFirst(pass);
 }
 
-void LinesAhead::State::Sweep() {
+void RecordsAhead::State::Sweep() {
   const auto over = [&](const std::shared_ptr<FilePass>& pass) {
     mu_.AssertHeld();
     if (pass->sources > 0 || pass->busy) return false;
@@ -371,15 +356,15 @@ void LinesAhead::State::Sweep() {
         std::any_of(pass->at.begin(), pass->at.end(), [&](int64_t at) { return at != kNowhere && at >= pass->first; });
     if (comes && !pass->forgotten) return false;
     pass->forgotten = true;
-    pass->bytes = nullptr;
+    pass->reader = nullptr;
     while (!pass->blocks.empty()) DropFirst(pass.get());
     return true;
   };
   passes_.erase(std::remove_if(passes_.begin(), passes_.end(), over), passes_.end());
 }
 
-absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Reader& reader, int64_t next, Block* before,
-                                                std::shared_ptr<FilePass>* pass) {
+absl::StatusOr<Block*> RecordsAhead::State::Fetch(const DataFile& file, const Reader& reader, int64_t next,
+                                                  Block* before, std::shared_ptr<FilePass>* pass) {
   MutexLock lock(&mu_);
   if (before != nullptr) Release(before);
   while (!cancelled_) {
@@ -395,66 +380,82 @@ absl::StatusOr<Block*> LinesAhead::State::Fetch(const DataFile& file, const Read
     int64_t& at = from.at[static_cast<size_t>(reader.lane)];
     at = next;
     Trim(&from);
+    const bool by_lanes = ReadByLanes(from.file);
+    // So that no lane waits for a block that another one reads, a few are read ahead, by whoever comes.
+    const bool few = from.behind() <= std::max(next, from.furthest()) + kAheadOfLanes;
+    if (by_lanes && few && !from.busy && !from.ended && (next == from.behind() || HasRoom(from))) {
+      ReadNext(&from);
+      continue;
+    }
     if (next < from.behind()) {
       Block* const block = from.blocks[static_cast<size_t>(next - from.first)].get();
       ++block->users;
       ++at;
       Trim(&from);
-      if (Wanted(from)) work_.Signal();
+      if (!by_lanes && Wanted(from)) work_.Signal();
       return block;
     }
     if (from.ended) {
       RETURN_IF_ERROR(from.status);
       return nullptr;
     }
-    work_.Signal();
+    if (!by_lanes) work_.Signal();
     // No deadline here: the session that waits for batches has one, and Cancel ends this wait.
     ready_.Wait(&mu_);
   }
   return absl::CancelledError("reading was cancelled");
 }
 
-void LinesAhead::State::GiveUp(const Reader& reader, Block* block, FilePass* pass) {
+void RecordsAhead::State::GiveUp(const Reader& reader, Block* block, FilePass* pass) {
   MutexLock lock(&mu_);
   if (block != nullptr) Release(block);
   if (pass != nullptr) Leave(reader, pass);
   Sweep();
 }
 
-class LinesAhead::Source : public RecordSource {
+class RecordsAhead::Source : public RecordSource {
  public:
   Source(std::shared_ptr<State> state, const DataFile& file, const Reader& reader)
       : state_(std::move(state)), file_(file), reader_(reader) {}
   ~Source() override { state_->GiveUp(reader_, block_, pass_.get()); }
 
-  bool Next(std::string_view* line, int64_t* offset) override {
+  bool Next(std::string_view* record, int64_t* offset) override {
     if (!Have()) return false;
-    const char* const text = block_->text.data();
-    const size_t begin = line_ == 0 ? 0 : size_t{block_->ends[line_ - 1]} + 1;
-    const size_t end = block_->ends[line_++];
-    *line = {text + begin, end > begin && text[end - 1] == '\r' ? end - begin - 1 : end - begin};
-    *offset = block_->offset + static_cast<int64_t>(begin);
-    if (*offset == 0) *line = WithoutByteOrderMark(*line);
-    return true;
+    absl::Status given = BlockReader::Give(file_, *block_, record_++, record, offset);
+    if (given.ok()) return true;
+    status_ = std::move(given);
+    ended_ = true;
+    return false;
+  }
+
+  // Records of other lanes lie between those of a lane, so that the processor does not guess where it reads next; and
+  // another thread may have read the block.
+  void Prefetch(int64_t records) override {
+    const size_t i = record_ + static_cast<size_t>(records);
+    if (block_ == nullptr || i >= block_->ends.size()) return;
+    __builtin_prefetch(block_->ends.data() + i + records);
+    constexpr size_t kLine = 64, kMost = 16 * kLine;  // bytes
+    const size_t begin = block_->ends[i - 1], end = std::min<size_t>(block_->ends[i], begin + kMost);
+    for (size_t at = begin; at < end + kLine; at += kLine) __builtin_prefetch(block_->bytes.data() + at);
   }
 
   int64_t Skip(int64_t records) override {
     int64_t passed = 0;
     while (passed < records && Have()) {
-      const size_t some = std::min(static_cast<size_t>(records - passed), block_->ends.size() - line_);
-      line_ += some;
+      const size_t some = std::min(static_cast<size_t>(records - passed), block_->ends.size() - record_);
+      record_ += some;
       passed += static_cast<int64_t>(some);
     }
     return passed;
   }
 
  private:
-  // Returns true if there is a line that has not been given; fetches the next block if necessary.
+  // Returns true if there is a record that has not been given; fetches the next block if necessary.
   bool Have() {
-    if (block_ != nullptr && line_ < block_->ends.size()) return true;
     if (ended_) return false;
+    if (block_ != nullptr && record_ < block_->ends.size()) return true;
     absl::StatusOr<Block*> block = state_->Fetch(file_, reader_, next_, std::exchange(block_, nullptr), &pass_);
-    line_ = 0;
+    record_ = 0;
     if (block.ok()) {
       block_ = *block;
     } else {
@@ -471,18 +472,18 @@ class LinesAhead::Source : public RecordSource {
   std::shared_ptr<FilePass> pass_;
   int64_t next_ = 0;  // block
   Block* block_ = nullptr;
-  size_t line_ = 0;  // next line of the block
+  size_t record_ = 0;  // next of the block
   bool ended_ = false;
 };
 
-bool LinesAhead::IsFor(const DataFile& file, const Segment& segment) {
-  if (!file.lines()) return false;
-  // Each stream passes the lines of the others in a small file by itself.
+bool RecordsAhead::IsFor(const DataFile& file, const Segment& segment) {
+  if (!BlockReader::Reads(file)) return false;
+  // Each stream passes the records of the others in a small file by itself.
   return file.sequential() || (segment.drawn && segment.modulus > 1 && file.bytes > int64_t{ByteSource::kBlock});
 }
 
-std::unique_ptr<LinesAhead> LinesAhead::For(const DataSpec& spec, const DataSet& data, bool follows, LaneRange streams,
-                                            int threads) {
+std::unique_ptr<RecordsAhead> RecordsAhead::For(const DataSpec& spec, const DataSet& data, bool follows,
+                                                LaneRange streams, int threads) {
   if (streams.count == 0) return nullptr;
   for (int stream = streams.begin; stream < streams.begin + streams.count && !follows; ++stream) {
     for (const Segment& segment : data.Stream(stream, spec.streams(), spec.stream_scheme)) {
@@ -490,26 +491,35 @@ std::unique_ptr<LinesAhead> LinesAhead::For(const DataSpec& spec, const DataSet&
     }
   }
   if (!follows) return nullptr;
-  return std::make_unique<LinesAhead>(Options{.lanes = streams.count, .threads = threads});
+  return std::make_unique<RecordsAhead>(Options{.lanes = streams.count, .threads = threads});
 }
 
-LinesAhead::LinesAhead(const Options& options) : state_(std::make_shared<State>(options)) {
+RecordsAhead::RecordsAhead(const Options& options) : state_(std::make_shared<State>(options)) {
   CHECK(options.lanes > 0 && options.threads > 0 && options.block > 0 && options.ahead > 0 &&
         options.window >= options.ahead);
 }
 
-LinesAhead::~LinesAhead() { state_->Close(); }
+RecordsAhead::~RecordsAhead() { state_->Close(); }
 
-absl::StatusOr<std::unique_ptr<RecordSource>> LinesAhead::Open(const DataFile& file, const Reader& reader) {
-  CHECK(file.lines() && reader.lane >= 0);
+absl::StatusOr<std::unique_ptr<RecordSource>> RecordsAhead::Open(const DataFile& file, const Reader& reader,
+                                                                 absl::Span<const Following> following) {
+  CHECK(BlockReader::Reads(file) && reader.lane >= 0);
   // Reports errors of opening the file here, like other sources do.
   RETURN_IF_ERROR(ByteSource::Open(file, 0).status());
-  state_->StartThreads(state_);
+  if (!ReadByLanes(file)) state_->StartThreads(state_);
+  if (reader.shared) {
+    following = following.first(std::min({following.size(), static_cast<size_t>(state_->threads()), kMostFollowing}));
+    for (const Following& next : following) {
+      if (ReadByLanes(*next.of)) continue;
+      state_->StartThreads(state_);
+      state_->Expect(*next.of, {.file = next.file, .lane = reader.lane, .round = reader.round, .shared = true});
+    }
+  }
   return std::make_unique<Source>(state_, file, reader);
 }
 
-void LinesAhead::Cancel() { state_->Cancel(); }
+void RecordsAhead::Cancel() { state_->Cancel(); }
 
-int64_t LinesAhead::passes() const { return state_->passes(); }
+int64_t RecordsAhead::passes() const { return state_->passes(); }
 
 }  // namespace weir
