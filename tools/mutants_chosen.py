@@ -424,9 +424,9 @@ CHOSEN = [
     ),
     Chosen(
         "rounds-are-dealt-in-turn",
-        "trainer/data/stream_rule.cc",
-        "return (stream + first) % streams;",
-        "return (stream + 0 * first) % streams;",
+        "trainer/data/stream_rule.h",
+        "const int64_t place = stream + first;",
+        "const int64_t place = stream + 0 * first;",
         tests=("//tests/trainer/data:stream_rule_test",),
     ),
     Chosen(
