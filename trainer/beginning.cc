@@ -19,7 +19,16 @@ constexpr char kBeginning[] = "beginning";
 // Has the servers load a checkpoint or row files, as the chief.
 absl::StatusOr<Beginning> Decide(const BeginOptions& o) {
   Beginning beginning;
-  if (o.checkpoints != nullptr && o.resume) {
+  if (o.checkpoints != nullptr && o.resume_run) {
+    ASSIGN_OR_RETURN(const bool of_this_run, o.checkpoints->HasOfThisRun());
+    if (!of_this_run) LOG(INFO) << "--resume_run: no checkpoint of this run yet, starts at step 0";
+    if (!of_this_run) RETURN_IF_ERROR(o.checkpoints->StartAfresh());
+    if (of_this_run) {
+      ASSIGN_OR_RETURN(const std::optional<ResumePoint> point, o.checkpoints->Resume());
+      beginning.resumed = point.has_value();
+      if (point.has_value()) beginning.point = *point;
+    }
+  } else if (o.checkpoints != nullptr && o.resume) {
     ASSIGN_OR_RETURN(const std::optional<ResumePoint> point, o.checkpoints->Resume());
     beginning.resumed = point.has_value();
     if (point.has_value()) {

@@ -36,6 +36,8 @@ struct BeginOptions {
   Checkpointing* checkpoints = nullptr;  // null: the job keeps none
   // Continue from the newest checkpoint.
   bool resume = false;
+  // Continue from the newest checkpoint of this run (TrainOptions.run), or begin afresh.
+  bool resume_run = false;
 };
 
 struct Begun {

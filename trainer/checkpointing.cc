@@ -105,13 +105,14 @@ absl::Status ReadInPieces(const std::string& path, const Client::Take& take) {
 }
 
 Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, TrainFiles train_files,
-                             Client* client, DenseReplica* replica)
+                             Client* client, DenseReplica* replica, std::string run)
     : dir_(std::move(dir)),
       config_(config),
       plan_(plan),
       train_files_(std::move(train_files)),
       client_(client),
       replica_(replica),
+      run_(std::move(run)),
       per_host_(config.checkpoint().per_host()) {}
 
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest) {
@@ -236,6 +237,15 @@ absl::Status Checkpointing::Own() {
   }
   owner_ = std::move(owner);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Checkpointing::HasOfThisRun() {
+  RETURN_IF_ERROR(Own());
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> all, ListCheckpoints(dir_));
+  return std::any_of(all.begin(), all.end(), [this](const CheckpointPath& each) {
+    const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(each.path);
+    return manifest.ok() && manifest->run() == run_;
+  });
 }
 
 absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
@@ -429,6 +439,7 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
   published_.reset();
   manifest->set_job(config_.name());
   manifest->set_step(step);
+  if (!run_.empty()) manifest->set_run(run_);
   manifest->set_seed(plan_.seed());
   manifest->set_lanes(plan_.lanes());
   manifest->set_scheme_version(plan_.scheme_version());

@@ -74,9 +74,13 @@ struct TrainerState {
 class Checkpointing {
  public:
   // `dir`: absolute path. Borrowed arguments must outlive this object.
-  // `replica`: the dense parameters that trainers hold; null: servers hold them.
+  // `replica`: the dense parameters that trainers hold; null: servers hold them. `run`: name of the run, "" if it has
+  // none.
   Checkpointing(std::string dir, const v1::JobConfig& config, const v1::Plan& plan, TrainFiles train_files,
-                Client* client, DenseReplica* replica = nullptr);
+                Client* client, DenseReplica* replica = nullptr, std::string run = "");
+
+  // Returns whether this host's directory holds a checkpoint that this run has written. Makes the directory this run's.
+  absl::StatusOr<bool> HasOfThisRun();
 
   // Loads the newest complete checkpoint into the servers, and into this trainer's replica if each has all of it. Newer
   // ones that are refused are logged with the reason and set aside. nullopt: the directory holds none. DataLoss: it
@@ -138,6 +142,7 @@ class Checkpointing {
   const TrainFiles train_files_;
   Client* const client_;
   DenseReplica* const replica_;
+  const std::string run_;
   const bool per_host_;
   std::unique_ptr<DirectoryOwner> owner_;  // null before Own
   // Checkpoint published by the last Save.

@@ -29,6 +29,7 @@
 #include "trainer/metrics/job_metrics.h"
 #include "trainer/progress.h"
 #include "trainer/rounds.h"
+#include "trainer/run_progress.h"
 #include "trainer/same_inputs.h"
 #include "trainer/this_trainer.h"
 #include "trainer/training_watch.h"
@@ -70,6 +71,8 @@ class TrainLoop {
   absl::Status Evaluate();
   // Ends the run together with the other trainers: last checkpoint, errors, last evaluation.
   absl::Status End();
+  // Tells those who watch how often the run was restarted.
+  void ReportRestarts();
 
   // Returns the state for a checkpoint at this border.
   BorderState StateAtBorder() const;
@@ -89,6 +92,7 @@ class TrainLoop {
   std::unique_ptr<JobData> data_;
   std::unique_ptr<Follower> follower_;  // null: no files follow
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<RunProgress> run_progress_;  // the chief's, if the job keeps checkpoints
   std::unique_ptr<JobCheckpoints> checkpoints_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Rounds> rounds_;
@@ -149,14 +153,20 @@ absl::Status TrainLoop::Begin() {
         o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
         TrainFiles{.description = data_->train().Description(),
                    .cuts_by = [this](int scheme) { return data_->CutsTrainBy(scheme); }},
-        o_.client, o_.replica);
+        o_.client, o_.replica, o_.run);
   } else if (o_.resume) {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
   }
-  ASSIGN_OR_RETURN(
-      const Begun begun,
-      weir::Begin({.trainer = self_, .job = o_.job, .checkpoints = checkpointing.get(), .resume = o_.resume}));
+  ASSIGN_OR_RETURN(const Begun begun, weir::Begin({.trainer = self_,
+                                                   .job = o_.job,
+                                                   .checkpoints = checkpointing.get(),
+                                                   .resume = o_.resume,
+                                                   .resume_run = o_.resume_run}));
   step_ = version_ = begun.step;
+  if (checkpointing != nullptr && self_.IsChief()) {
+    run_progress_ = std::make_unique<RunProgress>(o_.job->Path(config.checkpoint().dir()), o_.run, o_.clock);
+    run_progress_->Begin(step_, begun.beginning.resumed);
+  }
   if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
   if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
   RETURN_IF_ERROR(data_->CutBy(begun.beginning.point.stream_scheme));
@@ -165,6 +175,7 @@ absl::Status TrainLoop::Begin() {
   if (data_->stopped()) {
     if (follower_ != nullptr) follower_->Stop();
     if (self_.IsChief()) LOG(INFO) << learned.message() << ": the job ends before its first step, without a checkpoint";
+    if (run_progress_ != nullptr) run_progress_->End();
     summary_.stopped = true;
     return absl::OkStatus();
   }
@@ -268,6 +279,7 @@ absl::Status TrainLoop::Steps() {
     ASSIGN_OR_RETURN(more, OneStep());
     if (o_.after_step) o_.after_step(step_);
     if (!more) break;
+    if (run_progress_ != nullptr) ReportRestarts();
     const absl::Time border = o_.clock->Now();
     if (o_.watch != nullptr) o_.watch->StepDone(step_, step_examples_, border - begin, workers_->session(0));
     RETURN_IF_ERROR(AtBorder());
@@ -476,7 +488,22 @@ absl::Status TrainLoop::End() {
   }
   // An earlier result is not that of the end.
   if (evaluations_->Has(step_) && !all.stopped) summary_.eval = evaluations_->result();
+  if (run_progress_ != nullptr) {
+    run_progress_->End();
+    const v1::RunProgress& now = run_progress_->now();
+    summary_.restarts = now.restarts();
+    summary_.lost_seconds = now.lost_seconds();
+    summary_.repeated_steps = now.repeated_steps();
+  }
   return absl::OkStatus();
+}
+
+void TrainLoop::ReportRestarts() {
+  run_progress_->Step(step_);
+  const v1::RunProgress& now = run_progress_->now();
+  if (o_.watch != nullptr && now.restarts() > 0) {
+    o_.watch->Restarts(now.restarts(), now.lost_seconds(), now.repeated_steps());
+  }
 }
 
 }  // namespace
@@ -493,6 +520,9 @@ std::string TrainSummary::DoneLine() const {
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
   if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);
   if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
+  if (restarts > 0) {
+    absl::StrAppendFormat(&line, " restarts=%d lost_s=%.1f repeated_steps=%d", restarts, lost_seconds, repeated_steps);
+  }
   if (early_stopped) line += " early_stop=1";
   if (stopped) line += " stopped=1";
   return line;

@@ -42,6 +42,9 @@ struct TrainOptions {
   // Called after each training step, with the number of steps done.
   std::function<void(int64_t steps)> after_step = {};
   bool resume = false;
+  // Name of the run (--run_id), "" if it has none; and whether to go on from its own checkpoints only.
+  std::string run;
+  bool resume_run = false;
   // Sync with prefetch_rows: pulls ahead in every step, also where that takes longer than it saves (tests).
   bool always_ahead = false;
   // Destination of progress lines; only the chief prints those about the whole job.
@@ -75,9 +78,14 @@ struct TrainSummary {
   bool stopped = false;
   // By train.early_stop.
   bool early_stopped = false;
+  // How often the run went on after a death, and what that has cost (trainer/run_progress.h). The chief's.
+  int64_t restarts = 0;
+  double lost_seconds = 0;
+  int64_t repeated_steps = 0;
 
   // Returns "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", then " skipped_steps=…" and
-  // " left_out=…" if there are any, and " loss_scale=…" with train.loss_scaling.
+  // " left_out=…" if there are any, " loss_scale=…" with train.loss_scaling, and " restarts=… lost_s=…
+  // repeated_steps=…" if the run was restarted.
   std::string DoneLine() const;
 };
 

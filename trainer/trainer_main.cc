@@ -63,6 +63,9 @@
 #include "transpiler/split/transpile.h"
 
 ABSL_FLAG(bool, resume, false, "go on from the newest complete checkpoint in checkpoint.dir");
+ABSL_FLAG(bool, resume_run, false,
+          "go on from the newest complete checkpoint that this run (--run_id) has written; begin at the first step if "
+          "there is none");
 ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
@@ -502,6 +505,16 @@ absl::Status Work(StopSignals* signals, Runtime* r, std::string* last_line) {
     *last_line = absl::StrCat("predicted examples=", examples, " output=", absl::GetFlag(FLAGS_output));
     return absl::OkStatus();
   }
+  if (absl::GetFlag(FLAGS_resume_run)) {
+    if (absl::GetFlag(FLAGS_resume)) {
+      return absl::InvalidArgumentError(
+          "--resume goes on from any checkpoint in checkpoint.dir, --resume_run from one of this run: give one of "
+          "them");
+    }
+    if (r->cluster.run_id.empty()) {
+      return absl::InvalidArgumentError("--resume_run needs the name of the run: give --run_id");
+    }
+  }
   ASSIGN_OR_RETURN(std::function<void(int, int64_t)> before_batch, ReaderFaultPoint(r->cluster.trainer_id));
   ASSIGN_OR_RETURN(const TrainSummary summary,
                    RunTraining({.job = &r->job,
@@ -515,6 +528,8 @@ absl::Status Work(StopSignals* signals, Runtime* r, std::string* last_line) {
                                 .before_batch = std::move(before_batch),
                                 .after_step = [r](int64_t steps) { r->profile.AfterStep(steps); },
                                 .resume = absl::GetFlag(FLAGS_resume),
+                                .run = r->cluster.run_id,
+                                .resume_run = absl::GetFlag(FLAGS_resume_run),
                                 .out = stdout,
                                 .live = isatty(STDOUT_FILENO) == 1,
                                 .digest_log = absl::GetFlag(FLAGS_digest_log),

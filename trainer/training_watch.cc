@@ -232,6 +232,12 @@ void TrainingWatch::Evaluation(int64_t step, const MetricResult& result) {
   }
 }
 
+void TrainingWatch::Restarts(int64_t restarts, double lost_seconds, int64_t repeated_steps) {
+  GaugeOf("restarts")->Set(static_cast<double>(restarts));
+  GaugeOf("lost_seconds")->Set(lost_seconds);
+  GaugeOf("repeated_steps")->Set(static_cast<double>(repeated_steps));
+}
+
 void TrainingWatch::End(bool ok) {
   if (events_ != nullptr && o_.trainer_id == 0) events_->file()->HParamsEnd(ok);
 }

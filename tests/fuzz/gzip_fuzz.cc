@@ -1,5 +1,5 @@
-// Any bytes as a gzip file, read by the library that trainers read with, and by zlib. The first byte says how many bytes
-// are asked for at once. Both give the same bytes or both refuse them.
+// Any bytes as a gzip file, read by the library that trainers read with, and by zlib. The first byte says how many
+// bytes are asked for at once. Both give the same bytes or both refuse them.
 #include <zlib.h>
 
 #include <algorithm>

@@ -88,9 +88,8 @@ absl::StatusOr<size_t> BlockReader::FindRecords(size_t filled, BlockOfRecords* b
   constexpr size_t kHeader = TfRecordFrame::kHeader, kFooter = TfRecordFrame::kFooter;
   size_t at = 0;
   while (filled - at >= kHeader) {
-    ASSIGN_OR_RETURN(
-        const size_t length,
-        TfRecordFrame::Length(file_, block->offset + static_cast<int64_t>(at), block->bytes.data() + at));
+    ASSIGN_OR_RETURN(const size_t length,
+                     TfRecordFrame::Length(file_, block->offset + static_cast<int64_t>(at), block->bytes.data() + at));
     if (filled - at < kHeader + length + kFooter) break;
     block->ends.push_back(static_cast<uint32_t>(at + kHeader + length));
     at += kHeader + length + kFooter;

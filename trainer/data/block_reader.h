@@ -41,8 +41,8 @@ class BlockReader {
                            int64_t* offset);
 
  private:
-  // Add the ends of records in the first `filled` bytes. `searched`: bytes in which no record ends. Return the number of
-  // bytes up to the next record.
+  // Add the ends of records in the first `filled` bytes. `searched`: bytes in which no record ends. Return the number
+  // of bytes up to the next record.
   size_t FindLines(size_t filled, size_t searched, BlockOfRecords* block) const;
   absl::StatusOr<size_t> FindRecords(size_t filled, BlockOfRecords* block) const;
   // Checks the lines of a block of `filled` bytes, and ends the last line of the file. `whole`: as of FindLines.

@@ -1,5 +1,5 @@
-// The frame of a record in a TFRecord file: its length (8 bytes, little-endian), the masked CRC-32C of these 8 bytes, the
-// bytes, and their masked CRC-32C. Thread-safe.
+// The frame of a record in a TFRecord file: its length (8 bytes, little-endian), the masked CRC-32C of these 8 bytes,
+// the bytes, and their masked CRC-32C. Thread-safe.
 #ifndef WEIR_TRAINER_DATA_TF_RECORD_FRAME_H_
 #define WEIR_TRAINER_DATA_TF_RECORD_FRAME_H_
 
