@@ -526,7 +526,8 @@ absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& f
   ASSIGN_OR_RETURN(config.role, ResolveRole(program, settings));
   config.local_rank = ReadLocalRank(environment);
   if (config.role == Role::kLocal) {
-    // One process owns all lanes, whatever the cluster around it looks like.
+    // One process owns all lanes, whatever the cluster around it looks like. Its launcher's run counts for nothing.
+    config.run_id = settings.RunId(/*server=*/true);
     config.trainer_id = 0;
     config.trainers = job.distribute().trainers();
     config.servers = job.distribute().servers() == 0 ? config.trainers : job.distribute().servers();
