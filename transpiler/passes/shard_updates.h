@@ -12,28 +12,14 @@
 #ifndef WEIR_TRANSPILER_PASSES_SHARD_UPDATES_H_
 #define WEIR_TRANSPILER_PASSES_SHARD_UPDATES_H_
 
-#include <cstdint>
-#include <vector>
-
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "transpiler/base/programs.h"
 
 namespace weir {
 
 struct Job;
 
-// Elements of the least piece. A piece costs every trainer an op, a segment of an exchange, a part of a program and an
-// entry of each checkpoint; below 4 KiB that is more than its bytes, which take 4 us at 1 GB/s. What stays whole is
-// less than two such pieces, 2 % of the optimizer state of a model of 100,000 parameters.
-inline constexpr int64_t kLeastPiece = 1024;
-
-// Returns the number of elements of each piece of a parameter, in order: as many pieces as there are trainers, or as
-// rows (elements of a vector), or as pieces of kLeastPiece; they differ by one row at most, longer ones first.
-std::vector<int64_t> PieceElements(absl::Span<const int64_t> dims, int trainers);
-
-// Each piece goes to the trainer that has least optimizer state so far (then least values), parameters with most bytes
-// first, and no trainer gets two pieces of one parameter: so all trainers have a part of every large gradient.
+// By the rule of transpiler/passes/share_out.h.
 absl::StatusOr<bool> ShardUpdates(const Job& job, Programs* programs);
 
 }  // namespace weir

@@ -17,9 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/embedded/dense_replica.h"
-#include "tests/testing/slot_job.h"
-#include "transpiler/job/load_job.h"
-#include "transpiler/split/process_programs.h"
+#include "tests/pserver/embedded/replica_job.h"
 
 namespace weir {
 namespace {
@@ -115,23 +113,14 @@ absl::Status RunSteps(const Run& run, int trainer, AllReduceOptions options) {
 
 // Returns the digests of the dense parameters of trainer 0; all trainers have the same.
 std::string DigestsAfter(const Run& run) {
-  const absl::StatusOr<Job> job = ParseJob(kSlotJob, "job.textproto",
-                                           {"distribute.dense=ALL_REDUCE", absl::StrCat("train.lanes=", kLanes),
-                                            absl::StrCat("distribute.trainers=", run.trainers)});
-  EXPECT_TRUE(job.ok()) << job.status();
-  absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
-  EXPECT_TRUE(programs.ok()) << programs.status();
-  size_t next = 0;
-  for (v1::OpDesc& op : *programs->main.mutable_blocks(0)->mutable_ops()) {
-    if (op.type() != "all_reduce") continue;
-    for (v1::OpAttr& attr : *op.mutable_attrs()) {
-      if (attr.name() == "bucket") attr.set_i(run.buckets[next]);
-      if (attr.name() == "block") {
-        EXPECT_EQ(attr.s(), kDense[next].name);
-      }
-    }
-    ++next;
+  ReplicaJob job = SlotReplica();
+  job.lanes = kLanes;
+  job.trainers = run.trainers;
+  for (size_t p = 0; p < kDense.size(); ++p) {
+    EXPECT_EQ(job.parameters[p].name, kDense[p].name);
+    job.parameters[p].bucket = run.buckets[p];
   }
+  const ReplicaPrograms programs = job.Programs();
   LocalMeshes meshes(run.trainers, /*shuffle=*/9);
   std::vector<std::string> digests(static_cast<size_t>(run.trainers));
   std::vector<std::thread> threads;
@@ -140,9 +129,9 @@ std::string DigestsAfter(const Run& run) {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {.message_bytes = 128});
       const auto replica = DenseReplica::Create(
-          {.main = &programs->main, .startup = &programs->startup, .pool = &pool, .collective = &collective});
+          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
-      const absl::Status status = RunSteps(run, t, {.main = &programs->main, .replica = replica->get()});
+      const absl::Status status = RunSteps(run, t, {.main = &programs.main, .replica = replica->get()});
       EXPECT_TRUE(status.ok()) << status;
       if (!status.ok()) collective.Abort(status);
       const auto reply = (*replica)->Digest();

@@ -11,20 +11,19 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "framework/base/philox.h"
 #include "framework/base/thread_pool.h"
 #include "framework/collective/collective.h"
 #include "framework/collective/local_mesh.h"
+#include "framework/graph/op_registry.h"
+#include "framework/graph/op_view.h"
 #include "framework/runtime/lane_tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/embedded/all_reduce_channel.h"
 #include "pserver/embedded/dense_replica.h"
 #include "pserver/server/server_params.h"
-#include "tests/testing/slot_job.h"
-#include "transpiler/job/load_job.h"
-#include "transpiler/split/process_programs.h"
+#include "tests/pserver/embedded/replica_job.h"
 
 namespace weir {
 namespace {
@@ -82,9 +81,15 @@ Tensor RandomGradient(int64_t step, int lane, size_t p) {
   return tensor;
 }
 
+struct Mode {
+  bool any_order = false;
+  bool adasum = false;
+  v1::DType compression = v1::DTYPE_UNSET;
+};
+
 struct Scene {
   int trainers = 1;
-  std::vector<std::string> settings;
+  Mode mode;
   std::vector<int64_t> buckets = {0, 0, 1, 1};
   // Steps to make, in their order.
   std::vector<int64_t> steps = {0, 1, 2};
@@ -138,29 +143,27 @@ absl::Status MakeSteps(const Scene& run, int trainer, AllReduceOptions options, 
   return reply.status();
 }
 
+ReplicaPrograms ProgramsOf(const Scene& run) {
+  ReplicaJob job = SlotReplica();
+  job.lanes = kLanes;
+  job.trainers = run.trainers;
+  job.any_order = run.mode.any_order;
+  job.adasum = run.mode.adasum;
+  job.compression = run.mode.compression;
+  for (size_t p = 0; p < kDense.size(); ++p) {
+    EXPECT_EQ(job.parameters[p].name, kDense[p].name);
+    job.parameters[p].bucket = run.buckets[p];
+  }
+  return job.Programs();
+}
+
 // Returns what trainer 0 has; all trainers have the same.
 Result ResultOf(const Scene& run) {
-  std::vector<std::string> settings = {"distribute.dense=ALL_REDUCE", absl::StrCat("train.lanes=", kLanes),
-                                       absl::StrCat("distribute.trainers=", run.trainers)};
-  settings.insert(settings.end(), run.settings.begin(), run.settings.end());
-  const absl::StatusOr<Job> job = ParseJob(kSlotJob, "job.textproto", settings);
-  EXPECT_TRUE(job.ok()) << job.status();
-  if (!job.ok()) return {};
-  absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
-  EXPECT_TRUE(programs.ok()) << programs.status();
-  if (!programs.ok()) return {};
-  size_t next = 0;
-  for (v1::OpDesc& op : *programs->main.mutable_blocks(0)->mutable_ops()) {
-    if (op.type() != "all_reduce") continue;
-    for (v1::OpAttr& attr : *op.mutable_attrs()) {
-      if (attr.name() == "bucket") attr.set_i(run.buckets[next]);
+  ReplicaPrograms programs = ProgramsOf(run);
+  if (!run.measured.empty()) {
+    for (v1::OpDesc& op : *programs.main.mutable_blocks(0)->mutable_ops()) {
+      if (FindAttr(op, "block")->s() == run.measured) *op.add_attrs() = AttrB("measured", true);
     }
-    if (run.measured == kDense[next].name) {
-      v1::OpAttr* const attr = op.add_attrs();
-      attr->set_name("measured");
-      attr->set_b(true);
-    }
-    ++next;
   }
   LocalMeshes meshes(run.trainers, /*shuffle=*/9);
   std::vector<Result> results(static_cast<size_t>(run.trainers));
@@ -170,10 +173,10 @@ Result ResultOf(const Scene& run) {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {.message_bytes = 128});
       const auto replica = DenseReplica::Create(
-          {.main = &programs->main, .startup = &programs->startup, .pool = &pool, .collective = &collective});
+          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
       const absl::Status status =
-          MakeSteps(run, t, {.main = &programs->main, .replica = replica->get()}, &results[static_cast<size_t>(t)]);
+          MakeSteps(run, t, {.main = &programs.main, .replica = replica->get()}, &results[static_cast<size_t>(t)]);
       EXPECT_TRUE(status.ok()) << status;
       if (!status.ok()) collective.Abort(status);
     });
@@ -196,29 +199,28 @@ double MostDifferent(const Result& a, const Result& b) {
   return most;
 }
 
-constexpr char kAnyOrder[] = "distribute.reproducible=false";
+constexpr Mode kAnyOrder = {.any_order = true};
+constexpr Mode kAdasum = {.adasum = true};
 
 TEST(AllReduceSumsTest, SumsInAnyOrderAreEqualOnAllTrainersAndNearTheTree) {
   const Result tree = ResultOf({});
   for (const int trainers : {1, 2, 3, 5, 8}) {
     for (const std::vector<int64_t>& buckets : std::vector<std::vector<int64_t>>{{0, 1, 2, 3}, {0, 0, 0, 0}}) {
-      const Result any = ResultOf({.trainers = trainers, .settings = {kAnyOrder}, .buckets = buckets});
+      const Result any = ResultOf({.trainers = trainers, .mode = kAnyOrder, .buckets = buckets});
       EXPECT_LT(MostDifferent(any, tree), 1e-5) << trainers;
     }
   }
 }
 
 TEST(AllReduceSumsTest, AdasumDependsOnNoNumberOfTrainers) {
-  const std::vector<std::string> adasum = {"distribute.all_reduce={reduction: ADASUM}"};
-  const Result expected = ResultOf({.settings = adasum});
+  const Result expected = ResultOf({.mode = kAdasum});
   EXPECT_NE(expected.digests, ResultOf({}).digests);
   for (const int trainers : {2, 3, 5, 8}) {
     for (const std::vector<int64_t>& buckets :
          std::vector<std::vector<int64_t>>{{0, 1, 2, 3}, {0, 0, 0, 0}, {0, 1, 1, 1}}) {
-      std::vector<std::string> settings = adasum;
       // Sums in any order are no matter to it.
-      if (trainers == 3) settings.emplace_back(kAnyOrder);
-      EXPECT_EQ(ResultOf({.trainers = trainers, .settings = settings, .buckets = buckets}).digests, expected.digests)
+      const Mode mode = {.any_order = trainers == 3, .adasum = true};
+      EXPECT_EQ(ResultOf({.trainers = trainers, .mode = mode, .buckets = buckets}).digests, expected.digests)
           << trainers << " trainers, bucket of the second: " << buckets[1];
     }
   }
@@ -235,49 +237,41 @@ TEST(AllReduceSumsTest, AdasumOfEqualMeansIsThatMean) {
     }
     return tensor;
   };
-  const Result means =
-      ResultOf({.trainers = 2, .settings = {"distribute.all_reduce={reduction: ADASUM}"}, .gradient = same});
+  const Result means = ResultOf({.trainers = 2, .mode = kAdasum, .gradient = same});
   const Result average = ResultOf({.trainers = 2, .gradient = four});
   EXPECT_EQ(means.digests, average.digests);
 }
 
 TEST(AllReduceSumsTest, MeasurementsAreAveragedByAdasumJobsToo) {
   for (const int trainers : {1, 3, 4}) {
-    const Result adasum = ResultOf(
-        {.trainers = trainers, .settings = {"distribute.all_reduce={reduction: ADASUM}"}, .measured = "deep.b"});
-    const Result other = ResultOf({.trainers = 1,
-                                   .settings = {"distribute.all_reduce={reduction: ADASUM}"},
-                                   .buckets = {0, 1, 2, 3},
-                                   .measured = "deep.b"});
+    const Result adasum = ResultOf({.trainers = trainers, .mode = kAdasum, .measured = "deep.b"});
+    const Result other = ResultOf({.trainers = 1, .mode = kAdasum, .buckets = {0, 1, 2, 3}, .measured = "deep.b"});
     EXPECT_EQ(adasum.digests, other.digests) << trainers;
-    EXPECT_NE(adasum.digests,
-              ResultOf({.trainers = 1, .settings = {"distribute.all_reduce={reduction: ADASUM}"}}).digests);
+    EXPECT_NE(adasum.digests, ResultOf({.trainers = 1, .mode = kAdasum}).digests);
   }
 }
 
-std::vector<std::string> Compressed(const char* format) {
-  return {kAnyOrder, absl::StrCat("distribute.all_reduce={compression: ", format, "}")};
-}
+Mode Compressed(v1::DType format) { return {.any_order = true, .compression = format}; }
 
 TEST(AllReduceSumsTest, CompressedSumsAreEqualOnAllTrainersAndNearTheTree) {
   const Result tree = ResultOf({});
-  for (const char* format : {"FLOAT16", "BFLOAT16"}) {
+  for (const v1::DType format : {v1::FLOAT16, v1::BFLOAT16}) {
     for (const int trainers : {2, 3, 5, 8}) {
-      const Result result = ResultOf({.trainers = trainers, .settings = Compressed(format)});
-      EXPECT_LT(MostDifferent(result, tree), 2e-3) << format << ", " << trainers;
+      const Result result = ResultOf({.trainers = trainers, .mode = Compressed(format)});
+      EXPECT_LT(MostDifferent(result, tree), 2e-3) << v1::DType_Name(format) << ", " << trainers;
       EXPECT_GT(MostDifferent(result, tree), 0) << "nothing was rounded";
       EXPECT_THAT(result.verdicts, Each(v1::APPLY));
     }
     // Nothing is on the way.
-    EXPECT_EQ(ResultOf({.settings = Compressed(format)}).digests, ResultOf({.settings = {kAnyOrder}}).digests);
+    EXPECT_EQ(ResultOf({.mode = Compressed(format)}).digests, ResultOf({.mode = kAnyOrder}).digests);
   }
 }
 
 TEST(AllReduceSumsTest, MeasurementsAreNotCompressed) {
   for (const int trainers : {2, 3}) {
-    const Result plain = ResultOf({.trainers = trainers, .settings = {kAnyOrder}});
-    const Result all = ResultOf({.trainers = trainers, .settings = Compressed("BFLOAT16")});
-    const Result measured = ResultOf({.trainers = trainers, .settings = Compressed("BFLOAT16"), .measured = "deep.w"});
+    const Result plain = ResultOf({.trainers = trainers, .mode = kAnyOrder});
+    const Result all = ResultOf({.trainers = trainers, .mode = Compressed(v1::BFLOAT16)});
+    const Result measured = ResultOf({.trainers = trainers, .mode = Compressed(v1::BFLOAT16), .measured = "deep.w"});
     EXPECT_NE(all.values.at("deep.w"), plain.values.at("deep.w"));
     EXPECT_EQ(measured.values.at("deep.w"), plain.values.at("deep.w"));
     EXPECT_EQ(measured.values.at("out.w"), all.values.at("out.w"));
@@ -285,7 +279,7 @@ TEST(AllReduceSumsTest, MeasurementsAreNotCompressed) {
 }
 
 TEST(AllReduceSumsTest, AnOverflowOnTheWayIsSkippedByAllAndLeavesNothing) {
-  const Result without = ResultOf({.trainers = 3, .settings = Compressed("FLOAT16"), .steps = {0, 2}});
+  const Result without = ResultOf({.trainers = 3, .mode = Compressed(v1::FLOAT16), .steps = {0, 2}});
   EXPECT_THAT(without.verdicts, ElementsAre(v1::APPLY, v1::APPLY));
   // Step 7: a sum of one trainer does not fit; step 8: the sum of all does not.
   for (const int64_t bad : {7, 8}) {
@@ -296,12 +290,12 @@ TEST(AllReduceSumsTest, AnOverflowOnTheWayIsSkippedByAllAndLeavesNothing) {
       return tensor;
     };
     const Result with =
-        ResultOf({.trainers = 3, .settings = Compressed("FLOAT16"), .steps = {0, bad, 2}, .gradient = gradient});
+        ResultOf({.trainers = 3, .mode = Compressed(v1::FLOAT16), .steps = {0, bad, 2}, .gradient = gradient});
     EXPECT_THAT(with.verdicts, ElementsAre(v1::APPLY, v1::SKIP, v1::APPLY));
     EXPECT_EQ(with.digests, without.digests) << bad;
     // The range of float32 is enough.
     EXPECT_THAT(
-        ResultOf({.trainers = 3, .settings = Compressed("BFLOAT16"), .steps = {bad}, .gradient = gradient}).verdicts,
+        ResultOf({.trainers = 3, .mode = Compressed(v1::BFLOAT16), .steps = {bad}, .gradient = gradient}).verdicts,
         ElementsAre(v1::APPLY));
   }
 }
@@ -312,18 +306,13 @@ TEST(AllReduceSumsTest, AnInfiniteSumOfFiniteLanesIsSkipped) {
     if (p == 1) tensor.data<float>()[3] = 3e38F;
     return tensor;
   };
-  EXPECT_THAT(
-      ResultOf({.trainers = 2, .settings = Compressed("BFLOAT16"), .steps = {0}, .gradient = gradient}).verdicts,
-      ElementsAre(v1::SKIP));
+  EXPECT_THAT(ResultOf({.trainers = 2, .mode = Compressed(v1::BFLOAT16), .steps = {0}, .gradient = gradient}).verdicts,
+              ElementsAre(v1::SKIP));
 }
 
 TEST(AllReduceSumsTest, ResidualsAreWhereTheCallerKeepsThem) {
-  const absl::StatusOr<Job> job = ParseJob(kSlotJob, "job.textproto",
-                                           {"distribute.dense=ALL_REDUCE", "train.lanes=8", "distribute.trainers=2",
-                                            kAnyOrder, "distribute.all_reduce={compression: BFLOAT16}"});
-  ASSERT_TRUE(job.ok()) << job.status();
-  absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
-  ASSERT_TRUE(programs.ok()) << programs.status();
+  const ReplicaPrograms programs =
+      ProgramsOf({.trainers = 2, .mode = Compressed(v1::BFLOAT16), .buckets = {0, 1, 2, 3}});
   LocalMeshes meshes(2);
   std::vector<std::map<std::string, std::vector<float>>> memory(2);
   std::vector<std::thread> threads;
@@ -332,12 +321,12 @@ TEST(AllReduceSumsTest, ResidualsAreWhereTheCallerKeepsThem) {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {});
       const auto replica = DenseReplica::Create(
-          {.main = &programs->main, .startup = &programs->startup, .pool = &pool, .collective = &collective});
+          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
       Result result;
       const Scene run = {.trainers = 2, .steps = {0}};
       const absl::Status status = MakeSteps(run, t,
-                                            {.main = &programs->main,
+                                            {.main = &programs.main,
                                              .replica = replica->get(),
                                              .residuals =
                                                  [&, t](const std::string& name, int64_t count) {

@@ -22,9 +22,7 @@
 #include "gtest/gtest.h"
 #include "pserver/embedded/dense_replica.h"
 #include "pserver/server/server_params.h"
-#include "tests/testing/slot_job.h"
-#include "transpiler/job/load_job.h"
-#include "transpiler/split/process_programs.h"
+#include "tests/pserver/embedded/replica_job.h"
 
 namespace weir {
 namespace {
@@ -51,12 +49,21 @@ Tensor Gradient(int64_t step, int lane, size_t p, float factor) {
   return tensor;
 }
 
+using Optimizer = ReplicaJob::Optimizer;
+
+ReplicaJob UpdatedBy(Optimizer optimizer, double learning_rate) {
+  ReplicaJob job = SlotReplica();
+  job.optimizer = optimizer;
+  job.learning_rate = learning_rate;
+  return job;
+}
+
 struct Scenario {
   int trainers = 2;
   int64_t steps = 6;
   // local_sgd.every_steps; nullopt: gradients are added in every step.
   std::optional<int64_t> every = 3;
-  std::string optimizer = "{sgd { learning_rate: 0.1 }}";
+  ReplicaJob job = UpdatedBy(Optimizer::kSgd, 0.1);
   std::vector<int64_t> equal_every = {};
   // Whether a lane has examples in a step. Empty: all have.
   std::function<bool(int64_t step, int lane)> has = {};
@@ -145,22 +152,17 @@ absl::Status RunSteps(const Scenario& run, int trainer, ParamChannel* channel, D
   return absl::OkStatus();
 }
 
-absl::StatusOr<Programs> ProgramsOf(const Scenario& run) {
-  std::vector<std::string> overrides = {"distribute.dense=ALL_REDUCE", absl::StrCat("train.lanes=", kLanes),
-                                        absl::StrCat("distribute.trainers=", run.trainers),
-                                        absl::StrCat("optimizer=", run.optimizer)};
-  if (run.every.has_value()) {
-    overrides.push_back(absl::StrCat("distribute.local_sgd={every_steps: ", *run.every, "}"));
-    overrides.emplace_back("distribute.reproducible=false");
-  }
-  const absl::StatusOr<Job> job = ParseJob(kSlotJob, "job.textproto", overrides);
-  if (!job.ok()) return job.status();
-  return TrainerPrograms(*job, "", "");
+ReplicaPrograms ProgramsOf(const Scenario& run) {
+  ReplicaJob job = run.job;
+  job.lanes = kLanes;
+  job.trainers = run.trainers;
+  job.any_order = run.every.has_value();
+  job.local_steps = run.every.value_or(0);
+  return job.Programs();
 }
 
 std::vector<Trainer> After(const Scenario& run) {
-  const absl::StatusOr<Programs> programs = ProgramsOf(run);
-  EXPECT_TRUE(programs.ok()) << programs.status();
+  const ReplicaPrograms programs = ProgramsOf(run);
   LocalMeshes meshes(run.trainers, /*shuffle=*/9);
   std::vector<Trainer> trainers(static_cast<size_t>(run.trainers));
   std::vector<std::thread> threads;
@@ -169,10 +171,10 @@ std::vector<Trainer> After(const Scenario& run) {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {.waits = {.deadline = absl::Seconds(60)}});
       const auto replica = DenseReplica::Create(
-          {.main = &programs->main, .startup = &programs->startup, .pool = &pool, .collective = &collective});
+          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
       Servers servers(&run);
-      const auto channel = AllReduceChannel::Create({.main = &programs->main,
+      const auto channel = AllReduceChannel::Create({.main = &programs.main,
                                                      .trainer_id = t,
                                                      .replica = replica->get(),
                                                      .servers = &servers,
@@ -208,11 +210,11 @@ double FarthestApart(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 TEST(LocalSgdChannelTest, ReplicasAreEqualAfterEachAverageAndDifferBetween) {
-  for (const char* optimizer : {"{sgd { learning_rate: 0.1 }}", "{momentum { learning_rate: 0.1 mu: 0.9 }}",
-                                "{adam { learning_rate: 0.01 }}", "{adagrad { learning_rate: 0.1 }}"}) {
+  for (const ReplicaJob& job : {UpdatedBy(Optimizer::kSgd, 0.1), UpdatedBy(Optimizer::kMomentum, 0.1),
+                                UpdatedBy(Optimizer::kAdam, 0.01), UpdatedBy(Optimizer::kAdagrad, 0.1)}) {
     for (const int trainers : {2, 3, 5, 8}) {
-      const std::vector<Trainer> all = After({.trainers = trainers, .steps = 7, .optimizer = optimizer});
-      EXPECT_EQ(EqualAfter(all), "..=..=.") << optimizer << ", " << trainers;
+      const std::vector<Trainer> all = After({.trainers = trainers, .steps = 7, .job = job});
+      EXPECT_EQ(EqualAfter(all), "..=..=.") << static_cast<int>(job.optimizer) << ", " << trainers;
       // The program gets what the replica holds.
       for (const Trainer& trainer : all) EXPECT_EQ(trainer.received, trainer.weights);
     }
@@ -232,10 +234,10 @@ TEST(LocalSgdChannelTest, AnAverageAfterEachStepOfSgdIsNearAllReduce) {
 }
 
 TEST(LocalSgdChannelTest, OneTrainerHasTheBitsOfPlainTraining) {
-  for (const char* optimizer : {"{sgd { learning_rate: 0.1 }}", "{adam { learning_rate: 0.01 }}"}) {
-    const std::vector<Trainer> plain = After({.trainers = 1, .every = std::nullopt, .optimizer = optimizer});
-    const std::vector<Trainer> local = After({.trainers = 1, .every = 2, .optimizer = optimizer});
-    EXPECT_EQ(plain[0].digests, local[0].digests) << optimizer;
+  for (const ReplicaJob& job : {UpdatedBy(Optimizer::kSgd, 0.1), UpdatedBy(Optimizer::kAdam, 0.01)}) {
+    const std::vector<Trainer> plain = After({.trainers = 1, .every = std::nullopt, .job = job});
+    const std::vector<Trainer> local = After({.trainers = 1, .every = 2, .job = job});
+    EXPECT_EQ(plain[0].digests, local[0].digests) << static_cast<int>(job.optimizer);
   }
 }
 
@@ -260,11 +262,10 @@ TEST(LocalSgdChannelTest, StepsWithoutExamplesAnywhereChangeNothing) {
 
 TEST(LocalSgdChannelTest, ATrainerWithoutExamplesFollowsTheSchedule) {
   // The rate of a step is the same on all trainers, so replicas with their counters are equal at an average.
-  const Scenario run{
-      .trainers = 3,
-      .steps = 6,
-      .optimizer = "{adam { learning_rate: 0.01 } schedule { exponential { decay_steps: 2 decay_rate: 0.5 } }}",
-      .has = [](int64_t step, int lane) { return step % 2 == 0 || lane < 3; }};
+  ReplicaJob job = UpdatedBy(Optimizer::kAdam, 0.01);
+  job.schedule = ExponentialRate(0.01, 2, 0.5);
+  const auto has = [](int64_t step, int lane) { return step % 2 == 0 || lane < 3; };
+  const Scenario run{.trainers = 3, .steps = 6, .job = job, .has = has};
   EXPECT_EQ(EqualAfter(After(run)), "..=..=");
 }
 
@@ -288,14 +289,17 @@ TEST(LocalSgdChannelTest, WhoeverLooksSeesEqualReplicas) {
 }
 
 TEST(LocalSgdChannelTest, TwoRunsHaveTheSameBits) {
-  const Scenario run{.trainers = 5, .steps = 6, .optimizer = "{adam { learning_rate: 0.01 }}"};
+  const Scenario run{.trainers = 5, .steps = 6, .job = UpdatedBy(Optimizer::kAdam, 0.01)};
   EXPECT_EQ(After(run)[4].digests, After(run)[4].digests);
 }
 
 TEST(LocalSgdChannelTest, ATrainerThatFailsEndsTheAverageOfAll) {
-  const Scenario run{.trainers = 3,
-                     .optimizer = "{sgd { learning_rate: 0.1 } clip { by_global_norm { max_norm: 1 } }}",
-                     .factor = [](int64_t step, int trainer) { return step == 2 && trainer == 1 ? INFINITY : 1.0F; }};
+  ReplicaJob job = UpdatedBy(Optimizer::kSgd, 0.1);
+  job.clip = ReplicaJob::Clip::kByGlobalNorm;
+  job.max_norm = 1;
+  const Scenario run{.trainers = 3, .job = job, .factor = [](int64_t step, int trainer) {
+                       return step == 2 && trainer == 1 ? INFINITY : 1.0F;
+                     }};
   const std::vector<Trainer> all = After(run);
   for (const Trainer& trainer : all) {
     EXPECT_EQ(trainer.digests.size(), 2u);
@@ -308,15 +312,14 @@ TEST(LocalSgdChannelTest, ATrainerThatFailsEndsTheAverageOfAll) {
 
 // Returns the error of a channel for the programs after an edit of the main one.
 absl::Status ErrorOf(const std::function<void(v1::ProgramDesc*)>& edit) {
-  const absl::StatusOr<Programs> programs = ProgramsOf({.optimizer = "{adam {}}"});
-  EXPECT_TRUE(programs.ok()) << programs.status();
+  const ReplicaPrograms programs = ProgramsOf({.job = UpdatedBy(Optimizer::kAdam, 0.001)});
   LocalMeshes meshes(1);
   ThreadPool pool("test", 0);
   Collective collective(meshes.mesh(0), {});
   const auto replica = DenseReplica::Create(
-      {.main = &programs->main, .startup = &programs->startup, .pool = &pool, .collective = &collective});
+      {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
   EXPECT_TRUE(replica.ok()) << replica.status();
-  v1::ProgramDesc main = programs->main;
+  v1::ProgramDesc main = programs.main;
   edit(&main);
   Scenario run;
   Servers servers(&run);

@@ -23,8 +23,7 @@
 #include "gtest/gtest.h"
 #include "pserver/embedded/all_reduce_channel.h"
 #include "pserver/embedded/dense_replica.h"
-#include "transpiler/job/load_job.h"
-#include "transpiler/split/process_programs.h"
+#include "tests/pserver/embedded/replica_job.h"
 
 namespace weir {
 namespace {
@@ -32,32 +31,6 @@ namespace {
 constexpr int64_t kSteps = 4;
 // A step that the servers skip, and one in which half of the lanes have no examples.
 constexpr int64_t kSkipped = 1, kHalf = 2;
-
-// Matrices of 33 x 96 and 96 x 64 elements that are cut, a table of 700 rows that is, biases that are not.
-std::string JobText(const std::string& optimizer, int width = 96) {
-  return absl::StrCat(R"(name: "sharded"
-data {
-  train { files: "none" }
-  multi_slot { slot { name: "label" type: FLOAT } slot { name: "x" type: FLOAT dim: 29 } slot { name: "code" } }
-  ids { shared: "code" }
-  batch_size: 64
-}
-model {
-  layer { name: "codes" embedding { ids: "code" table: "held" pooling: SUM } }
-  layer { name: "input" concat { input: "codes" input: "x" } }
-  layer { name: "deep" mlp { input: "input" sizes: [)",
-                      width, ", 64] activation: RELU } }\n", R"(
-  layer { name: "out" fc { input: "deep" size: 1 } }
-  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
-}
-table { name: "held" width: 4 is_sparse: true dict_size: 700 }
-optimizer { )",
-                      optimizer, " }\n");
-}
-
-constexpr char kClipped[] =
-    "adam { learning_rate: 0.01 } clip { by_global_norm { max_norm: 0.05 } } l2_decay: 0.01 "
-    "schedule { exponential { decay_steps: 2 decay_rate: 0.5 } }";
 
 // Servers that skip one step and let the others take effect.
 class Servers : public ParamChannel {
@@ -105,18 +78,19 @@ struct End {
 };
 
 struct Run {
-  std::string job = JobText(kClipped);
+  ReplicaJob job = CutReplicas()[0];
   int trainers = 1;
   int lanes = 8;
   bool sharded = true;
-  std::string buckets = "bucket_bytes: 26214400";
+  // Of each parameter. Empty: those of the job.
+  std::vector<int64_t> buckets = {};
   // Rows are left out: a step is dense only.
   bool rows = true;
 };
 
 class Trainer {
  public:
-  Trainer(const Run& run, int id, const Programs& programs, LocalMeshes* meshes)
+  Trainer(const Run& run, int id, const ReplicaPrograms& programs, LocalMeshes* meshes)
       : run_(run),
         id_(id),
         main_(programs.main),
@@ -281,22 +255,18 @@ struct Result {
 
 Result RunAll(const Run& run) {
   Result result;
-  const absl::StatusOr<Job> job = ParseJob(
-      run.job, "job.textproto",
-      {"distribute.dense=ALL_REDUCE", absl::StrCat("distribute.update=", run.sharded ? "SHARDED" : "REPLICATED"),
-       absl::StrCat("train.lanes=", run.lanes), absl::StrCat("distribute.trainers=", run.trainers),
-       absl::StrCat("distribute.all_reduce={", run.buckets, "}")});
-  EXPECT_TRUE(job.ok()) << job.status();
-  if (!job.ok()) return result;
-  const absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
-  EXPECT_TRUE(programs.ok()) << programs.status();
-  if (!programs.ok()) return result;
-  result.plan = programs->main.plan();
+  ReplicaJob job = run.job;
+  job.trainers = run.trainers;
+  job.lanes = run.lanes;
+  job.sharded = run.sharded;
+  for (size_t p = 0; p < run.buckets.size(); ++p) job.parameters[p].bucket = run.buckets[p];
+  const ReplicaPrograms programs = job.Programs();
+  result.plan = programs.main.plan();
   LocalMeshes meshes(run.trainers, /*shuffle=*/9);
   result.ends.resize(static_cast<size_t>(run.trainers));
   {
     std::vector<std::unique_ptr<Trainer>> trainers;
-    for (int t = 0; t < run.trainers; ++t) trainers.push_back(std::make_unique<Trainer>(run, t, *programs, &meshes));
+    for (int t = 0; t < run.trainers; ++t) trainers.push_back(std::make_unique<Trainer>(run, t, programs, &meshes));
     std::vector<std::thread> threads;
     for (size_t t = 0; t < trainers.size(); ++t) {
       threads.emplace_back([&, t] { result.ends[t] = trainers[t]->RunSteps(); });
@@ -319,13 +289,12 @@ Result RunAll(const Run& run) {
 }
 
 TEST(ShardedChannelTest, TheBitsAreThoseOfTrainersThatUpdateEverything) {
-  for (const char* optimizer :
-       {kClipped, "lamb { learning_rate: 0.01 }", "lars_momentum { learning_rate: 0.1 }",
-        "momentum { learning_rate: 0.1 } clip { by_norm { max_norm: 0.05 } }", "sgd { learning_rate: 0.1 }"}) {
-    const Result expected = RunAll({.job = JobText(optimizer), .sharded = false});
+  for (const ReplicaJob& job : CutReplicas()) {
+    const int optimizer = static_cast<int>(job.optimizer);
+    const Result expected = RunAll({.job = job, .sharded = false});
     EXPECT_EQ(expected.received.size(), 7u) << optimizer;
     for (const int trainers : {1, 2, 3, 5, 8}) {
-      const Result result = RunAll({.job = JobText(optimizer), .trainers = trainers});
+      const Result result = RunAll({.job = job, .trainers = trainers});
       EXPECT_EQ(result.digests, expected.digests) << optimizer << ", " << trainers << " trainers";
       EXPECT_EQ(result.received, expected.received) << optimizer << ", " << trainers << " trainers";
     }
@@ -334,8 +303,9 @@ TEST(ShardedChannelTest, TheBitsAreThoseOfTrainersThatUpdateEverything) {
 
 TEST(ShardedChannelTest, SameBitsWithOtherBucketsAndLanes) {
   const Result expected = RunAll({.sharded = false});
-  for (const char* buckets : {"bucket_bytes: 4096 first_bucket_bytes: 4096", "bucket_bytes: 26000"}) {
-    EXPECT_EQ(RunAll({.trainers = 3, .buckets = buckets}).digests, expected.digests) << buckets;
+  for (const std::vector<int64_t>& buckets :
+       std::vector<std::vector<int64_t>>{{0, 0, 1, 2, 3, 4, 4}, {0, 1, 2, 3, 4, 5, 5}, {0, 0, 0, 0, 0, 0, 0}}) {
+    EXPECT_EQ(RunAll({.trainers = 3, .buckets = buckets}).digests, expected.digests) << buckets.back();
   }
   const Result more_lanes = RunAll({.lanes = 32, .sharded = false});
   EXPECT_NE(more_lanes.digests, expected.digests);
@@ -370,7 +340,7 @@ Elements ElementsOf(const v1::Plan& plan, int trainer) {
 
 // For a share of S of V: k (V - S) for gradients, (p - 1) S for values.
 TEST(ShardedChannelTest, ATrainerSendsNoMoreThanTheFormula) {
-  const std::string job = JobText("adam { learning_rate: 0.01 }", /*width=*/2000);
+  const ReplicaJob job = WideReplica();
   for (const int lanes : {8, 64}) {
     for (int trainers = 2; trainers <= 8; ++trainers) {
       const Result result = RunAll({.job = job, .trainers = trainers, .lanes = lanes, .rows = false});

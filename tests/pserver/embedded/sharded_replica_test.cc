@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -24,9 +25,7 @@
 #include "gtest/gtest.h"
 #include "pserver/embedded/dense_replica.h"
 #include "pserver/server/server_params.h"
-#include "transpiler/job/job.h"
-#include "transpiler/job/load_job.h"
-#include "transpiler/split/process_programs.h"
+#include "tests/pserver/embedded/replica_job.h"
 
 namespace weir {
 namespace {
@@ -34,51 +33,22 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// The model of deepfm_bench.
-constexpr char kDeepFm[] = R"(
-name: "deepfm"
-data { train { files: "none" } criteo {} batch_size: 2048 }
-model {
-  layer { name: "fields" embedding { ids: "cat" table: "field_vectors" } }
-  layer { name: "wide" embedding { ids: "cat" table: "field_weights" pooling: SUM } }
-  layer { name: "fm" fm_interaction { input: "fields" } }
-  layer { name: "input" concat { input: "fields" input: "dense" } }
-  layer { name: "deep" mlp { input: "input" sizes: [400, 400, 400] activation: RELU } }
-  layer { name: "out" fc { input: "deep" size: 1 } }
-  layer { name: "logit" add { input: "wide" input: "fm" input: "out" } }
-  loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
-}
-table { name: "field_vectors" width: 16 is_sparse: true is_distributed: true
-  optimizer { adagrad { learning_rate: 0.05 } } }
-table { name: "field_weights" width: 1 is_sparse: true is_distributed: true
-  optimizer { adagrad { learning_rate: 0.05 } } }
-optimizer { adam { learning_rate: 0.001 } schedule { exponential { decay_steps: 40 decay_rate: 0.7 } } }
-train { seed: 1 lanes: 8 }
-)";
-
-absl::StatusOr<Job> DeepFm(const std::vector<std::string>& overrides) {
-  return ParseJob(kDeepFm, "job.textproto", overrides);
-}
-absl::StatusOr<Job> Cnn(const std::vector<std::string>& overrides) {
-  return LoadJob("examples/fashion_mnist/cnn.textproto", overrides);
-}
-using MakeJob = absl::StatusOr<Job> (*)(const std::vector<std::string>&);
+using MakeJob = ReplicaJob (*)();
 
 // The replicas of all trainers of a job.
 class Replicas {
  public:
-  Replicas(MakeJob make_job, int trainers, const char* update) : meshes_(trainers, /*shuffle=*/3) {
-    const absl::StatusOr<Job> job = make_job({"distribute.dense=ALL_REDUCE", absl::StrCat("distribute.update=", update),
-                                              "distribute.servers=1", absl::StrCat("distribute.trainers=", trainers)});
-    EXPECT_TRUE(job.ok()) << job.status();
-    const absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
-    EXPECT_TRUE(programs.ok()) << programs.status();
-    plan_ = programs->main.plan();
+  Replicas(MakeJob make_job, int trainers, std::string_view update) : meshes_(trainers, /*shuffle=*/3) {
+    ReplicaJob job = make_job();
+    job.trainers = trainers;
+    job.sharded = update == "SHARDED";
+    const ReplicaPrograms programs = job.Programs();
+    plan_ = programs.main.plan();
     for (int t = 0; t < trainers; ++t) {
       collectives_.push_back(std::make_unique<Collective>(meshes_.mesh(t), Collective::Options()));
       absl::StatusOr<std::unique_ptr<DenseReplica>> replica =
-          DenseReplica::Create({.main = &programs->main,
-                                .startup = &programs->startup,
+          DenseReplica::Create({.main = &programs.main,
+                                .startup = &programs.startup,
                                 .pool = &pool_,
                                 .collective = collectives_.back().get()});
       EXPECT_TRUE(replica.ok()) << replica.status();
@@ -196,13 +166,13 @@ TEST_P(StateTest, ATrainerHoldsItsPartOfTheStateAndTwoPercentAtMost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StateTest, ::testing::Values(DeepFm, Cnn),
+INSTANTIATE_TEST_SUITE_P(Models, StateTest, ::testing::Values(DeepFmReplica, CnnReplica),
                          [](const ::testing::TestParamInfo<MakeJob>& info) {
-                           return std::string(info.param == DeepFm ? "DeepFm" : "Cnn");
+                           return std::string(info.param == DeepFmReplica ? "DeepFm" : "Cnn");
                          });
 
 TEST(ShardedReplicaTest, EachUpdatesItsBlocksAlone) {
-  Replicas replicas(DeepFm, 3, "SHARDED");
+  Replicas replicas(DeepFmReplica, 3, "SHARDED");
   std::set<std::string> held;
   for (size_t t = 0; t < 3; ++t) {
     EXPECT_TRUE(replicas[t].sharded());
@@ -214,7 +184,7 @@ TEST(ShardedReplicaTest, EachUpdatesItsBlocksAlone) {
 }
 
 TEST(ShardedReplicaTest, AfterTheGatherAllHaveTheInitialValues) {
-  Replicas replicas(DeepFm, 3, "SHARDED"), whole(DeepFm, 1, "REPLICATED");
+  Replicas replicas(DeepFmReplica, 3, "SHARDED"), whole(DeepFmReplica, 1, "REPLICATED");
   replicas.OnAllOk([](DenseReplica& replica, int) { return replica.Gather(); });
   replicas.OnAllOk([](DenseReplica& replica, int) { return replica.CheckEqual("now"); });
   EXPECT_EQ(replicas.Digests(), whole.Digests());
@@ -232,7 +202,7 @@ TEST(ShardedReplicaTest, AfterTheGatherAllHaveTheInitialValues) {
 }
 
 TEST(ShardedReplicaTest, ValuesThatWereUpdatedAndNotGatheredAreNamed) {
-  Replicas replicas(DeepFm, 3, "SHARDED");
+  Replicas replicas(DeepFmReplica, 3, "SHARDED");
   replicas.OnAllOk([](DenseReplica& replica, int) { return replica.Gather(); });
   FlipABit(&replicas[1], 0);
   const std::string block = replicas[1].params().block(0).name;
@@ -251,7 +221,7 @@ class SavedTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SavedTest, EveryTrainerWritesAPartOfEverything) {
   const std::string directory = Directory("saved");
-  Replicas replicas(DeepFm, 3, GetParam());
+  Replicas replicas(DeepFmReplica, 3, GetParam());
   const std::vector<v1::CheckpointShard> shards = replicas.Save(directory);
   ASSERT_EQ(shards.size(), 3u);
   std::map<std::string, int64_t> elements;  // by variable, without counts and rates
@@ -268,7 +238,7 @@ TEST_P(SavedTest, EveryTrainerWritesAPartOfEverything) {
     EXPECT_GT(values, 150'000) << t;
     EXPECT_LT(values, 173'000) << t;
   }
-  const Replicas whole(DeepFm, 1, "REPLICATED");
+  const Replicas whole(DeepFmReplica, 1, "REPLICATED");
   for (const v1::PlacedBlock& placed : whole.plan().blocks()) {
     EXPECT_EQ(elements[placed.parameter()], placed.element_count()) << placed.parameter();
     EXPECT_EQ(elements[placed.parameter() + ".moment1"], placed.element_count()) << placed.parameter();
@@ -277,7 +247,7 @@ TEST_P(SavedTest, EveryTrainerWritesAPartOfEverything) {
 
 TEST_P(SavedTest, WhatWasSavedIsReadByTheOtherKindAndOtherNumbers) {
   const std::string directory = Directory("read");
-  Replicas written(DeepFm, 3, GetParam());
+  Replicas written(DeepFmReplica, 3, GetParam());
   // Not the initial values.
   for (size_t t = 0; t < 3; ++t) {
     for (int i = 0; i < written[t].params().blocks(); ++i) FlipABit(&written[t], i);
@@ -286,7 +256,7 @@ TEST_P(SavedTest, WhatWasSavedIsReadByTheOtherKindAndOtherNumbers) {
   const v1::CheckpointManifest manifest = ManifestOf(written.Save(directory));
   for (const char* update : {"REPLICATED", "SHARDED"}) {
     for (const int trainers : {1, 2, 5}) {
-      Replicas read(DeepFm, trainers, update);
+      Replicas read(DeepFmReplica, trainers, update);
       EXPECT_NE(read.Digests(), expected);
       read.OnAllOk([&](DenseReplica& replica, int) { return replica.Load(directory, manifest); });
       read.OnAllOk([](DenseReplica& replica, int) { return replica.Gather(); });
@@ -294,12 +264,12 @@ TEST_P(SavedTest, WhatWasSavedIsReadByTheOtherKindAndOtherNumbers) {
       EXPECT_EQ(read.Digests(), expected) << update << ", " << trainers << " trainers";
     }
     // Predictions: values alone, which one trainer reads for all.
-    Replicas predict(DeepFm, 2, update);
+    Replicas predict(DeepFmReplica, 2, update);
     predict.OnAllOk([&](DenseReplica& replica, int t) {
       return t == 1 ? replica.LoadValues(directory, manifest) : absl::OkStatus();
     });
     predict.OnAllOk([](DenseReplica& replica, int) { return replica.Broadcast(/*root=*/1); });
-    Replicas all(DeepFm, 1, "REPLICATED");
+    Replicas all(DeepFmReplica, 1, "REPLICATED");
     all.OnAllOk([&](DenseReplica& replica, int) { return replica.Load(directory, manifest); });
     for (int b = 0; b < predict.plan().blocks_size(); ++b) {
       const v1::PlacedBlock& placed = predict.plan().blocks(b);
@@ -316,7 +286,7 @@ TEST_P(SavedTest, WhatWasSavedIsReadByTheOtherKindAndOtherNumbers) {
 
 TEST_P(SavedTest, ATrainerThatCannotWriteIsNamed) {
   const std::string directory = Directory("named");
-  Replicas replicas(DeepFm, 3, GetParam());
+  Replicas replicas(DeepFmReplica, 3, GetParam());
   const std::vector<absl::Status> ends = replicas.OnAll([&](DenseReplica& replica, int t) {
     return replica.SaveShards(/*root=*/0, t == 2 ? directory + "/absent" : directory).status();
   });
@@ -330,7 +300,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SavedTest, ::testing::Values("REPLICATED", "SHAR
                          [](const ::testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
 
 TEST(ShardedReplicaTest, AllAgreeOnTheNameOfTheChief) {
-  Replicas replicas(DeepFm, 3, "SHARDED");
+  Replicas replicas(DeepFmReplica, 3, "SHARDED");
   replicas.OnAllOk([](DenseReplica& replica, int t) -> absl::Status {
     const absl::StatusOr<std::string> name = replica.AgreeOnSave(/*root=*/1, absl::StrCat("name of ", t));
     EXPECT_EQ(name.value_or(""), "name of 1");
@@ -341,7 +311,7 @@ TEST(ShardedReplicaTest, AllAgreeOnTheNameOfTheChief) {
 // A checkpoint in which one trainer's piece of a matrix is missing.
 TEST(ShardedReplicaTest, ElementsThatNoShardHoldsAreNamed) {
   const std::string directory = Directory("lacks");
-  Replicas replicas(DeepFm, 2, "SHARDED");
+  Replicas replicas(DeepFmReplica, 2, "SHARDED");
   std::vector<v1::CheckpointShard> shards = replicas.Save(directory);
   ASSERT_EQ(shards.size(), 2u);
   google::protobuf::RepeatedPtrField<v1::DenseEntry> kept;
@@ -351,7 +321,7 @@ TEST(ShardedReplicaTest, ElementsThatNoShardHoldsAreNamed) {
   EXPECT_EQ(kept.size() + 4, shards[1].dense_size());
   shards[1].mutable_dense()->Swap(&kept);
   const v1::CheckpointManifest manifest = ManifestOf(shards);
-  Replicas read(DeepFm, 1, "SHARDED");
+  Replicas read(DeepFmReplica, 1, "SHARDED");
   const absl::Status status = read[0].Load(directory, manifest);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no shard holds them"));

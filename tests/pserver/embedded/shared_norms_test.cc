@@ -8,10 +8,10 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "framework/base/thread_pool.h"
 #include "framework/collective/collective.h"
@@ -19,28 +19,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/embedded/dense_replica.h"
-#include "transpiler/job/load_job.h"
-#include "transpiler/split/process_programs.h"
+#include "tests/pserver/embedded/replica_job.h"
 
 namespace weir {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr char kJob[] = R"(
-name: "clipped"
-data { train { files: "none" } criteo {} batch_size: 32 }
-model {
-  layer { name: "fields" embedding { ids: "cat" table: "vectors" } }
-  layer { name: "deep" mlp { input: "fields" sizes: [16, 8] activation: RELU } }
-  layer { name: "out" fc { input: "deep" size: 1 } }
-  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
-}
-table { name: "vectors" width: 4 is_sparse: true is_distributed: true }
-optimizer { sgd { learning_rate: 0.1 } clip { by_global_norm { max_norm: 1 } } }
-train { seed: 1 lanes: 8 }
-distribute { dense: ALL_REDUCE servers: 1 }
-)";
 
 // Samples of all trainers: averages of small integers are exact then.
 constexpr int64_t kSamples = 8;
@@ -48,24 +32,20 @@ constexpr int64_t kSamples = 8;
 // Trainers in one process, each with a replica and its norms.
 class Trainers {
  public:
-  Trainers(int trainers, const char* update, const char* clip = "by_global_norm { max_norm: 1 }") : meshes_(trainers) {
-    const absl::StatusOr<Job> job =
-        ParseJob(kJob, "job.textproto",
-                 {absl::StrCat("distribute.trainers=", trainers), absl::StrCat("distribute.update=", update),
-                  absl::StrCat("optimizer.clip={", clip, "}")});
-    EXPECT_TRUE(job.ok()) << job.status();
-    const absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
-    EXPECT_TRUE(programs.ok()) << programs.status();
+  Trainers(int trainers, std::string_view update, ReplicaJob job = ClippedReplica()) : meshes_(trainers) {
+    job.trainers = trainers;
+    job.sharded = update == "SHARDED";
+    const ReplicaPrograms programs = job.Programs();
     for (int t = 0; t < trainers; ++t) {
       collectives_.push_back(std::make_unique<Collective>(meshes_.mesh(t), Collective::Options()));
       absl::StatusOr<std::unique_ptr<DenseReplica>> replica =
-          DenseReplica::Create({.main = &programs->main,
-                                .startup = &programs->startup,
+          DenseReplica::Create({.main = &programs.main,
+                                .startup = &programs.startup,
                                 .pool = &pool_,
                                 .collective = collectives_.back().get()});
       EXPECT_TRUE(replica.ok()) << replica.status();
       replicas_.push_back(*std::move(replica));
-      norms_.push_back(SharedNorms::Create(programs->main, replicas_.back().get()));
+      norms_.push_back(SharedNorms::Create(programs.main, replicas_.back().get()));
     }
   }
 
@@ -257,7 +237,10 @@ TEST(SharedNormsTest, ATrainerThatLeavesEndsTheWaitForItsSums) {
 
 TEST(SharedNormsTest, AProgramWithoutSuchNormsHasNone) {
   EXPECT_NE(Trainers(1, "REPLICATED").norms(0), nullptr);
-  EXPECT_EQ(Trainers(1, "REPLICATED", "by_norm { max_norm: 1 }").norms(0), nullptr);
+  ReplicaJob by_parameter = ClippedReplica();
+  by_parameter.clip = ReplicaJob::Clip::kByNorm;
+  by_parameter.norm_with_tables = false;
+  EXPECT_EQ(Trainers(1, "REPLICATED", by_parameter).norms(0), nullptr);
 }
 
 }  // namespace

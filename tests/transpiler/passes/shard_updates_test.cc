@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
 #include "transpiler/explain/explain_plan.h"
+#include "transpiler/passes/share_out.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/verify/verify_plan.h"
 
