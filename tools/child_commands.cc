@@ -100,14 +100,6 @@ Variables CommonVariables(const LaunchOptions& options, bool server) {
   return variables;
 }
 
-// Returns whether one of the arguments gives the flag.
-bool Gives(const std::vector<std::string>& arguments, const std::string& flag) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-    const std::string name = argument.substr(0, argument.find('='));
-    return name == "--" + flag || name == "-" + flag;
-  });
-}
-
 // Flags and variables by which a trainer finds the others.
 void AddMeeting(const LaunchOptions& options, const Meeting& meeting, int id, const PlacedHost& host,
                 ChildCommand* child) {
@@ -137,6 +129,13 @@ void AddMeeting(const LaunchOptions& options, const Meeting& meeting, int id, co
 }
 
 }  // namespace
+
+bool Gives(const std::vector<std::string>& arguments, const std::string& flag) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    const std::string name = argument.substr(0, argument.find('='));
+    return name == "--" + flag || name == "-" + flag;
+  });
+}
 
 std::vector<std::string> ServerEndpoints(const Placement& placement) {
   std::vector<std::string> endpoints;

@@ -52,6 +52,9 @@ ChildCommand TrainerCommand(const LaunchOptions& options, const Meeting& meeting
 // InvalidArgument if `name` is no name of a variable, or one that launch sets itself.
 absl::Status CheckVariable(const std::string& name);
 
+// Returns whether one of the arguments of a program gives a flag.
+bool Gives(const std::vector<std::string>& arguments, const std::string& flag);
+
 }  // namespace weir
 
 #endif  // WEIR_TOOLS_CHILD_COMMANDS_H_

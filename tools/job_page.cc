@@ -98,12 +98,20 @@ JobPageState::JobPageState(v1::JobState::Job job, Clock* clock) : clock_(clock),
 
 size_t JobPageState::AddProcess(const std::string& role, int id, const std::string& host) {
   MutexLock lock(&mu_);
+  const auto before = std::find_if(processes_.begin(), processes_.end(), [&](const ProcessPlace& each) {
+    return each.shown.role() == role && each.shown.id() == id;
+  });
   ProcessPlace place;
+  if (before != processes_.end()) place.shown.set_restarts(before->shown.restarts() + 1);
   place.shown.set_name(absl::StrCat(role, " ", id));
   place.shown.set_role(role);
   place.shown.set_id(id);
   place.shown.set_host(host);
   place.shown.set_state("running");
+  if (before != processes_.end()) {
+    *before = std::move(place);
+    return static_cast<size_t>(before - processes_.begin());
+  }
   processes_.push_back(std::move(place));
   return processes_.size() - 1;
 }

@@ -31,7 +31,8 @@ class JobPageState {
   // `job`: name, file, epochs, max_steps.
   explicit JobPageState(v1::JobState::Job job, Clock* clock = Clock::Real());
 
-  // Adds a process and returns its index. `host`: "localhost" or a name.
+  // Adds a process and returns its index. `host`: "localhost" or a name. One that is there already has been started
+  // again.
   size_t AddProcess(const std::string& role, int id, const std::string& host);
   // Takes a line of a process: progress, evaluations, checkpoints, the address of its metrics; all lines are kept for
   // the log, the last kLogLines of them.

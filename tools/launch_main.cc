@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -90,6 +91,11 @@ ABSL_FLAG(std::string, tensorboard, "",
 ABSL_FLAG(int64_t, tensorboard_histograms, 0, "steps between histograms in the event files; 0: none");
 ABSL_FLAG(bool, allow_pipes, false, "trainers run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
+ABSL_FLAG(std::string, restarts, "",
+          "after a death, start the job again from its newest checkpoint: at most so many times, or so many in an hour: "
+          "20, 3/hour; default: cluster.restarts of the job, or 0");
+ABSL_FLAG(int, min_trainers, 0,
+          "-H with --restarts: go on without hosts that do not answer, with at least so many trainers; default: all");
 ABSL_FLAG(int64_t, digest_every, -1,
           "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 ABSL_FLAG(bool, agent, false, "how launch starts itself on other hosts; obeys messages on stdin");
@@ -290,7 +296,8 @@ absl::Status ReadHosts(PlacementFlags* flags) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Placement> PlaceProcesses(const JobNumbers& job) {
+// `without`: hosts that are left out.
+absl::StatusOr<Placement> PlaceProcesses(JobNumbers job, const std::vector<std::string>& without = {}) {
   PlacementFlags flags{.servers = absl::GetFlag(FLAGS_servers),
                        .trainers = absl::GetFlag(FLAGS_trainers),
                        .nnodes = absl::GetFlag(FLAGS_nnodes),
@@ -304,6 +311,16 @@ absl::StatusOr<Placement> PlaceProcesses(const JobNumbers& job) {
                        .pservers = absl::GetFlag(FLAGS_pservers),
                        .pserver_ports = absl::GetFlag(FLAGS_pserver_ports)};
   RETURN_IF_ERROR(ReadHosts(&flags));
+  if (!without.empty()) {
+    flags.hosts.erase(std::remove_if(flags.hosts.begin(), flags.hosts.end(),
+                                     [&](const Host& host) {
+                                       return std::find(without.begin(), without.end(), host.name) != without.end();
+                                     }),
+                      flags.hosts.end());
+    int slots = 0;
+    for (const Host& host : flags.hosts) slots += host.slots;
+    for (int* const trainers : {&flags.np, &flags.trainers, &job.trainers}) *trainers = std::min(*trainers, slots);
+  }
   RETURN_IF_ERROR(ReadInherited(VariableHere, &flags));
   ASSIGN_OR_RETURN(Placement placement, Place(flags, job, [](const std::vector<std::string>& names) {
                      return AreThisMachine(names, kLookUp);
@@ -362,9 +379,70 @@ absl::StatusOr<JobNumbers> ReadJobSettings(LaunchOptions* options) {
   options->page_job.set_name(job->name());
   options->page_job.set_epochs(static_cast<double>(job->train().epochs()));
   options->page_job.set_max_steps(static_cast<double>(job->train().max_steps()));
+  options->keeps_checkpoints = !job->checkpoint().dir().empty();
+  options->per_host = job->checkpoint().per_host();
+  options->lanes = job->train().lanes();
   numbers.servers = distribute.servers();
   numbers.trainers = distribute.trainers();
   return numbers;
+}
+
+// Returns a name that no other run has.
+std::string DrawRunName() {
+  std::random_device device;
+  return absl::StrCat("launch.", absl::Hex(uint64_t{device()} << 32 | device(), absl::kZeroPad16));
+}
+
+// Places the job without some of its hosts.
+absl::StatusOr<Placement> PlaceWithout(const JobNumbers& numbers, const std::vector<std::string>& without) {
+  const int least = absl::GetFlag(FLAGS_min_trainers);
+  ASSIGN_OR_RETURN(Placement placement, PlaceProcesses(numbers, without));
+  if (placement.trainers >= least) return placement;
+  return absl::UnavailableError(absl::StrCat("without them there is room for ", placement.trainers,
+                                             " trainers, and --min_trainers=", least));
+}
+
+// Reads --restarts and --min_trainers.
+absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
+  const int least = absl::GetFlag(FLAGS_min_trainers);
+  if (const std::string text = absl::GetFlag(FLAGS_restarts); !text.empty()) {
+    ASSIGN_OR_RETURN(options->restarts, ParseRestarts(text));
+  }
+  if (least != 0 && options->restarts.most == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min_trainers=", least, " says how a job is started again, and there is no --restarts"));
+  }
+  if (options->restarts.most == 0) return absl::OkStatus();
+  if (options->keep_going) {
+    return absl::InvalidArgumentError(
+        "--restarts ends all processes when one has failed, and --keep_going none: give one of them");
+  }
+  const bool predicts = absl::AsciiStrToLower(ValueOf(options->trainer_arguments, "role")) == "predict";
+  if (predicts) options->keeps_checkpoints = false;
+  const auto given = [&](const char* flag) { return Gives(options->trainer_arguments, flag); };
+  if (options->keeps_checkpoints && !given("resume") && !given("resume_run")) {
+    // Checkpoints of an earlier run in the same directory are none of this one.
+    if (!given("run_id")) options->trainer_arguments.push_back("--run_id=" + DrawRunName());
+    options->restart_arguments = {"--resume_run"};
+  }
+  if (least == 0) return absl::OkStatus();
+  if (least < 1 || least > options->placement.trainers) {
+    return absl::InvalidArgumentError(absl::StrCat("--min_trainers=", least, ": must be 1 to the number of trainers, ",
+                                                   options->placement.trainers));
+  }
+  if (options->placement.hosts.size() < 2) {
+    return absl::InvalidArgumentError("--min_trainers goes with several hosts (-H, --hostfile)");
+  }
+  const char* const fixed = options->per_host    ? "checkpoint.per_host leaves shards on every host"
+                            : options->lanes == 0 ? "with train.lanes: 0 a resume needs the same number of trainers"
+                                                  : "";
+  if (*fixed != '\0') {
+    return absl::InvalidArgumentError(absl::StrCat("--min_trainers=", least, ": ", fixed, "; leave it out"));
+  }
+  options->place_without = [numbers](const std::vector<std::string>& without) {
+    return PlaceWithout(numbers, without);
+  };
+  return absl::OkStatus();
 }
 
 absl::Status FindPrograms(LaunchOptions* options) {
@@ -454,6 +532,7 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   if (absl::GetFlag(FLAGS_nnodes) > 1) {
     options.log_dir = JoinPath(options.log_dir, absl::StrCat("node.", placement.hosts[0].node));
   }
+  RETURN_IF_ERROR(ReadRestarts(numbers, &options));
   ASSIGN_OR_RETURN(options.ssh, ReadSshSettings(placement));
   RETURN_IF_ERROR(FindPrograms(&options));
   RETURN_IF_ERROR(ReadWatching(&options));

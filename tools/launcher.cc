@@ -21,6 +21,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -46,6 +47,12 @@ namespace {
 
 // Time that a process may take to end after another one has ended with "peer lost" because of it.
 constexpr absl::Duration kBlameDelay = absl::Seconds(2);
+// Time that the others have to end when one has failed, if the job is started again.
+constexpr absl::Duration kRestartGrace = absl::Milliseconds(300);
+// A start that has lasted so long has gone well; one that has not is followed by a pause that doubles each time.
+constexpr absl::Duration kLasted = absl::Minutes(1);
+constexpr absl::Duration kFirstBackOff = absl::Seconds(1);
+constexpr absl::Duration kMostBackOff = absl::Minutes(1);
 // Time for another host to tell that the processes that were killed there have ended, and for ssh to end.
 constexpr absl::Duration kGiveUp = absl::Seconds(5);
 
@@ -60,14 +67,47 @@ int ReadyPort(std::string_view line) {
   return absl::SimpleAtoi(std::string(line.substr(colon + 1)), &port) && port > 0 ? port : 0;
 }
 
+// What lasts from the first start of a job to its end, however often it is started again.
+struct Surroundings {
+  Console out{STDOUT_FILENO};
+  Console err{STDERR_FILENO};
+  Reaper reaper;
+  std::unique_ptr<JobPageState> page_state;  // null: no page
+  // Step of the newest checkpoint that the chief has told of; -1: none.
+  int64_t saved_step = -1;
+
+  void Say(const std::string& text) { err.Line("launch: " + text); }
+};
+
+// How a start of the job has ended.
+struct AttemptEnd {
+  int code = kExitOk;
+  // What has failed: "trainer.1 failed: killed by signal 9 (Killed)"; "": nothing.
+  std::string why;
+  // A signal has asked for the end.
+  bool stopped = false;
+  // It was ended before its processes could begin, by launch itself.
+  bool never_began = false;
+  // Names of hosts that did not answer.
+  std::vector<std::string> unreached;
+  // "done ..." or "predicted ..."; "": none that counts.
+  std::string done_line;
+};
+
+// Starts the job once.
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& options) : options_(options), out_(STDOUT_FILENO), err_(STDERR_FILENO) {}
-  ~Launcher() {
-    if (log_dir_lock_ >= 0) close(log_dir_lock_);
-  }
+  // Borrows both. `may_restart`: if it fails, the job may be started again, so nothing of it is worth waiting for.
+  Launcher(const LaunchOptions& options, Surroundings* surroundings, bool may_restart)
+      : options_(options),
+        s_(*surroundings),
+        may_restart_(may_restart),
+        out_(s_.out),
+        err_(s_.err),
+        reaper_(s_.reaper),
+        page_state_(s_.page_state.get()) {}
 
-  int Run();
+  AttemptEnd Run();
 
  private:
   enum class Kind { kServer, kTrainer };
@@ -79,6 +119,7 @@ class Launcher {
     std::string endpoint;
     // Whether its end has been seen.
     bool seen = false;
+    size_t on_page = 0;  // its index there
 
     bool alive() const { return !process->ending().has_value(); }
   };
@@ -98,7 +139,6 @@ class Launcher {
   };
 
   absl::Status Start();
-  absl::Status LockLogDir();
   absl::Status ConnectHosts();
   absl::Status DivideHosts();
   absl::Status StartServers();
@@ -131,19 +171,16 @@ class Launcher {
   void KillAll();
   int Alive(std::optional<Kind> kind) const;
   std::string AliveNames() const;
-  void Say(const std::string& text) { err_.Line("launch: " + text); }
-  int Finish();
-  absl::Status StartPage();
-  // Explanation of the job by the program transpile, for the page.
-  static std::string Explain(const LaunchOptions& options);
+  void Say(const std::string& text) { s_.Say(text); }
+  AttemptEnd Finish();
 
   const LaunchOptions& options_;
-  std::unique_ptr<JobPageState> page_state_;  // null: no page
-  std::unique_ptr<JobPage> page_;
-  Console out_;
-  Console err_;
-  Reaper reaper_;
-  int log_dir_lock_ = -1;
+  Surroundings& s_;
+  const bool may_restart_;
+  Console& out_;
+  Console& err_;
+  Reaper& reaper_;
+  JobPageState* const page_state_;
   HostSet hosts_;
   std::vector<HostShares> shares_;
   std::vector<Member> members_;
@@ -166,18 +203,6 @@ class Launcher {
   std::string kill_explained_;  // of the culprit
   Timers timers_;
 };
-
-absl::Status Launcher::LockLogDir() {
-  RETURN_IF_ERROR(CreateDirectories(options_.log_dir));
-  log_dir_lock_ = open(options_.log_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (log_dir_lock_ < 0 || flock(log_dir_lock_, LOCK_EX | LOCK_NB) != 0) {
-    const bool busy = errno == EWOULDBLOCK;
-    return absl::InvalidArgumentError(
-        absl::StrCat("log directory ", options_.log_dir, ": ",
-                     busy ? "another launch uses it; give this one its own --log_dir" : strerror(errno)));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status Launcher::ConnectHosts() {
   const Placement& placement = options_.placement;
@@ -231,9 +256,10 @@ absl::Status Launcher::StartProcess(Kind kind, int id, size_t host, ChildCommand
   members_.push_back({.kind = kind, .id = id, .process = process});
   if (page_state_ != nullptr) {
     const PlacedHost& place = options_.placement.hosts[host];
-    page_state_->AddProcess(server ? "pserver" : "trainer", id, place.remote ? place.name : "localhost");
+    members_.back().on_page =
+        page_state_->AddProcess(server ? "pserver" : "trainer", id, place.remote ? place.name : "localhost");
     if (const auto* child = dynamic_cast<const ChildProcess*>(process)) {
-      page_state_->SetPid(members_.size() - 1, child->pid());
+      page_state_->SetPid(members_.back().on_page, child->pid());
     }
   }
   return absl::OkStatus();
@@ -248,7 +274,11 @@ void Launcher::OnLine(size_t index, bool is_stdout, std::string_view line) {
   if (const int port = server && is_stdout && member.endpoint.empty() ? ReadyPort(line) : 0; port > 0) {
     member.endpoint = absl::StrCat(options_.placement.servers[static_cast<size_t>(member.id)].address, ":", port);
   }
-  if (page_state_ != nullptr) page_state_->TakeLine(index, is_stdout, line);
+  if (page_state_ != nullptr) page_state_->TakeLine(member.on_page, is_stdout, line);
+  if (int64_t step = 0; !server && is_stdout && line.starts_with("checkpoint step=")) {
+    const std::string_view number = line.substr(line.find('=') + 1);
+    if (absl::SimpleAtoi(std::string(number.substr(0, number.find(' '))), &step)) s_.saved_step = step;
+  }
   const bool ends = !server && is_stdout && (line.starts_with("done ") || line.starts_with("predicted "));
   // Trainer 0 may have died on the way (--keep_going), so the lowest trainer that reports counts.
   if (ends && (done_line_.empty() || member.id <= done_by_)) {
@@ -334,9 +364,6 @@ absl::Status Launcher::Await(const std::function<absl::StatusOr<std::vector<std:
 
 absl::Status Launcher::Start() {
   memory_at_start_ = ReadMemoryFigures();
-  RETURN_IF_ERROR(reaper_.TakeOver());
-  RETURN_IF_ERROR(LockLogDir());
-  RETURN_IF_ERROR(StartPage());
   RETURN_IF_ERROR(ConnectHosts());
   if (ending_) return absl::OkStatus();
   RETURN_IF_ERROR(DivideHosts());
@@ -349,38 +376,7 @@ absl::Status Launcher::Start() {
   return StartTrainers();
 }
 
-absl::Status Launcher::StartPage() {
-  if (options_.page_port < 0) return absl::OkStatus();
-  page_state_ = std::make_unique<JobPageState>(options_.page_job);
-  ASSIGN_OR_RETURN(page_, JobPage::Start(
-                              page_state_.get(), [&options = options_] { return Explain(options); },
-                              options_.page_address, options_.page_port));
-  Say(absl::StrCat("the job's page is ", page_->url(), "/"));
-  return absl::OkStatus();
-}
-
-std::string Launcher::Explain(const LaunchOptions& options) {
-  if (options.transpile.empty()) return "";
-  const auto quoted = [](const std::string& text) {
-    return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
-  };
-  // It takes a fraction of a second; launch must not wait for one that hangs.
-  std::string command =
-      absl::StrCat("timeout 60 ", quoted(options.transpile), " --print=explain --job=", quoted(options.job));
-  for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", quoted(override));
-  absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),
-                  " --set distribute.trainers=", options.placement.trainers, " 2>&1");
-  if (options.job_fd >= 0) absl::StrAppend(&command, " < /proc/", getpid(), "/fd/", options.job_fd);
-  std::FILE* const pipe = popen(command.c_str(), "re");
-  if (pipe == nullptr) return "";
-  std::string text;
-  char block[4096];
-  while (const size_t got = std::fread(block, 1, sizeof block, pipe)) text.append(block, got);
-  pclose(pipe);
-  return text;
-}
-
-int Launcher::Run() {
+AttemptEnd Launcher::Run() {
   if (const absl::Status status = Start(); !status.ok()) {
     failure_ = status;
     Say(std::string(status.message()));
@@ -409,7 +405,9 @@ void Launcher::OnTimers() {
   const absl::Time now = Clock::Real()->Now();
   if (now >= timers_.kill_at) {
     timers_.kill_at = absl::InfiniteFuture();
-    Say(absl::StrCat(AliveNames(), " did not end within two leases (", Seconds(2 * options_.lease), "): killed"));
+    if (!may_restart_) {
+      Say(absl::StrCat(AliveNames(), " did not end within two leases (", Seconds(2 * options_.lease), "): killed"));
+    }
     KillAll();
   }
   if (now >= timers_.give_up_at) {
@@ -506,8 +504,7 @@ void Launcher::OnStopSignal(int signal) {
 void Launcher::OnEnd(Member& member) {
   const Ending ending = *member.process->ending();
   if (page_state_ != nullptr) {
-    page_state_->SetEnd(static_cast<size_t>(&member - members_.data()), ending.lost() ? "lost" : "exited",
-                        ending.code());
+    page_state_->SetEnd(member.on_page, ending.lost() ? "lost" : "exited", ending.code());
   }
   const bool messenger = ending.code() == kExitPeerLost && !ending.lost();
   const bool blame = !ending.ok() && !stopped_at_once_ && failure_.ok() &&
@@ -556,7 +553,8 @@ void Launcher::EndAll() {
   if (ending_) return;
   ending_ = true;
   timers_.blame_at = timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
-  timers_.kill_at = Clock::Real()->Now() + 2 * options_.lease;
+  // What the others would still do, the next start does again.
+  timers_.kill_at = Clock::Real()->Now() + (may_restart_ ? std::min(kRestartGrace, 2 * options_.lease) : 2 * options_.lease);
   SignalAll(SIGTERM);
 }
 
@@ -606,49 +604,249 @@ void Launcher::MergeProfile() {
   }
 }
 
-int Launcher::Finish() {
-  int code = kExitOk;
+AttemptEnd Launcher::Finish() {
+  AttemptEnd end{.stopped = stop_signal_ != 0, .never_began = !training_ && !failure_.ok()};
   if (culprit_.has_value()) {
     const Process& process = *members_[*culprit_].process;
-    code = process.ending()->code();
-    Say(absl::StrCat(process.name(), " failed: ", process.ending()->ToString(), "; the last lines of ",
-                     process.log_file(), ":"));
+    end.code = process.ending()->code();
+    end.why = absl::StrCat(process.name(), " failed: ", process.ending()->ToString());
+    Say(absl::StrCat(end.why, "; the last lines of ", process.log_file(), ":"));
     for (const std::string& line : process.last_lines()) Say("  " + line);
     if (process.last_lines().empty()) Say("  (it said nothing)");
     if (!kill_explained_.empty()) Say(kill_explained_);
   } else if (!failure_.ok()) {
-    code = ExitCodeOf(failure_);
+    end.code = ExitCodeOf(failure_);
+    end.why = std::string(failure_.message());
     // Repeated behind the last lines of the processes. Before any of them was started it is the last line already.
-    if (!members_.empty()) Say(std::string(failure_.message()));
+    if (!members_.empty()) Say(end.why);
   }
-  if (stopped_at_once_) code = 128 + stop_signal_;
-  if (page_state_ != nullptr) {
-    const std::string why = culprit_.has_value()
-                                ? absl::StrCat(members_[*culprit_].process->name(),
-                                               " failed: ", members_[*culprit_].process->ending()->ToString())
-                                : std::string(failure_.message());
-    page_state_->SetJob(code == kExitOk ? "done" : "failed", code, why);
+  if (stopped_at_once_) end.code = 128 + stop_signal_;
+  const bool chief_done = !done_line_.empty() && failure_.ok() && (end.code == kExitOk || options_.keep_going);
+  if (end.code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
+    end.code = options_.stop_code;
   }
-  const bool chief_done = !done_line_.empty() && failure_.ok() && (code == kExitOk || options_.keep_going);
-  if (code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
-    code = options_.stop_code;
-  }
+  if (members_.empty()) end.unreached = hosts_.Missing();
   MergeProfile();
-  if (chief_done) out_.Line(done_line_);
+  if (chief_done) end.done_line = done_line_;
+  return end;
+}
+
+// Starts the job, and again after a failure that may not repeat (LaunchOptions.restarts).
+class Supervisor {
+ public:
+  explicit Supervisor(const LaunchOptions& options) : options_(options) {}
+  ~Supervisor() {
+    if (log_dir_lock_ >= 0) close(log_dir_lock_);
+  }
+
+  int Run();
+
+ private:
+  absl::Status TakeOver();
+  absl::Status LockLogDir();
+  absl::Status StartPage();
+  // Returns the options of the next start. `without`: hosts that did not answer.
+  absl::StatusOr<LaunchOptions> NextOptions(const std::vector<std::string>& without);
+  // Returns whether the job is to be started again, and says why not if it failed.
+  bool MayStartAgain(const AttemptEnd& end);
+  // Returns whether one more restart is within the limit, now.
+  bool RestartIsLeft() const;
+  // Says what has failed and what comes, and waits; false if a signal ends the job meanwhile.
+  bool AwaitRestart(const AttemptEnd& end, absl::Duration lasted);
+  int Finish(const AttemptEnd& end);
+
+  const LaunchOptions& options_;
+  Surroundings s_;
+  std::unique_ptr<JobPage> page_;
+  int log_dir_lock_ = -1;
+  std::vector<absl::Time> restarts_;       // when
+  absl::Duration lost_;                    // from failures to the starts behind them
+  absl::Duration back_off_;                // before the next restart
+  int stop_signal_ = 0;                    // that came between two starts
+};
+
+absl::Status Supervisor::LockLogDir() {
+  RETURN_IF_ERROR(CreateDirectories(options_.log_dir));
+  log_dir_lock_ = open(options_.log_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (log_dir_lock_ < 0 || flock(log_dir_lock_, LOCK_EX | LOCK_NB) != 0) {
+    const bool busy = errno == EWOULDBLOCK;
+    return absl::InvalidArgumentError(
+        absl::StrCat("log directory ", options_.log_dir, ": ",
+                     busy ? "another launch uses it; give this one its own --log_dir" : strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+// Explanation of the job by the program transpile, for the page.
+std::string Explain(const LaunchOptions& options) {
+  if (options.transpile.empty()) return "";
+  const auto quoted = [](const std::string& text) {
+    return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+  };
+  // It takes a fraction of a second; launch must not wait for one that hangs.
+  std::string command =
+      absl::StrCat("timeout 60 ", quoted(options.transpile), " --print=explain --job=", quoted(options.job));
+  for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", quoted(override));
+  absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),
+                  " --set distribute.trainers=", options.placement.trainers, " 2>&1");
+  if (options.job_fd >= 0) absl::StrAppend(&command, " < /proc/", getpid(), "/fd/", options.job_fd);
+  std::FILE* const pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return "";
+  std::string text;
+  char block[4096];
+  while (const size_t got = std::fread(block, 1, sizeof block, pipe)) text.append(block, got);
+  pclose(pipe);
+  return text;
+}
+
+absl::Status Supervisor::StartPage() {
+  if (options_.page_port < 0) return absl::OkStatus();
+  s_.page_state = std::make_unique<JobPageState>(options_.page_job);
+  ASSIGN_OR_RETURN(page_, JobPage::Start(
+                              s_.page_state.get(), [&options = options_] { return Explain(options); },
+                              options_.page_address, options_.page_port));
+  s_.Say(absl::StrCat("the job's page is ", page_->url(), "/"));
+  return absl::OkStatus();
+}
+
+absl::Status Supervisor::TakeOver() {
+  RETURN_IF_ERROR(s_.reaper.TakeOver());
+  RETURN_IF_ERROR(LockLogDir());
+  return StartPage();
+}
+
+bool Supervisor::RestartIsLeft() const {
+  const RestartLimit& limit = options_.restarts;
+  const absl::Time since = limit.per_hour ? Clock::Real()->Now() - absl::Hours(1) : absl::InfinitePast();
+  const auto counted = std::count_if(restarts_.begin(), restarts_.end(), [&](absl::Time at) { return at > since; });
+  return counted < limit.most;
+}
+
+bool Supervisor::MayStartAgain(const AttemptEnd& end) {
+  if (options_.restarts.most == 0 || end.stopped || end.code == kExitOk) return false;
+  const auto gives_up = [&](const std::string& why) {
+    s_.Say(absl::StrCat("the job is not started again: ", why));
+    return false;
+  };
+  if (end.code == kExitBadInput || end.code == kExitDataLoss) {
+    return gives_up(absl::StrCat("it would fail again (exit code ", end.code, ")"));
+  }
+  // A host or a port that has never worked.
+  if (end.never_began && restarts_.empty()) return gives_up("it has not begun");
+  if (!RestartIsLeft()) return gives_up(absl::StrCat("no restart is left (--restarts=", options_.restarts.text, ")"));
+  return true;
+}
+
+bool Supervisor::AwaitRestart(const AttemptEnd& end, absl::Duration lasted) {
+  // The first restart does not wait, nor does one after a start that has lasted.
+  back_off_ = restarts_.empty() || lasted > kLasted ? absl::ZeroDuration()
+                                                    : std::clamp(2 * back_off_, kFirstBackOff, kMostBackOff);
+  restarts_.push_back(Clock::Real()->Now());
+  const std::string from = !options_.keeps_checkpoints ? "its beginning: it keeps no checkpoints"
+                           : s_.saved_step >= 0        ? absl::StrCat("step ", s_.saved_step)
+                                                       : "its newest checkpoint, or its beginning if it has none";
+  const std::string line = absl::StrCat("restart ", restarts_.size(), " (--restarts=", options_.restarts.text, "): ",
+                                        end.why, "; the job starts again from ", from,
+                                        back_off_ > absl::ZeroDuration() ? " in " + Seconds(back_off_) : "");
+  s_.Say(line);
+  if (s_.page_state != nullptr) s_.page_state->SetJob("starting", 0, line);
+  const absl::Time until = Clock::Real()->Now() + back_off_;
+  do {
+    pollfd fds[] = {{.fd = s_.reaper.fd(), .events = POLLIN, .revents = 0}};
+    const absl::Duration left = std::max(until - Clock::Real()->Now(), absl::ZeroDuration());
+    poll(fds, 1, static_cast<int>(absl::ToInt64Milliseconds(left + absl::Microseconds(999))));
+    s_.out.Flush();
+    s_.err.Flush();
+    s_.reaper.Take([this](int signal) { stop_signal_ = signal; }, [](pid_t) { return false; });
+  } while (stop_signal_ == 0 && Clock::Real()->Now() < until);
+  if (stop_signal_ == 0) return true;
+  s_.Say(absl::StrCat(strsignal(stop_signal_), ": the job is not started again"));
+  return false;
+}
+
+absl::StatusOr<LaunchOptions> Supervisor::NextOptions(const std::vector<std::string>& without) {
+  LaunchOptions next = options_;
+  next.log_dir = JoinPath(options_.log_dir, absl::StrCat("restart.", restarts_.size()));
+  RETURN_IF_ERROR(CreateDirectories(next.log_dir));
+  next.trainer_arguments.insert(next.trainer_arguments.end(), options_.restart_arguments.begin(),
+                                options_.restart_arguments.end());
+  if (without.empty() || options_.place_without == nullptr) return next;
+  absl::StatusOr<Placement> fewer = options_.place_without(without);
+  if (fewer.ok()) {
+    s_.Say(absl::StrCat("goes on without ", absl::StrJoin(without, ", "), ": ", fewer->trainers, " of ",
+                        options_.placement.trainers, " trainers"));
+    next.placement = *std::move(fewer);
+  } else {
+    s_.Say(absl::StrCat("tries ", absl::StrJoin(without, ", "), " again: ", fewer.status().message()));
+  }
+  return next;
+}
+
+int Supervisor::Run() {
+  AttemptEnd end;
+  if (const absl::Status status = TakeOver(); !status.ok()) {
+    s_.Say(std::string(status.message()));
+    end = {.code = ExitCodeOf(status), .why = std::string(status.message())};
+    return Finish(end);
+  }
+  LaunchOptions options = options_;
+  while (true) {
+    const absl::Time begun = Clock::Real()->Now();
+    end = Launcher(options, &s_, options_.restarts.most > 0 && RestartIsLeft()).Run();
+    const absl::Time ended = Clock::Real()->Now();
+    if (!MayStartAgain(end)) break;
+    // Without checkpoints all of the start is lost.
+    if (!options_.keeps_checkpoints) lost_ += ended - begun;
+    if (!AwaitRestart(end, ended - begun)) {
+      end.code = options_.stop_code;
+      break;
+    }
+    absl::StatusOr<LaunchOptions> next = NextOptions(end.unreached);
+    if (!next.ok()) {
+      s_.Say(std::string(next.status().message()));
+      end = {.code = ExitCodeOf(next.status()), .why = std::string(next.status().message())};
+      break;
+    }
+    options = *std::move(next);
+    lost_ += Clock::Real()->Now() - ended;
+  }
+  return Finish(end);
+}
+
+int Supervisor::Finish(const AttemptEnd& end) {
+  const bool good = end.code == kExitOk || (end.stopped && end.code == options_.stop_code);
+  if (s_.page_state != nullptr) s_.page_state->SetJob(good ? "done" : "failed", end.code, end.why);
+  if (!end.done_line.empty()) {
+    // A job with checkpoints knows itself what its restarts have cost.
+    const bool told = restarts_.empty() || end.done_line.find(" restarts=") != std::string::npos;
+    s_.out.Line(told ? end.done_line
+                     : absl::StrCat(end.done_line, " restarts=", restarts_.size(),
+                                    absl::StrFormat(" lost_s=%.1f", absl::ToDoubleSeconds(lost_))));
+  }
   if (page_ != nullptr) page_->AwaitLastLook(absl::Seconds(3));
   page_ = nullptr;
-  out_.Drain(options_.lease);
-  err_.Drain(options_.lease);
-  return code;
+  s_.out.Drain(options_.lease);
+  s_.err.Drain(options_.lease);
+  return end.code;
 }
 
 }  // namespace
+
+absl::StatusOr<RestartLimit> ParseRestarts(const std::string& text) {
+  RestartLimit limit{.text = text};
+  std::string_view number = text;
+  limit.per_hour = number.ends_with("/hour");
+  if (limit.per_hour) number.remove_suffix(5);
+  if (absl::SimpleAtoi(std::string(number), &limit.most) && limit.most >= 0) return limit;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--restarts=", text, ": must be a number of restarts, or a number in each hour such as 3/hour; 0: none"));
+}
 
 int Launch(const LaunchOptions& options) {
   google::InitGoogleLogging("launch");
   FLAGS_logtostderr = true;
   CHECK_GT(options.placement.trainers, 0);
-  return Launcher(options).Run();
+  return Supervisor(options).Run();
 }
 
 }  // namespace weir

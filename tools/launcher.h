@@ -4,10 +4,12 @@
 #define WEIR_TOOLS_LAUNCHER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/watch.pb.h"
 #include "tools/core_shares.h"
@@ -15,6 +17,15 @@
 #include "tools/ssh.h"
 
 namespace weir {
+
+// How often a job is started again.
+struct RestartLimit {
+  int most = 0;
+  bool per_hour = false;  // counts the last hour only
+  std::string text;       // as given: "3/hour"
+};
+// Parses "20" or "3/hour"; InvalidArgument.
+absl::StatusOr<RestartLimit> ParseRestarts(const std::string& text);
 
 struct LaunchOptions {
   // Job file, passed to every process unchanged.
@@ -44,6 +55,16 @@ struct LaunchOptions {
   bool threads_by_job = false;
   // If true, a process that fails does not end the others.
   bool keep_going = false;
+  // A job that fails is started again, unless it would fail again: not after exit code 2 or 4.
+  RestartLimit restarts;
+  // Further arguments of every trainer of a job that is started again.
+  std::vector<std::string> restart_arguments;
+  // Whether the job has a checkpoint.dir, its checkpoint.per_host, and train.lanes.
+  bool keeps_checkpoints = false;
+  bool per_host = false;
+  int lanes = 0;
+  // Places the job on its hosts without some of them, for a restart when these do not answer. Null: it needs them all.
+  std::function<absl::StatusOr<Placement>(const std::vector<std::string>& without)> place_without;
   // Absolute path of the merged profile; empty: none. Each process writes its part into log_dir.
   std::string profile;
   std::string profile_steps;
@@ -89,6 +110,9 @@ struct LaunchOptions {
 //     failed.
 //   * Whatever happens to this process, its children are killed with it, and so are its processes on other hosts.
 //   * A host that does not answer within ssh.timeout ends the launch before any server is started.
+//   * With restarts: the others get SIGKILL a moment after SIGTERM, and the job is started again, with logs in
+//     <log_dir>/restart.<n>. The first restart comes at once, later ones after a pause of up to a minute, unless the start
+//     before has lasted. What is said above of the end holds for the last start.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays alive.
 int Launch(const LaunchOptions& options);
