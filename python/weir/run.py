@@ -43,6 +43,7 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
           env: Optional[Mapping[str, str]] = None, *, resume: bool = False, local: bool = False,
           allow_pipes: bool = False, page: Optional[int] = None, metrics_port: Optional[int] = None,
           tensorboard: Union[str, os.PathLike[str], None] = None,
+          restarts: Union[int, str, None] = None,
           on_line: Optional[Callable[[str], None]] = None,
           on_evaluation: Optional[Callable[[Figures], None]] = None) -> Run:
     """Trains a job on this machine, with as many processes as asked for, and returns the run.
@@ -78,6 +79,8 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
             address. Not with local.
         metrics_port: port of /metrics, for Prometheus; each further process has the next one. 0: any that are free.
         tensorboard: directory for event files of TensorBoard.
+        restarts: after a death the job is started again from its newest checkpoint: at most so many times, or so many
+            in an hour ("3/hour"). Run.done has `restarts`, `lost_s` and `repeated_steps` then. Not with local.
         on_line: is called with each line that the processes write.
         on_evaluation: is called with the figures of each evaluation. Both are called on a thread of the run, one call
             at a time; an exception stops the run, and Run.wait raises it.
@@ -88,7 +91,11 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
     """
     if local and page is not None:
         raise ValueError("page: a job in one process (local=True) has no page; leave out local")
+    if local and restarts is not None:
+        raise ValueError("restarts: launch starts jobs again, and a job in one process (local=True) has none; leave out "
+                         "local (servers=0, trainers=1 is one process, too)")
     flags = ["--allow_pipes"] if allow_pipes else []
+    flags += [] if restarts is None else [f"--restarts={restarts}"]
     flags += [] if page is None else [f"--page={page}"]
     flags += [] if metrics_port is None else [f"--metrics_port={metrics_port}"]
     flags += [] if tensorboard is None else [f"--tensorboard={os.path.abspath(tensorboard)}"]

@@ -280,6 +280,30 @@ def test_stop_ends_a_run_in_good_order_with_a_checkpoint(job):
     run.stop()
 
 
+def test_a_run_with_restarts_goes_on_after_a_death(job):
+    whole = train(job, progress=False, overrides=["train.epochs=60"]).done
+    killed = []
+
+    def kill_once(line):
+        if not killed and line.startswith("[trainer.0] checkpoint step="):
+            launch = run._process.pid  # pylint: disable=protected-access
+            found = subprocess.run(["pgrep", "-P", str(launch), "-f", "--trainer_id=1"], capture_output=True, check=True)
+            killed.append(int(found.stdout.split()[0]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    run = train(job, progress=False, wait=False, restarts=3, on_line=kill_once,
+                overrides=["train.epochs=60", "checkpoint.every_steps=50"])
+    run.wait(SECONDS)
+    assert killed and run.exit_code == 0
+    assert run.done["restarts"] == 1 and run.done["lost_s"] > 0 and run.done["repeated_steps"] >= 0
+    assert run.done["loss"] == whole["loss"]
+
+
+def test_restarts_in_one_process_are_refused(job):
+    with pytest.raises(ValueError, match="leave out local"):
+        train(job, local=True, restarts=1)
+
+
 def test_stop_ends_a_run_in_one_process_too(job):
     run = start_forever(job, local=True)
     run.stop()
