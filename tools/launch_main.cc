@@ -379,6 +379,9 @@ absl::StatusOr<JobNumbers> ReadJobSettings(LaunchOptions* options) {
   options->page_job.set_name(job->name());
   options->page_job.set_epochs(static_cast<double>(job->train().epochs()));
   options->page_job.set_max_steps(static_cast<double>(job->train().max_steps()));
+  if (job->cluster().has_restarts()) {
+    ASSIGN_OR_RETURN(options->restarts, ParseRestarts("cluster.restarts", job->cluster().restarts()));
+  }
   options->keeps_checkpoints = !job->checkpoint().dir().empty();
   options->per_host = job->checkpoint().per_host();
   options->lanes = job->train().lanes();
@@ -406,7 +409,7 @@ absl::StatusOr<Placement> PlaceWithout(const JobNumbers& numbers, const std::vec
 absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
   const int least = absl::GetFlag(FLAGS_min_trainers);
   if (const std::string text = absl::GetFlag(FLAGS_restarts); !text.empty()) {
-    ASSIGN_OR_RETURN(options->restarts, ParseRestarts(text));
+    ASSIGN_OR_RETURN(options->restarts, ParseRestarts("--restarts", text));
   }
   if (least != 0 && options->restarts.most == 0) {
     return absl::InvalidArgumentError(

@@ -733,7 +733,7 @@ bool Supervisor::MayStartAgain(const AttemptEnd& end) {
   }
   // A host or a port that has never worked.
   if (end.never_began && restarts_.empty()) return gives_up("it has not begun");
-  if (!RestartIsLeft()) return gives_up(absl::StrCat("no restart is left (--restarts=", options_.restarts.text, ")"));
+  if (!RestartIsLeft()) return gives_up(absl::StrCat("no restart is left (", options_.restarts.text, ")"));
   return true;
 }
 
@@ -745,7 +745,7 @@ bool Supervisor::AwaitRestart(const AttemptEnd& end, absl::Duration lasted) {
   const std::string from = !options_.keeps_checkpoints ? "its beginning: it keeps no checkpoints"
                            : s_.saved_step >= 0        ? absl::StrCat("step ", s_.saved_step)
                                                        : "its newest checkpoint, or its beginning if it has none";
-  const std::string line = absl::StrCat("restart ", restarts_.size(), " (--restarts=", options_.restarts.text, "): ",
+  const std::string line = absl::StrCat("restart ", restarts_.size(), " (", options_.restarts.text, "): ",
                                         end.why, "; the job starts again from ", from,
                                         back_off_ > absl::ZeroDuration() ? " in " + Seconds(back_off_) : "");
   s_.Say(line);
@@ -832,14 +832,14 @@ int Supervisor::Finish(const AttemptEnd& end) {
 
 }  // namespace
 
-absl::StatusOr<RestartLimit> ParseRestarts(const std::string& text) {
-  RestartLimit limit{.text = text};
+absl::StatusOr<RestartLimit> ParseRestarts(const std::string& name, const std::string& text) {
+  RestartLimit limit{.text = absl::StrCat(name, "=", text)};
   std::string_view number = text;
   limit.per_hour = number.ends_with("/hour");
   if (limit.per_hour) number.remove_suffix(5);
   if (absl::SimpleAtoi(std::string(number), &limit.most) && limit.most >= 0) return limit;
   return absl::InvalidArgumentError(absl::StrCat(
-      "--restarts=", text, ": must be a number of restarts, or a number in each hour such as 3/hour; 0: none"));
+      limit.text, ": must be a number of restarts, or a number in each hour such as 3/hour; 0: none"));
 }
 
 int Launch(const LaunchOptions& options) {

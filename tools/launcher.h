@@ -22,10 +22,10 @@ namespace weir {
 struct RestartLimit {
   int most = 0;
   bool per_hour = false;  // counts the last hour only
-  std::string text;       // as given: "3/hour"
+  std::string text;       // as given: "--restarts=3/hour"
 };
-// Parses "20" or "3/hour"; InvalidArgument.
-absl::StatusOr<RestartLimit> ParseRestarts(const std::string& text);
+// Parses "20" or "3/hour"; InvalidArgument. `name`: where it stands, for messages.
+absl::StatusOr<RestartLimit> ParseRestarts(const std::string& name, const std::string& text);
 
 struct LaunchOptions {
   // Job file, passed to every process unchanged.

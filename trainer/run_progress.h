@@ -1,4 +1,4 @@
-// Keeps the file "progress" in checkpoint.dir: how far the run has come. A run that goes on from a checkpoint after a
+// Keeps the file "PROGRESS" in checkpoint.dir: how far the run has come. A run that goes on from a checkpoint after a
 // death learns from it how much time and how many steps that has cost. Nothing in it can fail the training: the file
 // may be missing, damaged, or not be written.
 #ifndef WEIR_TRAINER_RUN_PROGRESS_H_
@@ -16,7 +16,7 @@ namespace weir {
 // Used by the chief's training thread.
 class RunProgress {
  public:
-  static constexpr char kFile[] = "progress";
+  static constexpr char kFile[] = "PROGRESS";
 
   // `dir`: checkpoint.dir. `run`: name of the run, "": it has none. Reads what an earlier process has left.
   RunProgress(const std::string& dir, const std::string& run, Clock* clock);
