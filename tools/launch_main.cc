@@ -91,9 +91,10 @@ ABSL_FLAG(std::string, tensorboard, "",
 ABSL_FLAG(int64_t, tensorboard_histograms, 0, "steps between histograms in the event files; 0: none");
 ABSL_FLAG(bool, allow_pipes, false, "trainers run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(bool, keep_going, false, "a process that fails does not end the others");
-ABSL_FLAG(std::string, restarts, "",
-          "after a death, start the job again from its newest checkpoint: at most so many times, or so many in an hour: "
-          "20, 3/hour; default: cluster.restarts of the job, or 0");
+ABSL_FLAG(
+    std::string, restarts, "",
+    "after a death, start the job again from its newest checkpoint: at most so many times, or so many in an hour: "
+    "20, 3/hour; default: cluster.restarts of the job, or 0");
 ABSL_FLAG(int, min_trainers, 0,
           "-H with --restarts: go on without hosts that do not answer, with at least so many trainers; default: all");
 ABSL_FLAG(int64_t, digest_every, -1,
@@ -401,8 +402,8 @@ absl::StatusOr<Placement> PlaceWithout(const JobNumbers& numbers, const std::vec
   const int least = absl::GetFlag(FLAGS_min_trainers);
   ASSIGN_OR_RETURN(Placement placement, PlaceProcesses(numbers, without));
   if (placement.trainers >= least) return placement;
-  return absl::UnavailableError(absl::StrCat("without them there is room for ", placement.trainers,
-                                             " trainers, and --min_trainers=", least));
+  return absl::UnavailableError(
+      absl::StrCat("without them there is room for ", placement.trainers, " trainers, and --min_trainers=", least));
 }
 
 // Reads --restarts and --min_trainers.
@@ -430,13 +431,13 @@ absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
   }
   if (least == 0) return absl::OkStatus();
   if (least < 1 || least > options->placement.trainers) {
-    return absl::InvalidArgumentError(absl::StrCat("--min_trainers=", least, ": must be 1 to the number of trainers, ",
-                                                   options->placement.trainers));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min_trainers=", least, ": must be 1 to the number of trainers, ", options->placement.trainers));
   }
   if (options->placement.hosts.size() < 2) {
     return absl::InvalidArgumentError("--min_trainers goes with several hosts (-H, --hostfile)");
   }
-  const char* const fixed = options->per_host    ? "checkpoint.per_host leaves shards on every host"
+  const char* const fixed = options->per_host     ? "checkpoint.per_host leaves shards on every host"
                             : options->lanes == 0 ? "with train.lanes: 0 a resume needs the same number of trainers"
                                                   : "";
   if (*fixed != '\0') {

@@ -554,7 +554,8 @@ void Launcher::EndAll() {
   ending_ = true;
   timers_.blame_at = timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
   // What the others would still do, the next start does again.
-  timers_.kill_at = Clock::Real()->Now() + (may_restart_ ? std::min(kRestartGrace, 2 * options_.lease) : 2 * options_.lease);
+  timers_.kill_at =
+      Clock::Real()->Now() + (may_restart_ ? std::min(kRestartGrace, 2 * options_.lease) : 2 * options_.lease);
   SignalAll(SIGTERM);
 }
 
@@ -659,10 +660,10 @@ class Supervisor {
   Surroundings s_;
   std::unique_ptr<JobPage> page_;
   int log_dir_lock_ = -1;
-  std::vector<absl::Time> restarts_;       // when
-  absl::Duration lost_;                    // from failures to the starts behind them
-  absl::Duration back_off_;                // before the next restart
-  int stop_signal_ = 0;                    // that came between two starts
+  std::vector<absl::Time> restarts_;  // when
+  absl::Duration lost_;               // from failures to the starts behind them
+  absl::Duration back_off_;           // before the next restart
+  int stop_signal_ = 0;               // that came between two starts
 };
 
 absl::Status Supervisor::LockLogDir() {
@@ -745,8 +746,8 @@ bool Supervisor::AwaitRestart(const AttemptEnd& end, absl::Duration lasted) {
   const std::string from = !options_.keeps_checkpoints ? "its beginning: it keeps no checkpoints"
                            : s_.saved_step >= 0        ? absl::StrCat("step ", s_.saved_step)
                                                        : "its newest checkpoint, or its beginning if it has none";
-  const std::string line = absl::StrCat("restart ", restarts_.size(), " (", options_.restarts.text, "): ",
-                                        end.why, "; the job starts again from ", from,
+  const std::string line = absl::StrCat("restart ", restarts_.size(), " (", options_.restarts.text, "): ", end.why,
+                                        "; the job starts again from ", from,
                                         back_off_ > absl::ZeroDuration() ? " in " + Seconds(back_off_) : "");
   s_.Say(line);
   if (s_.page_state != nullptr) s_.page_state->SetJob("starting", 0, line);
@@ -770,6 +771,7 @@ absl::StatusOr<LaunchOptions> Supervisor::NextOptions(const std::vector<std::str
   RETURN_IF_ERROR(CreateDirectories(next.log_dir));
   next.trainer_arguments.insert(next.trainer_arguments.end(), options_.restart_arguments.begin(),
                                 options_.restart_arguments.end());
+  if (options_.keeps_checkpoints) next.trainer_arguments.push_back(absl::StrCat("--restarts=", restarts_.size()));
   if (without.empty() || options_.place_without == nullptr) return next;
   absl::StatusOr<Placement> fewer = options_.place_without(without);
   if (fewer.ok()) {
@@ -838,8 +840,8 @@ absl::StatusOr<RestartLimit> ParseRestarts(const std::string& name, const std::s
   limit.per_hour = number.ends_with("/hour");
   if (limit.per_hour) number.remove_suffix(5);
   if (absl::SimpleAtoi(std::string(number), &limit.most) && limit.most >= 0) return limit;
-  return absl::InvalidArgumentError(absl::StrCat(
-      limit.text, ": must be a number of restarts, or a number in each hour such as 3/hour; 0: none"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(limit.text, ": must be a number of restarts, or a number in each hour such as 3/hour; 0: none"));
 }
 
 int Launch(const LaunchOptions& options) {

@@ -111,8 +111,8 @@ struct LaunchOptions {
 //   * Whatever happens to this process, its children are killed with it, and so are its processes on other hosts.
 //   * A host that does not answer within ssh.timeout ends the launch before any server is started.
 //   * With restarts: the others get SIGKILL a moment after SIGTERM, and the job is started again, with logs in
-//     <log_dir>/restart.<n>. The first restart comes at once, later ones after a pause of up to a minute, unless the start
-//     before has lasted. What is said above of the end holds for the last start.
+//     <log_dir>/restart.<n>. The first restart comes at once, later ones after a pause of up to a minute, unless the
+//     start before has lasted. What is said above of the end holds for the last start.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays alive.
 int Launch(const LaunchOptions& options);

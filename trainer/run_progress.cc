@@ -35,7 +35,7 @@ RunProgress::~RunProgress() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void RunProgress::Begin(int64_t step, bool resumed) {
+void RunProgress::Begin(int64_t step, bool resumed, int64_t restarts) {
   // Without a checkpoint only the name shows that an earlier process was of this run.
   const bool same = resumed || (!now_.run().empty() && now_.run() == before_.run());
   const bool broken = same && before_.has_time() && !before_.ended();
@@ -44,6 +44,7 @@ void RunProgress::Begin(int64_t step, bool resumed) {
     now_.set_lost_seconds(std::max(0.0, before_.lost_seconds()));
     now_.set_repeated_steps(before_.repeated_steps() + (broken ? std::max<int64_t>(0, before_.step() - step) : 0));
   }
+  if (restarts > now_.restarts()) now_.set_restarts(restarts);
   if (broken) {
     lost_since_ = before_.time();
     LOG(INFO) << "an earlier process of this run had done " << before_.step() << " steps; it goes on at step " << step

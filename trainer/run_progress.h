@@ -24,9 +24,10 @@ class RunProgress {
   RunProgress(const RunProgress&) = delete;
   RunProgress& operator=(const RunProgress&) = delete;
 
-  // Begins at `step`, with a line in the log if an earlier process of the run did not end in good order. `resumed`: from
-  // a checkpoint; else the run begins at its first step, also where it had begun before.
-  void Begin(int64_t step, bool resumed);
+  // Begins at `step`, with a line in the log if an earlier process of the run did not end in good order. `resumed`:
+  // from a checkpoint; else the run begins at its first step, also where it had begun before. `restarts`: how often
+  // whoever starts the job knows to have done so again, also when it did not come so far.
+  void Begin(int64_t step, bool resumed, int64_t restarts);
   // Says that so many steps are done. Writes the file at most ten times a second.
   void Step(int64_t step);
   // Says that the run has ended in good order.

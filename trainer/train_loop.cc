@@ -165,7 +165,7 @@ absl::Status TrainLoop::Begin() {
   step_ = version_ = begun.step;
   if (checkpointing != nullptr && self_.IsChief()) {
     run_progress_ = std::make_unique<RunProgress>(o_.job->Path(config.checkpoint().dir()), o_.run, o_.clock);
-    run_progress_->Begin(step_, begun.beginning.resumed);
+    run_progress_->Begin(step_, begun.beginning.resumed, o_.restarts);
   }
   if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
   if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);

@@ -45,6 +45,8 @@ struct TrainOptions {
   // Name of the run (--run_id), "" if it has none; and whether to go on from its own checkpoints only.
   std::string run;
   bool resume_run = false;
+  // How often the job was started again, as far as whoever starts it says.
+  int64_t restarts = 0;
   // Sync with prefetch_rows: pulls ahead in every step, also where that takes longer than it saves (tests).
   bool always_ahead = false;
   // Destination of progress lines; only the chief prints those about the whole job.

@@ -66,6 +66,7 @@ ABSL_FLAG(bool, resume, false, "go on from the newest complete checkpoint in che
 ABSL_FLAG(bool, resume_run, false,
           "go on from the newest complete checkpoint that this run (--run_id) has written; begin at the first step if "
           "there is none");
+ABSL_FLAG(int64_t, restarts, 0, "how often the job was started again after a death (launch --restarts), for figures");
 ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
@@ -530,6 +531,7 @@ absl::Status Work(StopSignals* signals, Runtime* r, std::string* last_line) {
                                 .resume = absl::GetFlag(FLAGS_resume),
                                 .run = r->cluster.run_id,
                                 .resume_run = absl::GetFlag(FLAGS_resume_run),
+                                .restarts = absl::GetFlag(FLAGS_restarts),
                                 .out = stdout,
                                 .live = isatty(STDOUT_FILENO) == 1,
                                 .digest_log = absl::GetFlag(FLAGS_digest_log),

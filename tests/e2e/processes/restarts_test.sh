@@ -7,7 +7,7 @@ job=$work/job.textproto
 make_data "$work/train.txt"
 make_job "$job"
 logs=$work/mylog
-flags=(--job="$job" --servers=2 --trainers=2 --log_dir="$logs" --set train.epochs=40 --restarts=5)
+flags=(--job="$job" --servers=2 --trainers=2 --log_dir="$logs" --set train.epochs=12 --restarts=5)
 
 start_launch() {
   "$launch" "${flags[@]}" "$@" > "$work/launch.out" 2> "$work/launch.log" &
