@@ -80,6 +80,7 @@ std::string Beginning::Serialize() const {
   if (point.early_stop.has_value()) *message.mutable_early_stop() = *point.early_stop;
   message.set_first_step_examples(point.first_step_examples);
   message.set_stream_scheme(point.stream_scheme);
+  message.set_not_evaluated(point.not_evaluated);
   if (point.follow.streams_size() > 0) *message.mutable_follow() = point.follow;
   if (resumed) {
     message.set_checkpoint(point.name);
@@ -102,6 +103,7 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
   beginning.point.first_step_examples = message.first_step_examples();
   beginning.point.stream_scheme = message.stream_scheme();
   beginning.point.follow = message.follow();
+  beginning.point.not_evaluated = message.not_evaluated();
   beginning.point.name = message.checkpoint();
   beginning.point.manifest = message.manifest();
   return beginning;

@@ -275,6 +275,7 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   // Before the first step nothing has been read.
   if (manifest.step() > 0) point.stream_scheme = manifest.stream_scheme();
   point.follow = manifest.follow();
+  point.not_evaluated = !manifest.has_eval_loss() && !manifest.has_eval_auc() && manifest.eval_figure_size() == 0;
   // An interruption may have prevented the evaluation of its step. A directory of this host alone is not enough to
   // write it down later.
   if (!per_host_) published_ = Published{"", manifest};

@@ -50,6 +50,8 @@ struct ResumePoint {
   int stream_scheme = kStreamScheme;
   // data.follow: the files, and where streams go on.
   v1::FollowState follow;
+  // Whether the checkpoint has no figures of an evaluation at its step.
+  bool not_evaluated = false;
   // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
   std::string name;
   uint64_t manifest = 0;

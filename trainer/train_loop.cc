@@ -104,6 +104,8 @@ class TrainLoop {
     JobMetrics of_job;
   };
   std::optional<TrainMetrics> train_metrics_;
+  // The run was resumed at a step that has an evaluation, which is not in the checkpoint.
+  bool makes_up_evaluation_ = false;
   int64_t step_ = 0;           // steps done
   int64_t step_examples_ = 0;  // of this trainer, in the last step
   // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
@@ -169,6 +171,8 @@ absl::Status TrainLoop::Begin() {
   }
   if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
   if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
+  makes_up_evaluation_ = self_.sync && begun.beginning.resumed && begun.beginning.point.not_evaluated && step_ > 0 &&
+                         Due(train().eval_every_steps()) && data_->has_eval();
   RETURN_IF_ERROR(data_->CutBy(begun.beginning.point.stream_scheme));
   RETURN_IF_ERROR(Follow(begun));
   const absl::Status learned = data_->LearnStatistics(begun.beginning.point.statistics);
@@ -270,8 +274,9 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
 
 absl::Status TrainLoop::Steps() {
   bool more = true;
-  // The run before may have ended between the checkpoint and the evaluation of this step.
-  if (early_stop_.Awaits(step_)) {
+  // The run before may have ended between the checkpoint and the evaluation of this step. That of the last step comes
+  // at the end.
+  if (early_stop_.Awaits(step_) || (makes_up_evaluation_ && !LastStepDone())) {
     RETURN_IF_ERROR(Evaluate());
   }
   while (!ending_.stopped && !LastStepDone() && !early_stop_.Ends()) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -204,6 +205,31 @@ TEST_F(EarlyStopRunTest, AnEvaluationThatAnInterruptionPreventedIsMadeAfterTheRe
   const absl::StatusOr<v1::CheckpointManifest> judged = ReadManifest(path_of(last));
   ASSERT_TRUE(judged.ok()) << judged.status();
   EXPECT_EQ(judged->early_stop().evaluations(), 2);
+}
+
+// A death between the checkpoint and the evaluation of its step.
+TEST_F(JobMetricsTest, AnEvaluationThatADeathPreventedIsMadeAfterTheResume) {
+  const std::vector<std::string> settings = {CheckpointIn("died"), "checkpoint.every_steps=10",
+                                             "checkpoint.keep_last=100", "train.eval_every_steps=10",
+                                             "train.max_steps=40"};
+  const InProcessResult whole = Run({.job_text = Job(kMetrics), .overrides = settings});
+  const std::vector<std::string> lines = EvalLines(whole);
+  ASSERT_EQ(lines.size(), 4u);
+  const auto path_of = [](int64_t step) { return Path("died") + "/" + StepDirectoryName(step); };
+  for (const int64_t later : {30, 40}) std::filesystem::remove_all(path_of(later));
+  const auto resume = [&] {
+    return EvalLines(
+        Run({.job_text = Job(kMetrics), .overrides = settings, .servers = 2, .trainers = 2, .resume = true}));
+  };
+  EXPECT_EQ(resume(), std::vector<std::string>(lines.begin() + 2, lines.end())) << "step 20 was evaluated";
+  for (const int64_t later : {30, 40}) std::filesystem::remove_all(path_of(later));
+  absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path_of(20));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  manifest->clear_eval_loss();
+  manifest->clear_eval_auc();
+  manifest->clear_eval_figure();
+  ASSERT_TRUE(ReplaceManifest(path_of(20), *manifest).ok());
+  EXPECT_EQ(resume(), std::vector<std::string>(lines.begin() + 1, lines.end()));
 }
 
 TEST_F(EarlyStopRunTest, AnEvaluationMadeAfterTheResumeIsWrittenToTheCheckpointOfItsStep) {
