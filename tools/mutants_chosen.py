@@ -643,6 +643,14 @@ CHOSEN = [
         "IsBulk(method) && method != Method::kNorms",
         tests=("//tests/pserver/network:grpc_test",),
     ),
+    # Processes that are ending, stopped, or gone.
+    Chosen(
+        "rows-on-disk-of-a-dying-server-are-refused",
+        "pserver/tables/cold_rows.cc",
+        "if (now >= begun + lock_wait_) return status;",
+        "if (now >= begun) return status;",
+        tests=("//tests/pserver/tables:cold_rows_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",
