@@ -281,6 +281,7 @@ part_stopped() {
   kill -TERM "${pid[server.0]}"
   wait_end 5 server.0
   expect_rc 0 server.0
+  expect_log server.0 'server 0 ends, as it was asked to, without trainer 0 \(not joined\), trainer 1 \(not joined\)'
 }
 
 # Async: the dead one is named, the others go on to the end.
