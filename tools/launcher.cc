@@ -22,7 +22,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/clock.h"
@@ -34,6 +33,7 @@
 #include "tools/child_commands.h"
 #include "tools/child_process.h"
 #include "tools/console.h"
+#include "tools/explain_job.h"
 #include "tools/host_set.h"
 #include "tools/host_shares.h"
 #include "tools/job_page.h"
@@ -134,8 +134,6 @@ class Launcher {
   void Say(const std::string& text) { err_.Line("launch: " + text); }
   int Finish();
   absl::Status StartPage();
-  // Explanation of the job by the program transpile, for the page.
-  static std::string Explain(const LaunchOptions& options);
 
   const LaunchOptions& options_;
   std::unique_ptr<JobPageState> page_state_;  // null: no page
@@ -353,31 +351,10 @@ absl::Status Launcher::StartPage() {
   if (options_.page_port < 0) return absl::OkStatus();
   page_state_ = std::make_unique<JobPageState>(options_.page_job);
   ASSIGN_OR_RETURN(page_, JobPage::Start(
-                              page_state_.get(), [&options = options_] { return Explain(options); },
+                              page_state_.get(), [&options = options_] { return ExplainJob(options); },
                               options_.page_address, options_.page_port));
   Say(absl::StrCat("the job's page is ", page_->url(), "/"));
   return absl::OkStatus();
-}
-
-std::string Launcher::Explain(const LaunchOptions& options) {
-  if (options.transpile.empty()) return "";
-  const auto quoted = [](const std::string& text) {
-    return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
-  };
-  // It takes a fraction of a second; launch must not wait for one that hangs.
-  std::string command =
-      absl::StrCat("timeout 60 ", quoted(options.transpile), " --print=explain --job=", quoted(options.job));
-  for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", quoted(override));
-  absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),
-                  " --set distribute.trainers=", options.placement.trainers, " 2>&1");
-  if (options.job_fd >= 0) absl::StrAppend(&command, " < /proc/", getpid(), "/fd/", options.job_fd);
-  std::FILE* const pipe = popen(command.c_str(), "re");
-  if (pipe == nullptr) return "";
-  std::string text;
-  char block[4096];
-  while (const size_t got = std::fread(block, 1, sizeof block, pipe)) text.append(block, got);
-  pclose(pipe);
-  return text;
 }
 
 int Launcher::Run() {
