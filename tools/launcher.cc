@@ -88,8 +88,8 @@ class Launcher {
     absl::Time give_up_at = absl::InfiniteFuture();
     // Until then another process may turn out to have failed first.
     absl::Time blame_at = absl::InfiniteFuture();
-    // Servers still alive at this time, after all trainers have ended, are a failure, and so are trainers after all
-    // servers.
+    // Servers still alive at this time, after all trainers have ended, are a failure, and so are trainers after a
+    // server.
     absl::Time rest_ends_by = absl::InfiniteFuture();
     // After a stop signal the processes must say something before that, or end.
     absl::Time silent_until = absl::InfiniteFuture();
@@ -115,8 +115,10 @@ class Launcher {
   void PollOnce(absl::Time until);
   void OnStopSignal(int signal);
   void OnEnd(Member& member);
-  // Begins to wait for servers without trainers, or trainers without servers.
+  // Begins to wait for servers without trainers, or trainers without one of their servers.
   void AwaitRest(Kind ended);
+  // The error of those that have not ended in time after the others.
+  absl::Status RestIsLate() const;
   // Why a process may have been killed by SIGKILL that launch has not sent.
   std::string ExplainKill(const Member& member) const;
   void OnTimers();
@@ -131,6 +133,7 @@ class Launcher {
   void KillAll();
   int Alive(std::optional<Kind> kind) const;
   std::string AliveNames() const;
+  std::string EndedServers() const;
   void Say(const std::string& text) { err_.Line("launch: " + text); }
   int Finish();
   absl::Status StartPage();
@@ -298,11 +301,12 @@ absl::Status Launcher::StartTrainers() {
 absl::StatusOr<std::vector<std::string>> Launcher::MissingServers() const {
   std::vector<std::string> missing;
   for (const Member& member : members_) {
-    if (!member.endpoint.empty()) continue;
-    missing.push_back(member.process->name());
     if (!member.alive() && member.process->ending()->ok()) {
-      return absl::UnavailableError(absl::StrCat(member.process->name(), " ended before it was ready"));
+      return absl::UnavailableError(
+          absl::StrCat(member.process->name(), " ended before ",
+                       member.endpoint.empty() ? "it was ready" : "the trainers were started"));
     }
+    if (member.endpoint.empty()) missing.push_back(member.process->name());
   }
   return missing;
 }
@@ -408,20 +412,25 @@ void Launcher::OnTimers() {
     timers_.blame_at = absl::InfiniteFuture();
     EndAll();
   }
-  if (now >= timers_.rest_ends_by) {
-    const std::string late = absl::StrCat(AliveNames(), " did not end within three leases (",
-                                          Seconds(3 * options_.lease), ") after the last ");
-    FailAll(Alive(Kind::kTrainer) == 0
-                ? absl::InternalError(late + "trainer")
-                : absl::DeadlineExceededError(late +
-                                              "server: it is stopped, or waits for what does not come, such as a file "
-                                              "server that is gone"));
-  }
+  if (now >= timers_.rest_ends_by) FailAll(RestIsLate());
   if (now >= timers_.silent_until) {
     FailAll(absl::DeadlineExceededError(
         absl::StrCat(AliveNames(), " neither ended nor said anything for ", Seconds(options_.progress_deadline),
                      " (deadlines.progress_deadline_s) after ", strsignal(stop_signal_))));
   }
+}
+
+absl::Status Launcher::RestIsLate() const {
+  const std::string late =
+      absl::StrCat(AliveNames(), " did not end within three leases (", Seconds(3 * options_.lease), ") after ");
+  if (Alive(Kind::kTrainer) == 0) return absl::InternalError(late + "the last trainer");
+  if (done_by_ < 0) {
+    return absl::UnavailableError(absl::StrCat(EndedServers(), " ended before the trainers were done: ", late,
+                                               "it; was it asked to end before they had joined?"));
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat(late, Alive(Kind::kServer) == 0 ? "the last server" : EndedServers(),
+                   ": it is stopped, or waits for what does not come, such as a file server that is gone"));
 }
 
 void Launcher::FailAll(absl::Status failure) {
@@ -507,10 +516,10 @@ void Launcher::OnEnd(Member& member) {
 
 void Launcher::AwaitRest(Kind ended) {
   const bool trainers = Alive(Kind::kTrainer) > 0, servers = Alive(Kind::kServer) > 0;
-  if (trainers == servers || timers_.rest_ends_by != absl::InfiniteFuture()) return;
+  if ((!trainers && !servers) || timers_.rest_ends_by != absl::InfiniteFuture()) return;
   // Everyone is ended soon.
   if (timers_.blame_at != absl::InfiniteFuture()) return;
-  // Where all servers are on other nodes, or in trainers, a trainer that has ended says nothing about the others.
+  // A trainer that has ended says nothing about the others, which may have further to go.
   if (trainers && ended == Kind::kTrainer) return;
   timers_.rest_ends_by = Clock::Real()->Now() + 3 * options_.lease;
 }
@@ -560,6 +569,15 @@ std::string Launcher::AliveNames() const {
   std::vector<std::string> names;
   for (const Member& member : members_) {
     if (member.alive()) names.push_back(member.process->name());
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+std::string Launcher::EndedServers() const {
+  std::vector<std::string> names;
+  for (const Member& member : members_) {
+    if (member.kind != Kind::kServer || member.alive()) continue;
+    names.push_back(absl::StrCat(member.process->name(), " (", member.process->ending()->ToString(), ")"));
   }
   return absl::StrJoin(names, ", ");
 }

@@ -80,8 +80,9 @@ struct LaunchOptions {
 //   * SIGTERM, SIGINT or SIGHUP is passed on once, with SIGCONT for processes that are stopped; a second one kills all:
 //     128 + signal. So does one that arrives before the trainers are started. Processes that then neither end nor say
 //     anything for progress_deadline are ended.
-//   * Servers that outlive the last trainer, and trainers that outlive the last server, by three leases are ended: a
-//     failure that names them. The trainers of a node without a server (--nnodes) have no such limit.
+//   * Servers that outlive the last trainer by three leases are ended, and so are trainers that outlive a server, even
+//     one that has ended with 0: a failure that names both. The trainers of a node without a server (--nnodes) have no
+//     such limit.
 //   * A process that SIGKILL has ended, not from launch, is explained with figures of memory.
 //   * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files; on a node
 //   without

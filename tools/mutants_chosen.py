@@ -651,6 +651,13 @@ CHOSEN = [
         "if (now >= begun) return status;",
         tests=("//tests/pserver/tables:cold_rows_test",),
     ),
+    Chosen(
+        "launch-waits-for-trainers-whose-server-has-left",
+        "tools/launcher.cc",
+        "if ((!trainers && !servers) ||",
+        "if (trainers == servers ||",
+        tests=("//tests/tools:launch_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",

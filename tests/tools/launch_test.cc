@@ -556,6 +556,26 @@ TEST_F(LaunchTest, ATrainerThatOutlivesTheServersIsNamedAndKilled) {
   EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 did not end within two leases (0 s): killed"));
 }
 
+TEST_F(LaunchTest, AServerThatEndsBeforeTheTrainersAreDoneIsNamed) {
+  WriteJob("deadlines { lease_s: 0.1 }");
+  const std::string begun = (directory_ / "begun").string();
+  const Result result = Run(2, 1,
+                            {{"FAKE_PSERVER_0", "await " + begun + ";exit 0"},
+                             {"FAKE_PSERVER_1", "ignore"},
+                             {"FAKE_TRAINER_0", "unconnected;block;touch " + begun + ";ignore"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.0 (exit code 0) ended before the trainers were done: pserver.1, "
+                                    "trainer.0 did not end within three leases (0 s) after it; was it asked to end "
+                                    "before they had joined?\n"));
+}
+
+TEST_F(LaunchTest, AServerThatEndsWhileOthersStartIsNamed) {
+  const Result result = Run(2, 1, {{"FAKE_PSERVER_0", "exit 0"}, {"FAKE_PSERVER_1", "unready"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.0 ended before the trainers were started\n"));
+  EXPECT_FALSE(fs::exists(logs_ / "trainer.0.log"));
+}
+
 TEST_F(LaunchTest, TrainersWithoutServersOfTheirOwnAreNotHurried) {
   WriteJob("deadlines { lease_s: 0.1 }");
   const std::string done = (directory_ / "done").string();
