@@ -48,6 +48,7 @@ class HostAgent {
   absl::Status PollOnce();
   absl::Status ReadInput();
   void WriteOutput();
+  void SayStopped(pid_t pid, bool stopped);
   bool Reap(pid_t pid);
 
   Reaper reaper_;
@@ -164,6 +165,12 @@ absl::Status HostAgent::Signal(const std::vector<std::string>& fields) {
   return absl::OkStatus();
 }
 
+void HostAgent::SayStopped(pid_t pid, bool stopped) {
+  for (const auto& [index, process] : processes_) {
+    if (process->pid() == pid) Say({"stopped", absl::StrCat(index), stopped ? "1" : "0"});
+  }
+}
+
 bool HostAgent::Reap(pid_t pid) {
   for (const auto& [index, process] : processes_) {
     if (process->pid() != pid || process->ending().has_value()) continue;
@@ -196,7 +203,9 @@ absl::Status HostAgent::PollOnce() {
   if (takes_more) {
     for (const auto& [index, process] : processes_) process->ReadOutput();
   }
-  reaper_.Take([this](int signal) { stop_signal_ = signal; }, [this](pid_t pid) { return Reap(pid); });
+  reaper_.Take({.on_stop = [this](int signal) { stop_signal_ = signal; },
+                .on_stopped = [this](pid_t pid, bool stopped) { SayStopped(pid, stopped); },
+                .reap = [this](pid_t pid) { return Reap(pid); }});
   return absl::OkStatus();
 }
 

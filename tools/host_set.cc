@@ -105,6 +105,12 @@ void HostSet::Work() {
   }
 }
 
+void HostSet::SetStopped(pid_t pid, bool stopped) {
+  ForEachChild([&](ChildProcess& child) {
+    if (child.pid() == pid) child.SetStopped(stopped);
+  });
+}
+
 bool HostSet::Reap(pid_t pid) {
   bool known = false;
   ForEachChild([&](ChildProcess& child) {

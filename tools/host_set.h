@@ -65,6 +65,8 @@ class HostSet {
   // Reads and writes what can be read and written now, and gives signs of life.
   void Work();
   absl::Time next_beat() const { return next_beat_; }
+  // Notes that a child was stopped by a signal, or continued.
+  void SetStopped(pid_t pid, bool stopped);
   // Reaps a child that has ended. Returns false if it is none of this object.
   bool Reap(pid_t pid);
 

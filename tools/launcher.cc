@@ -34,6 +34,7 @@
 #include "tools/child_process.h"
 #include "tools/console.h"
 #include "tools/explain_job.h"
+#include "tools/frozen_watch.h"
 #include "tools/host_set.h"
 #include "tools/host_shares.h"
 #include "tools/job_page.h"
@@ -62,7 +63,13 @@ int ReadyPort(std::string_view line) {
 
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& options) : options_(options), out_(STDOUT_FILENO), err_(STDERR_FILENO) {}
+  explicit Launcher(const LaunchOptions& options)
+      : options_(options),
+        out_(STDOUT_FILENO),
+        err_(STDERR_FILENO),
+        frozen_watch_({.limit = 2 * options.lease,
+                       .pause_limit = options.progress_deadline,
+                       .whole_job = options.placement.whole_job()}) {}
   ~Launcher() {
     if (log_dir_lock_ >= 0) close(log_dir_lock_);
   }
@@ -119,6 +126,11 @@ class Launcher {
   void AwaitRest(Kind ended);
   // The error of those that have not ended in time after the others.
   absl::Status RestIsLate() const;
+  // Looks for processes that a signal has stopped, and kills those that are frozen for good.
+  void LookForFrozen();
+  // Kills a process that is stopped, and takes that for the failure of the job unless there is another cause. `why`:
+  // "was stopped by a signal (SIGSTOP) for two leases (20 s)".
+  void KillFrozen(const Member& member, const std::string& why);
   // Why a process may have been killed by SIGKILL that launch has not sent.
   std::string ExplainKill(const Member& member) const;
   void OnTimers();
@@ -163,6 +175,7 @@ class Launcher {
   absl::Time same_until_ = absl::InfinitePast();
   bool ending_ = false;
   bool left_alone_ = false;
+  FrozenWatch frozen_watch_;
   MemoryFigures memory_at_start_;
   std::string kill_explained_;  // of the culprit
   Timers timers_;
@@ -383,7 +396,7 @@ void Launcher::CloseHosts() {
 
 absl::Time Launcher::NextTimer() const {
   return std::min({timers_.kill_at, timers_.give_up_at, timers_.blame_at, timers_.rest_ends_by, timers_.silent_until,
-                   timers_.leave_at});
+                   timers_.leave_at, ending_ ? absl::InfiniteFuture() : frozen_watch_.next()});
 }
 
 void Launcher::OnTimers() {
@@ -408,8 +421,13 @@ void Launcher::OnTimers() {
     }
     Say(std::string(failure_.message()));
   }
+  LookForFrozen();
   if (now >= timers_.blame_at) {
     timers_.blame_at = absl::InfiniteFuture();
+    // They are whom the messenger has lost.
+    for (const size_t i : frozen_watch_.Stopped()) {
+      KillFrozen(members_[i], "was stopped by a signal (SIGSTOP), and the others have lost it");
+    }
     EndAll();
   }
   if (now >= timers_.rest_ends_by) FailAll(RestIsLate());
@@ -433,11 +451,41 @@ absl::Status Launcher::RestIsLate() const {
                    ": it is stopped, or waits for what does not come, such as a file server that is gone"));
 }
 
+void Launcher::LookForFrozen() {
+  const absl::Time now = Clock::Real()->Now();
+  std::vector<FrozenWatch::State> states;
+  for (const Member& member : members_) {
+    states.push_back(!member.alive()             ? FrozenWatch::State::kEnded
+                     : member.process->stopped() ? FrozenWatch::State::kStopped
+                                                 : FrozenWatch::State::kRuns);
+  }
+  frozen_watch_.Look(states, now);
+  if (ending_) return;
+  const bool paused = frozen_watch_.paused();
+  const std::string why =
+      paused ? absl::StrCat("was stopped by a signal (SIGSTOP), as all others, for ",
+                            Seconds(options_.progress_deadline), " (deadlines.progress_deadline_s)")
+             : absl::StrCat("was stopped by a signal (SIGSTOP) for two leases (", Seconds(2 * options_.lease), ")");
+  for (const size_t i : frozen_watch_.TakeFrozen(now)) {
+    KillFrozen(members_[i], why);
+    if (!options_.keep_going || !training_) EndAll();
+  }
+}
+
+void Launcher::KillFrozen(const Member& member, const std::string& why) {
+  const std::string text = absl::StrCat(member.process->name(), " ", why, ": killed");
+  Say(text);
+  // One that has lost a peer has lost this one.
+  if (culprit_.has_value() && members_[*culprit_].process->ending()->code() == kExitPeerLost) culprit_.reset();
+  if (failure_.ok() && !culprit_.has_value()) failure_ = absl::DeadlineExceededError(text);
+  member.process->Signal(SIGKILL);
+}
+
 void Launcher::FailAll(absl::Status failure) {
   timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
   if (ending_) return;
-  failure_ = std::move(failure);
-  Say(std::string(failure_.message()));
+  Say(std::string(failure.message()));
+  if (failure_.ok()) failure_ = std::move(failure);
   EndAll();
 }
 
@@ -454,7 +502,9 @@ void Launcher::PollOnce(absl::Time until) {
   hosts_.Work();
   out_.Flush();
   err_.Flush();
-  reaper_.Take([this](int signal) { OnStopSignal(signal); }, [this](pid_t pid) { return hosts_.Reap(pid); });
+  reaper_.Take({.on_stop = [this](int signal) { OnStopSignal(signal); },
+                .on_stopped = [this](pid_t pid, bool stopped) { hosts_.SetStopped(pid, stopped); },
+                .reap = [this](pid_t pid) { return hosts_.Reap(pid); }});
   for (Member& member : members_) {
     if (member.seen || member.alive()) continue;
     member.seen = true;
@@ -624,7 +674,7 @@ int Launcher::Finish() {
                                 : std::string(failure_.message());
     page_state_->SetJob(code == kExitOk ? "done" : "failed", code, why);
   }
-  const bool chief_done = !done_line_.empty() && failure_.ok() && (code == kExitOk || options_.keep_going);
+  const bool chief_done = !done_line_.empty() && (code == kExitOk || options_.keep_going);
   if (code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
     code = options_.stop_code;
   }

@@ -42,7 +42,7 @@ struct LaunchOptions {
   std::string gpus;
   // If true, --threads is not passed, because --set sets train.threads.
   bool threads_by_job = false;
-  // If true, a process that fails does not end the others.
+  // If true, a process that fails, or is killed because it is stopped, does not end the others.
   bool keep_going = false;
   // Absolute path of the merged profile; empty: none. Each process writes its part into log_dir.
   std::string profile;
@@ -81,8 +81,10 @@ struct LaunchOptions {
 //     128 + signal. So does one that arrives before the trainers are started. Processes that then neither end nor say
 //     anything for progress_deadline are ended.
 //   * Servers that outlive the last trainer by three leases are ended, and so are trainers that outlive a server, even
-//     one that has ended with 0: a failure that names both. The trainers of a node without a server (--nnodes) have no
-//     such limit.
+//     one that has ended with 0: a failure that names both.
+//   * A process that a signal (SIGSTOP) has stopped for two leases, or that is stopped when others have lost a peer, is
+//     killed and named: a failure with exit code 3. With keep_going the others go on. A job of which all processes are
+//     stopped may be continued within progress_deadline.
 //   * A process that SIGKILL has ended, not from launch, is explained with figures of memory.
 //   * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files; on a node
 //   without

@@ -658,6 +658,20 @@ CHOSEN = [
         "if (trainers == servers ||",
         tests=("//tests/tools:launch_test",),
     ),
+    Chosen(
+        "launch-leaves-frozen-processes-alone",
+        "tools/launcher.cc",
+        "    KillFrozen(members_[i], why);\n",
+        "",
+        tests=("//tests/tools:launch_test",),
+    ),
+    Chosen(
+        "a-paused-job-is-killed",
+        "tools/frozen_watch.cc",
+        "options_.whole_job && !states.empty()",
+        "false && !states.empty()",
+        tests=("//tests/tools:frozen_watch_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",

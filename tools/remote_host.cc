@@ -115,6 +115,10 @@ absl::Status RemoteHost::OnProcess(const std::vector<std::string>& fields) {
     process->End(Ending(number));
     return absl::OkStatus();
   }
+  if (fields[0] == "stopped") {
+    process->SetStopped(number != 0);
+    return absl::OkStatus();
+  }
   if (fields[0] != "failed" || fields.size() != 4) {
     return absl::InternalError(absl::StrCat("an unknown message '", fields[0], "'"));
   }
