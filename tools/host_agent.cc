@@ -100,7 +100,10 @@ absl::Status HostAgent::ReadInput() {
 
 absl::Status HostAgent::Obey(const std::string& line) {
   ASSIGN_OR_RETURN(const std::vector<std::string> fields, DecodeMessage(line));
-  if (fields[0] == "beat") return absl::OkStatus();
+  if (fields[0] == "beat") {
+    Say({"beat"});
+    return absl::OkStatus();
+  }
   if (fields[0] == "setup") return SetUp(fields);
   if (!set_up_) return absl::InvalidArgumentError("launch has sent no setup");
   if (fields[0] == "signal") return Signal(fields);
@@ -224,7 +227,8 @@ int HostAgent::Run() {
     }
     status = PollOnce();
   }
-  // Kills what still runs, with all that it has started.
+  // Kills what still runs, with all that it has started: first everyone, since one may take its time to end.
+  for (const auto& [index, process] : processes_) process->Signal(SIGKILL);
   processes_.clear();
   if (!status.ok()) std::fprintf(stderr, "launch --agent: %s\n", std::string(status.message()).c_str());
   if (stop_signal_ != 0) return 128 + stop_signal_;

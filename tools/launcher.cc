@@ -195,7 +195,7 @@ absl::Status Launcher::LockLogDir() {
 
 absl::Status Launcher::ConnectHosts() {
   const Placement& placement = options_.placement;
-  HostSetOptions hosts{.ssh = options_.ssh, .agent = {options_.launch, "--agent"}};
+  HostSetOptions hosts{.ssh = options_.ssh, .agent = {options_.launch, "--agent"}, .lease = options_.lease};
   for (const PlacedHost& host : placement.hosts) {
     hosts.names.push_back(host.remote ? host.name : "");
     // Trainers that serve have to know each other's ports before they listen.

@@ -91,7 +91,8 @@ struct LaunchOptions {
 //     the chief, that of the lowest trainer there. The table of the profile precedes it, also when a process has
 //     failed.
 //   * Whatever happens to this process, its children are killed with it, and so are its processes on other hosts.
-//   * A host that does not answer within ssh.timeout ends the launch before any server is started.
+//   * A host that does not answer within ssh.timeout ends the launch before any server is started. Later, one whose
+//     agent says nothing for two leases is given up: its processes are lost.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays alive.
 int Launch(const LaunchOptions& options);

@@ -672,6 +672,13 @@ CHOSEN = [
         "false && !states.empty()",
         tests=("//tests/tools:frozen_watch_test",),
     ),
+    Chosen(
+        "agents-hear-a-dead-launch-for-long",
+        "tools/host_set.cc",
+        "std::max(kLeastSilence, 2 * options.lease)",
+        "std::max(kLeastSilence, 200 * options.lease)",
+        tests=("//tests/tools:launch_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",

@@ -182,6 +182,15 @@ TEST(HostAgentTest, AProcessThatIsStoppedAndContinuedIsTold) {
   EXPECT_EQ(agent.AwaitEnd(), 0);
 }
 
+TEST(HostAgentTest, ASignOfLifeIsAnswered) {
+  Agent agent;
+  agent.SetUp();
+  agent.Send(EncodeMessage({"beat"}));
+  EXPECT_THAT(agent.Await("beat"), ElementsAre("beat"));
+  agent.process().CloseInput();
+  EXPECT_EQ(agent.AwaitEnd(), 0);
+}
+
 constexpr char kStay[] = "sleep 1000 & echo up; wait";
 
 TEST(HostAgentTest, NothingIsLeftWhenTheConnectionEnds) {

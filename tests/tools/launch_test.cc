@@ -873,6 +873,31 @@ TEST_F(LaunchTest, NobodyOnOtherHostsOutlivesALaunchThatIsKilled) {
   EXPECT_EQ(launched.Finish().code, -SIGKILL);
 }
 
+// The stand-in for ssh becomes the agent.
+TEST_F(LaunchTest, AnAgentThatSaysNothingIsGivenUp) {
+  const std::string agent = (directory_ / "agent").string();
+  Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.1:1"),
+                    {{"FAKE_TRAINER_0", "block;wait"}, {"FAKE_TRAINER_1", "parent " + agent + ";ignore"}});
+  launched.Await("ignoring");
+  kill(std::atoi(ReadFile(agent).c_str()), SIGSTOP);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, ContainsRegex("launch: trainer.1 on 203.0.113.1 failed: host 203.0.113.1: its agent has said "
+                                        "nothing for [0-9]+s: it is stopped, or the network between the hosts is cut; "
+                                        "ending the others"));
+}
+
+TEST_F(LaunchTest, NobodyOutlivesAnAgentThatIsKilled) {
+  const std::string agent = (directory_ / "agent").string();
+  Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.1:1"),
+                    {{"FAKE_TRAINER_0", "block;wait"}, {"FAKE_TRAINER_1", "parent " + agent + ";ignore"}});
+  launched.Await("ignoring");
+  kill(std::atoi(ReadFile(agent).c_str()), SIGKILL);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 on 203.0.113.1 failed: the connection to 203.0.113.1 is lost"));
+}
+
 TEST_F(LaunchTest, ALostConnectionIsNamed) {
   const std::string leave = (directory_ / "leave").string();
   const Result result =
