@@ -8,6 +8,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
@@ -89,6 +90,16 @@ absl::Status Listen(Runtime* r) {
   return absl::OkStatus();
 }
 
+// Says which trainers will wait for this server in vain, because it was asked to end before they have come.
+void ReportAbsent(int server, ServerCore* core) {
+  std::vector<std::string> absent;
+  for (const ServerReport::Trainer& trainer : core->Report().trainers) {
+    if (trainer.state == "absent") absent.push_back(trainer.name);
+  }
+  if (absent.empty() || !core->JobStatus().ok()) return;
+  LOG(WARNING) << "server " << server << " ends, as it was asked to, without " << absl::StrJoin(absent, ", ");
+}
+
 absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
   Runtime r;
   RETURN_IF_ERROR(ReadJob(overrides, &r));
@@ -103,6 +114,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   signals->OnStop([core] { core->RequestStop(); });
   r.server->AwaitFinished();
   signals->OnStop({});
+  ReportAbsent(r.cluster.server_id, core);
   std::fputs(profile.Finish().c_str(), stdout);
   std::fflush(stdout);
   absl::Status status = core->JobStatus();

@@ -8,10 +8,12 @@
 //         <variable>...                           failed <index> <exit code> <text>
 //   signal <index> <number>                       out <index> <line>      err <index> <line>
 //   beat                                          end <index> <wait status>
+//                                                 stopped <index> <1, or 0: continued>
+//                                                 beat
 //
 // The agent says hello as its first line; what stands before it was said by the shell on the host. It answers `setup`
-// with `ready` or `refused`, and each `start` with `failed` or, some time after its lines, `end`. `beat` says that
-// launch is alive.
+// with `ready` or `refused`, and each `start` with `failed` or, some time after its lines, `end`. `stopped` says that a
+// signal (SIGSTOP) has stopped a process. `beat` says that launch is alive; the agent answers it with its own.
 #ifndef WEIR_TOOLS_AGENT_MESSAGES_H_
 #define WEIR_TOOLS_AGENT_MESSAGES_H_
 
@@ -27,7 +29,7 @@
 namespace weir {
 
 // Changes with the messages; launch and agents of different versions refuse each other.
-inline constexpr int kAgentVersion = 1;
+inline constexpr int kAgentVersion = 2;
 
 // Returns the fields as one line with its newline; fields may hold any bytes.
 std::string EncodeMessage(const std::vector<std::string>& fields);

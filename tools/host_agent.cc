@@ -48,6 +48,7 @@ class HostAgent {
   absl::Status PollOnce();
   absl::Status ReadInput();
   void WriteOutput();
+  void SayStopped(pid_t pid, bool stopped);
   bool Reap(pid_t pid);
 
   Reaper reaper_;
@@ -99,7 +100,10 @@ absl::Status HostAgent::ReadInput() {
 
 absl::Status HostAgent::Obey(const std::string& line) {
   ASSIGN_OR_RETURN(const std::vector<std::string> fields, DecodeMessage(line));
-  if (fields[0] == "beat") return absl::OkStatus();
+  if (fields[0] == "beat") {
+    Say({"beat"});
+    return absl::OkStatus();
+  }
   if (fields[0] == "setup") return SetUp(fields);
   if (!set_up_) return absl::InvalidArgumentError("launch has sent no setup");
   if (fields[0] == "signal") return Signal(fields);
@@ -164,6 +168,12 @@ absl::Status HostAgent::Signal(const std::vector<std::string>& fields) {
   return absl::OkStatus();
 }
 
+void HostAgent::SayStopped(pid_t pid, bool stopped) {
+  for (const auto& [index, process] : processes_) {
+    if (process->pid() == pid) Say({"stopped", absl::StrCat(index), stopped ? "1" : "0"});
+  }
+}
+
 bool HostAgent::Reap(pid_t pid) {
   for (const auto& [index, process] : processes_) {
     if (process->pid() != pid || process->ending().has_value()) continue;
@@ -196,7 +206,9 @@ absl::Status HostAgent::PollOnce() {
   if (takes_more) {
     for (const auto& [index, process] : processes_) process->ReadOutput();
   }
-  reaper_.Take([this](int signal) { stop_signal_ = signal; }, [this](pid_t pid) { return Reap(pid); });
+  reaper_.Take({.on_stop = [this](int signal) { stop_signal_ = signal; },
+                .on_stopped = [this](pid_t pid, bool stopped) { SayStopped(pid, stopped); },
+                .reap = [this](pid_t pid) { return Reap(pid); }});
   return absl::OkStatus();
 }
 
@@ -215,7 +227,8 @@ int HostAgent::Run() {
     }
     status = PollOnce();
   }
-  // Kills what still runs, with all that it has started.
+  // Kills what still runs, with all that it has started: first everyone, since one may take its time to end.
+  for (const auto& [index, process] : processes_) process->Signal(SIGKILL);
   processes_.clear();
   if (!status.ok()) std::fprintf(stderr, "launch --agent: %s\n", std::string(status.message()).c_str());
   if (stop_signal_ != 0) return 128 + stop_signal_;

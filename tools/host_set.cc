@@ -10,6 +10,8 @@
 namespace weir {
 
 absl::Status HostSet::Connect(HostSetOptions options, const OnHostLine& on_line) {
+  const absl::Duration silence = std::max(kLeastSilence, 2 * options.lease);
+  beat_ = silence / 4;  // RemoteHost::Beat
   for (size_t i = 0; i < options.names.size(); ++i) {
     const std::string& name = options.names[i];
     Entry entry;
@@ -24,9 +26,9 @@ absl::Status HostSet::Connect(HostSetOptions options, const OnHostLine& on_line)
                            {.host = name,
                             .ssh = options.ssh,
                             .agent = options.agent,
-                            .setup = {.directory = options.directory, .silence = kSilence, .ports = options.ports[i]}},
+                            .setup = {.directory = options.directory, .silence = silence, .ports = options.ports[i]}},
                            [on_line, name](std::string_view line) { on_line(name, line); }));
-      next_beat_ = Clock::Real()->Now() + kBeat;
+      next_beat_ = Clock::Real()->Now() + beat_;
     }
     entries_.push_back(std::move(entry));
   }
@@ -99,10 +101,16 @@ void HostSet::Work() {
     child.FlushInput();
   });
   if (Clock::Real()->Now() < next_beat_) return;
-  next_beat_ = Clock::Real()->Now() + kBeat;
+  next_beat_ = Clock::Real()->Now() + beat_;
   for (const Entry& entry : entries_) {
     if (entry.remote != nullptr) entry.remote->Beat();
   }
+}
+
+void HostSet::SetStopped(pid_t pid, bool stopped) {
+  ForEachChild([&](ChildProcess& child) {
+    if (child.pid() == pid) child.SetStopped(stopped);
+  });
 }
 
 bool HostSet::Reap(pid_t pid) {

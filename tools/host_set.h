@@ -32,15 +32,16 @@ struct HostSetOptions {
   // Command line of the agent on other hosts, and the directory of its processes.
   std::vector<std::string> agent;
   std::string directory;
+  // The job's. After two of them without a sign of life, an agent takes launch for dead, and launch an agent.
+  absl::Duration lease = absl::Seconds(10);
 };
 
 // Used by one thread, which ignores SIGPIPE and reaps children (reaper.h).
 class HostSet {
  public:
-  // Interval of signs of life for agents, and the silence after which an agent takes launch for dead: longer than a
-  // user's Ctrl-Z by mistake, shorter than anybody waits for a host to be free again.
-  static constexpr absl::Duration kBeat = absl::Seconds(5);
-  static constexpr absl::Duration kSilence = absl::Seconds(60);
+  // Shortest silence after which an agent takes launch for dead: a job of one machine may have leases that a network
+  // does not keep.
+  static constexpr absl::Duration kLeastSilence = absl::Seconds(4);
 
   // Gets a line that a host itself says, not a process on it.
   using OnHostLine = std::function<void(const std::string& host, std::string_view line)>;
@@ -65,6 +66,8 @@ class HostSet {
   // Reads and writes what can be read and written now, and gives signs of life.
   void Work();
   absl::Time next_beat() const { return next_beat_; }
+  // Notes that a child was stopped by a signal, or continued.
+  void SetStopped(pid_t pid, bool stopped);
   // Reaps a child that has ended. Returns false if it is none of this object.
   bool Reap(pid_t pid);
 
@@ -85,6 +88,7 @@ class HostSet {
 
   std::vector<Entry> entries_;
   std::vector<std::unique_ptr<ChildProcess>> children_;
+  absl::Duration beat_;
   absl::Time next_beat_ = absl::InfiniteFuture();
 };
 

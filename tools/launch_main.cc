@@ -538,6 +538,7 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   }
   RETURN_IF_ERROR(ReadRestarts(numbers, &options));
   ASSIGN_OR_RETURN(options.ssh, ReadSshSettings(placement));
+  options.ssh.lost_after = std::clamp(2 * options.lease, absl::Seconds(4), options.ssh.lost_after);
   RETURN_IF_ERROR(FindPrograms(&options));
   RETURN_IF_ERROR(ReadWatching(&options));
   return options;

@@ -23,7 +23,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/clock.h"
@@ -35,6 +34,8 @@
 #include "tools/child_commands.h"
 #include "tools/child_process.h"
 #include "tools/console.h"
+#include "tools/explain_job.h"
+#include "tools/frozen_watch.h"
 #include "tools/host_set.h"
 #include "tools/host_shares.h"
 #include "tools/job_page.h"
@@ -105,7 +106,10 @@ class Launcher {
         out_(s_.out),
         err_(s_.err),
         reaper_(s_.reaper),
-        page_state_(s_.page_state.get()) {}
+        page_state_(s_.page_state.get()),
+        frozen_watch_({.limit = (may_restart ? 1 : 2) * options.lease,
+                       .pause_limit = options.progress_deadline,
+                       .whole_job = options.placement.whole_job()}) {}
 
   AttemptEnd Run();
 
@@ -129,8 +133,8 @@ class Launcher {
     absl::Time give_up_at = absl::InfiniteFuture();
     // Until then another process may turn out to have failed first.
     absl::Time blame_at = absl::InfiniteFuture();
-    // Servers still alive at this time, after all trainers have ended, are a failure, and so are trainers after all
-    // servers.
+    // Servers still alive at this time, after all trainers have ended, are a failure, and so are trainers after a
+    // server.
     absl::Time rest_ends_by = absl::InfiniteFuture();
     // After a stop signal the processes must say something before that, or end.
     absl::Time silent_until = absl::InfiniteFuture();
@@ -155,8 +159,15 @@ class Launcher {
   void PollOnce(absl::Time until);
   void OnStopSignal(int signal);
   void OnEnd(Member& member);
-  // Begins to wait for servers without trainers, or trainers without servers.
+  // Begins to wait for servers without trainers, or trainers without one of their servers.
   void AwaitRest(Kind ended);
+  // The error of those that have not ended in time after the others.
+  absl::Status RestIsLate() const;
+  // Looks for processes that a signal has stopped, and kills those that are frozen for good.
+  void LookForFrozen();
+  // Kills a process that is stopped, and takes that for the failure of the job unless there is another cause. `why`:
+  // "was stopped by a signal (SIGSTOP) for two leases (20 s)".
+  void KillFrozen(const Member& member, const std::string& why);
   // Why a process may have been killed by SIGKILL that launch has not sent.
   std::string ExplainKill(const Member& member) const;
   void OnTimers();
@@ -171,6 +182,7 @@ class Launcher {
   void KillAll();
   int Alive(std::optional<Kind> kind) const;
   std::string AliveNames() const;
+  std::string EndedServers() const;
   void Say(const std::string& text) { s_.Say(text); }
   AttemptEnd Finish();
 
@@ -199,6 +211,7 @@ class Launcher {
   absl::Time same_until_ = absl::InfinitePast();
   bool ending_ = false;
   bool left_alone_ = false;
+  FrozenWatch frozen_watch_;
   MemoryFigures memory_at_start_;
   std::string kill_explained_;  // of the culprit
   Timers timers_;
@@ -206,7 +219,7 @@ class Launcher {
 
 absl::Status Launcher::ConnectHosts() {
   const Placement& placement = options_.placement;
-  HostSetOptions hosts{.ssh = options_.ssh, .agent = {options_.launch, "--agent"}};
+  HostSetOptions hosts{.ssh = options_.ssh, .agent = {options_.launch, "--agent"}, .lease = options_.lease};
   for (const PlacedHost& host : placement.hosts) {
     hosts.names.push_back(host.remote ? host.name : "");
     // Trainers that serve have to know each other's ports before they listen.
@@ -330,11 +343,12 @@ absl::Status Launcher::StartTrainers() {
 absl::StatusOr<std::vector<std::string>> Launcher::MissingServers() const {
   std::vector<std::string> missing;
   for (const Member& member : members_) {
-    if (!member.endpoint.empty()) continue;
-    missing.push_back(member.process->name());
     if (!member.alive() && member.process->ending()->ok()) {
-      return absl::UnavailableError(absl::StrCat(member.process->name(), " ended before it was ready"));
+      return absl::UnavailableError(
+          absl::StrCat(member.process->name(), " ended before ",
+                       member.endpoint.empty() ? "it was ready" : "the trainers were started"));
     }
+    if (member.endpoint.empty()) missing.push_back(member.process->name());
   }
   return missing;
 }
@@ -398,7 +412,7 @@ void Launcher::CloseHosts() {
 
 absl::Time Launcher::NextTimer() const {
   return std::min({timers_.kill_at, timers_.give_up_at, timers_.blame_at, timers_.rest_ends_by, timers_.silent_until,
-                   timers_.leave_at});
+                   timers_.leave_at, ending_ ? absl::InfiniteFuture() : frozen_watch_.next()});
 }
 
 void Launcher::OnTimers() {
@@ -425,19 +439,16 @@ void Launcher::OnTimers() {
     }
     Say(std::string(failure_.message()));
   }
+  LookForFrozen();
   if (now >= timers_.blame_at) {
     timers_.blame_at = absl::InfiniteFuture();
+    // They are whom the messenger has lost.
+    for (const size_t i : frozen_watch_.Stopped()) {
+      KillFrozen(members_[i], "was stopped by a signal (SIGSTOP), and the others have lost it");
+    }
     EndAll();
   }
-  if (now >= timers_.rest_ends_by) {
-    const std::string late = absl::StrCat(AliveNames(), " did not end within three leases (",
-                                          Seconds(3 * options_.lease), ") after the last ");
-    FailAll(Alive(Kind::kTrainer) == 0
-                ? absl::InternalError(late + "trainer")
-                : absl::DeadlineExceededError(late +
-                                              "server: it is stopped, or waits for what does not come, such as a file "
-                                              "server that is gone"));
-  }
+  if (now >= timers_.rest_ends_by) FailAll(RestIsLate());
   if (now >= timers_.silent_until) {
     FailAll(absl::DeadlineExceededError(
         absl::StrCat(AliveNames(), " neither ended nor said anything for ", Seconds(options_.progress_deadline),
@@ -445,11 +456,55 @@ void Launcher::OnTimers() {
   }
 }
 
+absl::Status Launcher::RestIsLate() const {
+  const std::string late =
+      absl::StrCat(AliveNames(), " did not end within three leases (", Seconds(3 * options_.lease), ") after ");
+  if (Alive(Kind::kTrainer) == 0) return absl::InternalError(late + "the last trainer");
+  if (done_by_ < 0) {
+    return absl::UnavailableError(absl::StrCat(EndedServers(), " ended before the trainers were done: ", late,
+                                               "it; was it asked to end before they had joined?"));
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat(late, Alive(Kind::kServer) == 0 ? "the last server" : EndedServers(),
+                   ": it is stopped, or waits for what does not come, such as a file server that is gone"));
+}
+
+void Launcher::LookForFrozen() {
+  const absl::Time now = Clock::Real()->Now();
+  std::vector<FrozenWatch::State> states;
+  for (const Member& member : members_) {
+    states.push_back(!member.alive()             ? FrozenWatch::State::kEnded
+                     : member.process->stopped() ? FrozenWatch::State::kStopped
+                                                 : FrozenWatch::State::kRuns);
+  }
+  frozen_watch_.Look(states, now);
+  if (ending_) return;
+  const bool paused = frozen_watch_.paused();
+  const std::string why =
+      paused ? absl::StrCat("was stopped by a signal (SIGSTOP), as all others, for ",
+                            Seconds(options_.progress_deadline), " (deadlines.progress_deadline_s)")
+             : absl::StrCat("was stopped by a signal (SIGSTOP) for ", may_restart_ ? "a lease (" : "two leases (",
+                            Seconds((may_restart_ ? 1 : 2) * options_.lease), ")");
+  for (const size_t i : frozen_watch_.TakeFrozen(now)) {
+    KillFrozen(members_[i], why);
+    if (!options_.keep_going || !training_) EndAll();
+  }
+}
+
+void Launcher::KillFrozen(const Member& member, const std::string& why) {
+  const std::string text = absl::StrCat(member.process->name(), " ", why, ": killed");
+  Say(text);
+  // One that has lost a peer has lost this one.
+  if (culprit_.has_value() && members_[*culprit_].process->ending()->code() == kExitPeerLost) culprit_.reset();
+  if (failure_.ok() && !culprit_.has_value()) failure_ = absl::DeadlineExceededError(text);
+  member.process->Signal(SIGKILL);
+}
+
 void Launcher::FailAll(absl::Status failure) {
   timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
   if (ending_) return;
-  failure_ = std::move(failure);
-  Say(std::string(failure_.message()));
+  Say(std::string(failure.message()));
+  if (failure_.ok()) failure_ = std::move(failure);
   EndAll();
 }
 
@@ -466,7 +521,9 @@ void Launcher::PollOnce(absl::Time until) {
   hosts_.Work();
   out_.Flush();
   err_.Flush();
-  reaper_.Take([this](int signal) { OnStopSignal(signal); }, [this](pid_t pid) { return hosts_.Reap(pid); });
+  reaper_.Take({.on_stop = [this](int signal) { OnStopSignal(signal); },
+                .on_stopped = [this](pid_t pid, bool stopped) { hosts_.SetStopped(pid, stopped); },
+                .reap = [this](pid_t pid) { return hosts_.Reap(pid); }});
   for (Member& member : members_) {
     if (member.seen || member.alive()) continue;
     member.seen = true;
@@ -527,10 +584,10 @@ void Launcher::OnEnd(Member& member) {
 
 void Launcher::AwaitRest(Kind ended) {
   const bool trainers = Alive(Kind::kTrainer) > 0, servers = Alive(Kind::kServer) > 0;
-  if (trainers == servers || timers_.rest_ends_by != absl::InfiniteFuture()) return;
+  if ((!trainers && !servers) || timers_.rest_ends_by != absl::InfiniteFuture()) return;
   // Everyone is ended soon.
   if (timers_.blame_at != absl::InfiniteFuture()) return;
-  // Where all servers are on other nodes, or in trainers, a trainer that has ended says nothing about the others.
+  // A trainer that has ended says nothing about the others, which may have further to go.
   if (trainers && ended == Kind::kTrainer) return;
   timers_.rest_ends_by = Clock::Real()->Now() + 3 * options_.lease;
 }
@@ -586,6 +643,15 @@ std::string Launcher::AliveNames() const {
   return absl::StrJoin(names, ", ");
 }
 
+std::string Launcher::EndedServers() const {
+  std::vector<std::string> names;
+  for (const Member& member : members_) {
+    if (member.kind != Kind::kServer || member.alive()) continue;
+    names.push_back(absl::StrCat(member.process->name(), " (", member.process->ending()->ToString(), ")"));
+  }
+  return absl::StrJoin(names, ", ");
+}
+
 void Launcher::MergeProfile() {
   if (options_.profile.empty() || members_.empty()) return;
   std::vector<ProfilePart> parts;
@@ -606,7 +672,7 @@ void Launcher::MergeProfile() {
 }
 
 AttemptEnd Launcher::Finish() {
-  AttemptEnd end{.stopped = stop_signal_ != 0, .never_began = !training_ && !failure_.ok()};
+  AttemptEnd end{.stopped = stop_signal_ != 0, .never_began = members_.empty() && !failure_.ok()};
   if (culprit_.has_value()) {
     const Process& process = *members_[*culprit_].process;
     end.code = process.ending()->code();
@@ -622,7 +688,7 @@ AttemptEnd Launcher::Finish() {
     if (!members_.empty()) Say(end.why);
   }
   if (stopped_at_once_) end.code = 128 + stop_signal_;
-  const bool chief_done = !done_line_.empty() && failure_.ok() && (end.code == kExitOk || options_.keep_going);
+  const bool chief_done = !done_line_.empty() && (end.code == kExitOk || options_.keep_going);
   if (end.code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
     end.code = options_.stop_code;
   }
@@ -678,33 +744,11 @@ absl::Status Supervisor::LockLogDir() {
   return absl::OkStatus();
 }
 
-// Explanation of the job by the program transpile, for the page.
-std::string Explain(const LaunchOptions& options) {
-  if (options.transpile.empty()) return "";
-  const auto quoted = [](const std::string& text) {
-    return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
-  };
-  // It takes a fraction of a second; launch must not wait for one that hangs.
-  std::string command =
-      absl::StrCat("timeout 60 ", quoted(options.transpile), " --print=explain --job=", quoted(options.job));
-  for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", quoted(override));
-  absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),
-                  " --set distribute.trainers=", options.placement.trainers, " 2>&1");
-  if (options.job_fd >= 0) absl::StrAppend(&command, " < /proc/", getpid(), "/fd/", options.job_fd);
-  std::FILE* const pipe = popen(command.c_str(), "re");
-  if (pipe == nullptr) return "";
-  std::string text;
-  char block[4096];
-  while (const size_t got = std::fread(block, 1, sizeof block, pipe)) text.append(block, got);
-  pclose(pipe);
-  return text;
-}
-
 absl::Status Supervisor::StartPage() {
   if (options_.page_port < 0) return absl::OkStatus();
   s_.page_state = std::make_unique<JobPageState>(options_.page_job);
   ASSIGN_OR_RETURN(page_, JobPage::Start(
-                              s_.page_state.get(), [&options = options_] { return Explain(options); },
+                              s_.page_state.get(), [&options = options_] { return ExplainJob(options); },
                               options_.page_address, options_.page_port));
   s_.Say(absl::StrCat("the job's page is ", page_->url(), "/"));
   return absl::OkStatus();
@@ -758,7 +802,9 @@ bool Supervisor::AwaitRestart(const AttemptEnd& end, absl::Duration lasted) {
     poll(fds, 1, static_cast<int>(absl::ToInt64Milliseconds(left + absl::Microseconds(999))));
     s_.out.Flush();
     s_.err.Flush();
-    s_.reaper.Take([this](int signal) { stop_signal_ = signal; }, [](pid_t) { return false; });
+    s_.reaper.Take({.on_stop = [this](int signal) { stop_signal_ = signal; },
+                    .on_stopped = [](pid_t, bool) {},
+                    .reap = [](pid_t) { return false; }});
   } while (stop_signal_ == 0 && Clock::Real()->Now() < until);
   if (stop_signal_ == 0) return true;
   s_.Say(absl::StrCat(strsignal(stop_signal_), ": the job is not started again"));

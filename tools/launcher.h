@@ -53,7 +53,7 @@ struct LaunchOptions {
   std::string gpus;
   // If true, --threads is not passed, because --set sets train.threads.
   bool threads_by_job = false;
-  // If true, a process that fails does not end the others.
+  // If true, a process that fails, or is killed because it is stopped, does not end the others.
   bool keep_going = false;
   // A job that fails is started again, unless it would fail again: not after exit code 2 or 4.
   RestartLimit restarts;
@@ -101,15 +101,19 @@ struct LaunchOptions {
 //   * SIGTERM, SIGINT or SIGHUP is passed on once, with SIGCONT for processes that are stopped; a second one kills all:
 //     128 + signal. So does one that arrives before the trainers are started. Processes that then neither end nor say
 //     anything for progress_deadline are ended.
-//   * Servers that outlive the last trainer, and trainers that outlive the last server, by three leases are ended: a
-//     failure that names them. The trainers of a node without a server (--nnodes) have no such limit.
+//   * Servers that outlive the last trainer by three leases are ended, and so are trainers that outlive a server, even
+//     one that has ended with 0: a failure that names both.
+//   * A process that a signal (SIGSTOP) has stopped for two leases, or that is stopped when others have lost a peer, is
+//     killed and named: a failure with exit code 3. With keep_going the others go on. A job of which all processes are
+//     stopped may be continued within progress_deadline.
 //   * A process that SIGKILL has ended, not from launch, is explained with figures of memory.
 //   * The last line of stdout is the chief's "done ..." line, or "predicted ..." when it scores files; on a node
 //   without
 //     the chief, that of the lowest trainer there. The table of the profile precedes it, also when a process has
 //     failed.
 //   * Whatever happens to this process, its children are killed with it, and so are its processes on other hosts.
-//   * A host that does not answer within ssh.timeout ends the launch before any server is started.
+//   * A host that does not answer within ssh.timeout ends the launch before any server is started. Later, one whose
+//     agent says nothing for two leases is given up: its processes are lost.
 //   * With restarts: the others get SIGKILL a moment after SIGTERM, and the job is started again, with logs in
 //     <log_dir>/restart.<n>. The first restart comes at once, later ones after a pause of up to a minute, unless the
 //     start before has lasted. What is said above of the end holds for the last start.

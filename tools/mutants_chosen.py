@@ -648,6 +648,42 @@ CHOSEN = [
         "IsBulk(method) && method != Method::kNorms",
         tests=("//tests/pserver/network:grpc_test",),
     ),
+    # Processes that are ending, stopped, or gone.
+    Chosen(
+        "rows-on-disk-of-a-dying-server-are-refused",
+        "pserver/tables/cold_rows.cc",
+        "if (now >= begun + lock_wait_) return status;",
+        "if (now >= begun) return status;",
+        tests=("//tests/pserver/tables:cold_rows_test",),
+    ),
+    Chosen(
+        "launch-waits-for-trainers-whose-server-has-left",
+        "tools/launcher.cc",
+        "if ((!trainers && !servers) ||",
+        "if (trainers == servers ||",
+        tests=("//tests/tools:launch_test",),
+    ),
+    Chosen(
+        "launch-leaves-frozen-processes-alone",
+        "tools/launcher.cc",
+        "    KillFrozen(members_[i], why);\n",
+        "",
+        tests=("//tests/tools:launch_test",),
+    ),
+    Chosen(
+        "a-paused-job-is-killed",
+        "tools/frozen_watch.cc",
+        "options_.whole_job && !states.empty()",
+        "false && !states.empty()",
+        tests=("//tests/tools:frozen_watch_test",),
+    ),
+    Chosen(
+        "agents-hear-a-dead-launch-for-long",
+        "tools/host_set.cc",
+        "std::max(kLeastSilence, 2 * options.lease)",
+        "std::max(kLeastSilence, 200 * options.lease)",
+        tests=("//tests/tools:launch_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",

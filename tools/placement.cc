@@ -390,4 +390,11 @@ absl::StatusOr<Placement> Place(const PlacementFlags& flags, const JobNumbers& j
   return PlaceHere(flags, job, are_here);
 }
 
+bool Placement::whole_job() const {
+  int here = 0;
+  for (const PlacedHost& host : hosts) here += host.trainers;
+  return here == trainers &&
+         std::all_of(servers.begin(), servers.end(), [](const PlacedServer& server) { return server.host >= 0; });
+}
+
 }  // namespace weir

@@ -80,6 +80,8 @@ struct Placement {
 
   // True if every trainer has a server inside.
   bool trainers_serve() const { return servers.empty(); }
+  // True if this launch starts all processes of the job.
+  bool whole_job() const;
 };
 
 // Returns for each name or address whether it is this machine (host_names.h).

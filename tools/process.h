@@ -50,6 +50,9 @@ class Process {
   static constexpr size_t kLastLines = 10;
   // Set when it has ended and all its output was read.
   const std::optional<Ending>& ending() const { return ending_; }
+  // Returns whether a signal (SIGSTOP) has stopped it, so that it does not run.
+  bool stopped() const { return stopped_; }
+  void SetStopped(bool stopped) { stopped_ = stopped; }
 
   // Sends the signal to the process and to all that it has started. Does nothing after its end.
   virtual void Signal(int signal) = 0;
@@ -68,6 +71,7 @@ class Process {
   int log_ = -1;
   std::deque<std::string> last_lines_;
   std::optional<Ending> ending_;
+  bool stopped_ = false;
 };
 
 }  // namespace weir

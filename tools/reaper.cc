@@ -34,17 +34,22 @@ absl::Status Reaper::TakeOver() {
   return absl::OkStatus();
 }
 
-void Reaper::Take(const std::function<void(int signal)>& on_stop, const std::function<bool(pid_t pid)>& reap) {
+void Reaper::Take(const Handlers& handlers) {
   signalfd_siginfo info;
   while (read(fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-    if (info.ssi_signo != SIGCHLD) on_stop(static_cast<int>(info.ssi_signo));
+    if (info.ssi_signo != SIGCHLD) handlers.on_stop(static_cast<int>(info.ssi_signo));
+  }
+  while (true) {
+    siginfo_t changed = {};
+    if (waitid(P_ALL, 0, &changed, WSTOPPED | WCONTINUED | WNOHANG) != 0 || changed.si_pid == 0) break;
+    handlers.on_stopped(changed.si_pid, changed.si_code != CLD_CONTINUED);
   }
   while (true) {
     siginfo_t ended = {};
     // WNOWAIT leaves it unreaped, so that its pid is not reused before its group has been killed.
     if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
     // An orphan that a child process has left behind.
-    if (!reap(ended.si_pid)) waitpid(ended.si_pid, nullptr, 0);
+    if (!handlers.reap(ended.si_pid)) waitpid(ended.si_pid, nullptr, 0);
   }
 }
 

@@ -24,9 +24,17 @@ class Reaper {
   // Returns the descriptor to poll for POLLIN.
   int fd() const { return fd_; }
 
-  // Calls on_stop with each stop signal that has arrived. Then calls reap with the id of each child that has ended: it
-  // reaps the child and returns true, or returns false for one that it does not know.
-  void Take(const std::function<void(int signal)>& on_stop, const std::function<bool(pid_t pid)>& reap);
+  struct Handlers {
+    // Gets each stop signal that has arrived.
+    std::function<void(int signal)> on_stop;
+    // Gets the id of each child that a signal (SIGSTOP) has stopped, or that has been continued.
+    std::function<void(pid_t pid, bool stopped)> on_stopped;
+    // Gets the id of each child that has ended: reaps it and returns true, or returns false for one that it does not
+    // know.
+    std::function<bool(pid_t pid)> reap;
+  };
+  // Calls the handlers, in their order, for what has happened since the last call.
+  void Take(const Handlers& handlers);
 
  private:
   int fd_ = -1;

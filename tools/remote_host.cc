@@ -2,10 +2,12 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 
@@ -14,6 +16,9 @@ namespace {
 
 // A line of a process, every byte of which may need four.
 constexpr size_t kLongestMessage = (size_t{64} << 10) * 4 + 100;
+
+// Part of the silence after which an agent that answers no beat is given up, if there are four beats in a silence.
+constexpr double kUnanswered = 0.7;
 
 // Exit codes of a shell whose program is not there, or cannot be run.
 constexpr int kNotFound = 127;
@@ -64,7 +69,9 @@ void RemoteHost::OnLineOfSsh(bool is_stdout, std::string_view line) {
 
 absl::Status RemoteHost::OnMessage(std::string_view line) {
   ASSIGN_OR_RETURN(const std::vector<std::string> fields, DecodeMessage(line));
+  unanswered_since_ = absl::InfiniteFuture();
   const std::string& verb = fields[0];
+  if (verb == "beat") return absl::OkStatus();
   if (verb == "hello" && !greeted_) return OnHello(fields);
   if (verb == "ready" && !ready_) return OnReady(fields);
   if (verb == "refused" && fields.size() == 3) {
@@ -115,6 +122,10 @@ absl::Status RemoteHost::OnProcess(const std::vector<std::string>& fields) {
     process->End(Ending(number));
     return absl::OkStatus();
   }
+  if (fields[0] == "stopped") {
+    process->SetStopped(number != 0);
+    return absl::OkStatus();
+  }
   if (fields[0] != "failed" || fields.size() != 4) {
     return absl::InternalError(absl::StrCat("an unknown message '", fields[0], "'"));
   }
@@ -137,11 +148,24 @@ absl::StatusOr<Process*> RemoteHost::Start(const std::string& name, const std::s
 }
 
 void RemoteHost::Beat() {
-  if (greeted_) connection_->Write(EncodeMessage({"beat"}));
+  if (!ready_ || closed_ || !failure_.ok()) return;
+  const absl::Time now = Clock::Real()->Now();
+  // An interval passes before the first beat that is not answered, so that a lost agent is missed within the silence.
+  if (now >= unanswered_since_ + kUnanswered * options_.setup.silence) {
+    return Abandon(absl::DeadlineExceededError(
+        absl::StrCat("host ", name(), ": its agent has said nothing for ",
+                     absl::FormatDuration(absl::Trunc(now - unanswered_since_, absl::Seconds(1))),
+                     ": it is stopped, or the network between the hosts is cut")));
+  }
+  unanswered_since_ = std::min(unanswered_since_, now);
+  connection_->Write(EncodeMessage({"beat"}));
 }
 
 void RemoteHost::OnConnectionEnd() {
   const Ending& ending = *connection_->ending();
+  const std::string lost = failure_.ok()
+                               ? absl::StrCat("the connection to ", name(), " is lost (ssh: ", ending.ToString(), ")")
+                               : std::string(failure_.message());
   std::string last;
   if (!connection_->last_lines().empty() && !greeted_) last = ": " + connection_->last_lines().back();
   if (!greeted_ && (ending.code() == kNotFound || ending.code() == kNotExecutable)) {
@@ -156,7 +180,7 @@ void RemoteHost::OnConnectionEnd() {
   }
   for (const auto& [index, process] : processes_) {
     if (process->ending().has_value()) continue;
-    process->End(Ending::Lost(absl::StrCat("the connection to ", name(), " is lost (ssh: ", ending.ToString(), ")")));
+    process->End(Ending::Lost(lost));
   }
 }
 

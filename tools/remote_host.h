@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tools/agent_messages.h"
 #include "tools/child_process.h"
 #include "tools/machine.h"
@@ -77,7 +78,8 @@ class RemoteHost {
   absl::StatusOr<Process*> Start(const std::string& name, const std::string& log_file, AgentStart start,
                                  ChildProcess::OnLine on_line);
 
-  // Says that launch is alive. Call it more often than setup.silence.
+  // Says that launch is alive. Call it four times in setup.silence. Gives up an agent that has said nothing for that
+  // long: it is stopped, or the network takes nothing.
   void Beat();
   // Call it when connection() was reaped: processes that still run are lost.
   void OnConnectionEnd();
@@ -101,6 +103,8 @@ class RemoteHost {
   bool greeted_ = false;
   bool ready_ = false;
   bool closed_ = false;
+  // First beat to which nothing has come from the agent.
+  absl::Time unanswered_since_ = absl::InfiniteFuture();
   absl::Status failure_;
   Machine machine_;
   std::vector<int> ports_;

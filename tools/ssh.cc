@@ -61,9 +61,12 @@ std::vector<std::string> SshCommand(const SshSettings& settings, const std::stri
   if (settings.port > 0) line.insert(line.end(), {"-p", absl::StrCat(settings.port)});
   line.insert(line.end(), settings.options.begin(), settings.options.end());
   const int64_t seconds = std::max<int64_t>(1, absl::ToInt64Seconds(settings.timeout));
-  for (const std::string& option : {absl::StrCat("ConnectTimeout=", seconds), std::string("ServerAliveInterval=5"),
-                                    std::string("ServerAliveCountMax=3"), std::string("ClearAllForwardings=yes"),
-                                    std::string("ControlPath=none")}) {
+  // ssh asks three times, and waits for the third answer as long as between two.
+  const int64_t interval = std::max<int64_t>(1, absl::ToInt64Seconds(settings.lost_after / 4));
+  for (const std::string& option :
+       {absl::StrCat("ConnectTimeout=", seconds), absl::StrCat("ServerAliveInterval=", interval),
+        std::string("ServerAliveCountMax=3"), std::string("ClearAllForwardings=yes"),
+        std::string("ControlPath=none")}) {
     line.insert(line.end(), {"-o", option});
   }
   line.insert(line.end(), {"--", host});

@@ -20,6 +20,8 @@ struct SshSettings {
   std::vector<std::string> options;
   // Time until the host must have answered.
   absl::Duration timeout = absl::Seconds(30);
+  // Time after which a connection is lost on which the host answers nothing; at least 4 s.
+  absl::Duration lost_after = absl::Seconds(20);
 };
 
 // Returns text that a POSIX shell reads as the one word `text`, whatever bytes but 0 are in it.
@@ -30,8 +32,8 @@ std::string ShellQuote(std::string_view text);
 absl::StatusOr<std::vector<std::string>> SplitWords(std::string_view text);
 
 // Returns the command that runs `command` on `host`. It never asks for a password (BatchMode), opens no forwarding,
-// shares no connection, and notices within 20 seconds that the network is gone. settings.options may change all but
-// BatchMode, since ssh takes the first value of each option.
+// shares no connection, and notices within settings.lost_after that the network is gone. settings.options may change
+// all but BatchMode, since ssh takes the first value of each option.
 std::vector<std::string> SshCommand(const SshSettings& settings, const std::string& host,
                                     const std::vector<std::string>& command);
 

@@ -26,7 +26,8 @@ constexpr int kStripesPerCore = 32;
 const ProfileName kTable("update table");
 
 // Returns this server's part of the memory, by its shards, and a directory of its own.
-SparseTableOptions::Disk DiskOf(const v1::VarDesc& var, int server_id, const SparseTableOptions& table) {
+SparseTableOptions::Disk DiskOf(const v1::VarDesc& var, int server_id, const SparseTableOptions& table,
+                                absl::Duration lock_wait) {
   const int64_t memory = static_cast<int64_t>(static_cast<double>(var.disk().memory_mb() << 20) *
                                               (table.shard_end - table.shard_begin) / table.logical_shards);
   // Names hold no '%'.
@@ -34,8 +35,11 @@ SparseTableOptions::Disk DiskOf(const v1::VarDesc& var, int server_id, const Spa
   const std::string directory = absl::StrCat(var.disk().dir(), "/", name, ".server-", server_id);
   return {.memory_bytes = memory, .open = [=, table_name = var.name()](int64_t row_bytes) {
             // An eighth for RocksDB, most of it rows on their way.
-            return OpenColdRows(
-                {.table = table_name, .directory = directory, .row_bytes = row_bytes, .memory_bytes = memory / 8});
+            return OpenColdRows({.table = table_name,
+                                 .directory = directory,
+                                 .row_bytes = row_bytes,
+                                 .memory_bytes = memory / 8,
+                                 .lock_wait = lock_wait});
           }};
 }
 
@@ -73,7 +77,7 @@ absl::Status ParamTable::Init(const v1::VarDesc& var, int server_id, const Sourc
                              .initializer = RowInitializer(var.initializer(), seed, var.name(), var.dtype()),
                              .lifecycle = var.lifecycle(),
                              .seed = seed};
-  if (!var.disk().dir().empty()) options.disk = DiskOf(var, server_id, options);
+  if (!var.disk().dir().empty()) options.disk = DiskOf(var, server_id, options, source.lock_wait);
   has_lifecycle_ = var.has_lifecycle();
   if (update != nullptr) RETURN_IF_ERROR(InitUpdate(var, source, *optimize, *update, &options));
   for (const v1::PlacedTable& placed : plan.tables()) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "framework/base/counters.h"
 #include "framework/base/mutex.h"
 #include "framework/base/thread_pool.h"
@@ -31,9 +32,11 @@ class ParamTable {
     const v1::ProgramDesc& main;  // with the plan
     Scope* scope = nullptr;       // with the startup program's values
     const Averaging* averaging = nullptr;
+    absl::Duration lock_wait;  // ColdRowsOptions::lock_wait
   };
   // `index`: its Gradient::target. `update`: the update op, which stands in the optimize block `optimize_block` of the
-  // main program; null: the table is never updated. InvalidArgument names what the programs lack.
+  // main program; null: the table is never updated. InvalidArgument names what the programs lack. Also returns errors
+  // of OpenColdRows.
   static absl::StatusOr<std::unique_ptr<ParamTable>> Create(int index, const v1::VarDesc& var, int server_id,
                                                             const Source& source, int optimize_block,
                                                             const v1::OpDesc* update);

@@ -96,7 +96,8 @@ struct ServerReport {
 
 class ServerCore {
  public:
-  // Creates the server and runs the startup program. InvalidArgument names what the programs lack.
+  // Creates the server and runs the startup program. InvalidArgument names what the programs lack. Unavailable: another
+  // process has had the directory of a table with a disk for a lease.
   static absl::StatusOr<std::unique_ptr<ServerCore>> Create(ServerOptions options);
   virtual ~ServerCore() = default;
 

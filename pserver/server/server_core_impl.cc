@@ -99,8 +99,9 @@ std::vector<size_t> ServerCoreImpl::PendingRooms() const {
 }
 
 absl::Status ServerCoreImpl::Init() {
-  ASSIGN_OR_RETURN(params_, ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
-                                                 options_.dense_sum, options_.clock));
+  ASSIGN_OR_RETURN(params_,
+                   ServerParams::Create(options_.main, options_.startup, options_.server_id, options_.pool,
+                                        options_.dense_sum, options_.clock, OfSeconds(options_.deadlines.lease_s())));
   params_->CountIn(&counters_);
   const v1::Plan& plan = options_.main.plan();
   if (const int64_t bytes = params_->read_values_bytes(); bytes > 0) {

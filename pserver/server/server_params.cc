@@ -49,8 +49,9 @@ absl::StatusOr<const v1::OpDesc*> FindServe(const v1::ProgramDesc& main, int ser
 
 }  // namespace
 
-ServerParams::ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock)
-    : server_id_(server_id), pool_(pool), dense_sum_(dense_sum), clock_(clock) {}
+ServerParams::ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock,
+                           absl::Duration lock_wait)
+    : server_id_(server_id), pool_(pool), dense_sum_(dense_sum), clock_(clock), lock_wait_(lock_wait) {}
 ServerParams::~ServerParams() = default;
 
 bool ServerParams::counts_shows(int i) const { return tables_[static_cast<size_t>(i)]->counts_shows(); }
@@ -60,10 +61,10 @@ SparseTable& ServerParams::table(int i) { return tables_[static_cast<size_t>(i)]
 absl::StatusOr<std::unique_ptr<ServerParams>> ServerParams::Create(const v1::ProgramDesc& main,
                                                                    const v1::ProgramDesc& startup, int server_id,
                                                                    ThreadPool* pool, const DenseSum* dense_sum,
-                                                                   Clock* clock) {
+                                                                   Clock* clock, absl::Duration lock_wait) {
   static const DenseSum* const lane_tree = new LaneTreeSum;
   if (dense_sum == nullptr) dense_sum = lane_tree;
-  std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool, dense_sum, clock));
+  std::unique_ptr<ServerParams> params(new ServerParams(server_id, pool, dense_sum, clock, lock_wait));
   RETURN_IF_ERROR(Prefixed(absl::StrCat("program of server ", server_id), params->Init(main, startup)));
   return params;
 }
@@ -143,7 +144,8 @@ absl::Status ServerParams::AddBlocks(const v1::ProgramDesc& main, const UpdateOp
 }
 
 absl::Status ServerParams::AddTables(const v1::ProgramDesc& main, const UpdateOps& updates) {
-  const ParamTable::Source source{.main = main, .scope = &scope_, .averaging = averaging_.get()};
+  const ParamTable::Source source{
+      .main = main, .scope = &scope_, .averaging = averaging_.get(), .lock_wait = lock_wait_};
   for (const v1::VarDesc& var : main.blocks(0).vars()) {
     if (var.kind() != v1::TABLE) continue;
     const auto found = updates.find(var.name());

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "framework/base/clock.h"
 #include "framework/base/counters.h"
@@ -43,11 +44,13 @@ struct UpdateTask;
 class ServerParams {
  public:
   // Creates the parameters and runs the startup program. InvalidArgument names what the programs lack. `main` holds the
-  // plan. `dense_sum`: null: LaneTreeSum. Borrows all pointers.
+  // plan. `dense_sum`: null: LaneTreeSum. `lock_wait`: limit of the wait for another process that has the directory of
+  // a table (ColdRowsOptions). Borrows all pointers. Also returns errors of OpenColdRows.
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main,
                                                               const v1::ProgramDesc& startup, int server_id,
                                                               ThreadPool* pool, const DenseSum* dense_sum = nullptr,
-                                                              Clock* clock = Clock::Real());
+                                                              Clock* clock = Clock::Real(),
+                                                              absl::Duration lock_wait = absl::ZeroDuration());
   ~ServerParams();
 
   // Makes tables count in `counters` from now on: "table.<name>.skipped_rows", for tables that skip any. Call before
@@ -149,7 +152,7 @@ class ServerParams {
     DenseBlock* block = nullptr;  // null: learning rates
   };
 
-  ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock);
+  ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock, absl::Duration lock_wait);
   absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
   // Returns the updates in the optimize blocks of listen_and_serv.
   static absl::StatusOr<UpdateOps> FindUpdates(const v1::ProgramDesc& main, const v1::OpDesc& serve);
@@ -172,6 +175,7 @@ class ServerParams {
   ThreadPool* const pool_;
   const DenseSum* const dense_sum_;
   Clock* const clock_;
+  const absl::Duration lock_wait_;
   bool reads_clock_ = false;  // true if some rows expire by it
   std::atomic<bool> wants_changes_{false};
   int norm_rounds_ = 0;

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "framework/base/atomic_file.h"
+#include "framework/base/clock.h"
+#include "framework/base/lock_holder.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
@@ -28,6 +32,9 @@ constexpr int64_t kLeastBuffer = 1 << 20;
 constexpr int64_t kMostBuffer = 64 << 20;
 // Keys of one call of MultiGet: their blocks are pinned until it returns.
 constexpr size_t kGetBatch = 512;
+// Between two tries to take the directory from a process that is ending, and between two log lines about it.
+constexpr absl::Duration kLockPause = absl::Milliseconds(50);
+constexpr absl::Duration kLockReport = absl::Seconds(5);
 
 // Inverse of MixId.
 uint64_t UnmixId(uint64_t x) {
@@ -57,7 +64,10 @@ uint64_t MixedOf(const rocksdb::Slice& key) {
 class RocksDbRows : public ColdRows {
  public:
   explicit RocksDbRows(const ColdRowsOptions& options)
-      : table_(options.table), directory_(options.directory), row_bytes_(static_cast<size_t>(options.row_bytes)) {
+      : table_(options.table),
+        directory_(options.directory),
+        row_bytes_(static_cast<size_t>(options.row_bytes)),
+        lock_wait_(options.lock_wait) {
     options_.create_if_missing = true;
     if (options.env != nullptr) options_.env = options.env;
     // Use three buffers, each a fourth of the budget: one fills while two are written to disk. The last fourth is for
@@ -111,14 +121,21 @@ class RocksDbRows : public ColdRows {
 
   absl::Status Open() {
     if (row_bytes_ == 0) return absl::InvalidArgumentError(absl::StrCat("table ", table_, ": rows of no bytes"));
-    RETURN_IF_ERROR(CreateDirectories(directory_));
-    const rocksdb::Status emptied = rocksdb::DestroyDB(directory_, options_);
-    if (!emptied.ok()) return Error("emptying", emptied);
-    rocksdb::DB* db = nullptr;
-    const rocksdb::Status opened = rocksdb::DB::Open(options_, directory_, &db);
-    if (!opened.ok()) return Error("opening", opened);
-    db_.reset(db);
-    return absl::OkStatus();
+    const absl::Time begun = Clock::Real()->Now();
+    absl::Time report = begun;
+    while (true) {
+      const absl::Status status = TryToOpen();
+      if (!absl::IsUnavailable(status)) return status;
+      const absl::Time now = Clock::Real()->Now();
+      if (now >= begun + lock_wait_) return status;
+      if (now >= report) {
+        LOG(WARNING) << Where() << ": waits for " << LockFile() << ", held by " << LockHolder(LockFile()) << ", for "
+                     << absl::FormatDuration(absl::Trunc(now - begun, absl::Seconds(1))) << " of "
+                     << absl::FormatDuration(lock_wait_);
+        report = now + kLockReport;
+      }
+      absl::SleepFor(kLockPause);
+    }
   }
 
   absl::Status Get(absl::Span<const int64_t> ids, char* rows, uint8_t* found) const override {
@@ -246,6 +263,18 @@ class RocksDbRows : public ColdRows {
   }
 
  private:
+  // Unavailable if another process has the directory.
+  absl::Status TryToOpen() {
+    RETURN_IF_ERROR(CreateDirectories(directory_));
+    const rocksdb::Status emptied = rocksdb::DestroyDB(directory_, options_);
+    if (!emptied.ok()) return Error("emptying", emptied);
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status opened = rocksdb::DB::Open(options_, directory_, &db);
+    if (!opened.ok()) return Error("opening", opened);
+    db_.reset(db);
+    return absl::OkStatus();
+  }
+
   absl::Status Write(rocksdb::WriteBatch* batch) {
     const rocksdb::Status status = db_->Write(write_, batch);
     return status.ok() ? absl::OkStatus() : Error("writing rows", status);
@@ -255,6 +284,8 @@ class RocksDbRows : public ColdRows {
     return absl::DataLossError(
         absl::StrCat(Where(), ": row ", id, " has ", bytes, " bytes, expected ", row_bytes_, kStartAgain));
   }
+
+  std::string LockFile() const { return absl::StrCat(directory_, "/LOCK"); }
 
   std::string Where() const { return absl::StrCat("table ", table_, ", rows on disk in ", directory_); }
 
@@ -268,9 +299,17 @@ class RocksDbRows : public ColdRows {
                                                        "table to a larger one, and start again with --resume"));
     }
     if (status.IsCorruption()) return absl::DataLossError(absl::StrCat(text, kStartAgain));
-    if (said.find(absl::StrCat(directory_, "/LOCK")) != std::string::npos) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(text, "; another server uses this directory: end it, or set another disk.dir of the table"));
+    if (said.find(LockFile()) != std::string::npos) {
+      // The lock of another process, or a directory that one has removed at its end. A lock of this process, and a file
+      // that may not be written, have other texts.
+      if (said.find(std::strerror(EAGAIN)) != std::string::npos ||
+          said.find(std::strerror(ENOENT)) != std::string::npos) {
+        return absl::UnavailableError(absl::StrCat(
+            text, "; after ", absl::FormatDuration(lock_wait_), " it is still held by ", LockHolder(LockFile()),
+            ": end that server and start again with --resume, or set another disk.dir of the table"));
+      }
+      return absl::FailedPreconditionError(absl::StrCat(
+          text, "; see that this process may write the file, and set another disk.dir for a second table"));
     }
     return absl::FailedPreconditionError(absl::StrCat(
         text, "; see that the directory can be written and that its disk works, and start again with --resume"));
@@ -283,6 +322,7 @@ class RocksDbRows : public ColdRows {
   const std::string table_;
   const std::string directory_;
   const size_t row_bytes_;
+  const absl::Duration lock_wait_;
   rocksdb::Options options_;
   rocksdb::ReadOptions read_;
   rocksdb::WriteOptions write_;

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 
 namespace rocksdb {
@@ -69,14 +70,17 @@ struct ColdRowsOptions {
   // direct_io is set: then every row is read from the disk.
   int64_t memory_bytes = int64_t{64} << 20;
   bool direct_io = false;
+  // Longest wait for another process that has the directory: one that was killed may still be ending.
+  absl::Duration lock_wait = absl::ZeroDuration();
   // Borrowed; null: the system's. Tests use it to inject failures.
   rocksdb::Env* env = nullptr;
 };
 
 // Opens the store, on RocksDB. Every error, here and later, names table, directory and what to do. InvalidArgument:
-// row_bytes is 0. ResourceExhausted: the disk is full. DataLoss: the data read differs from the data written.
-// FailedPrecondition: another process has the directory, or the system refuses (permissions, a failing disk). After an
-// error of Put or Delete the rows may be of any age, and later calls may fail as well.
+// row_bytes is 0. Unavailable: another process has had the directory for lock_wait; it is named as far as it is known,
+// and in the log while it is waited for. ResourceExhausted: the disk is full. DataLoss: the data read differs from the
+// data written. FailedPrecondition: this process has the directory already, or the system refuses (permissions, a
+// failing disk). After an error of Put or Delete the rows may be of any age, and later calls may fail as well.
 absl::StatusOr<std::unique_ptr<ColdRows>> OpenColdRows(const ColdRowsOptions& options);
 
 }  // namespace weir

@@ -170,6 +170,27 @@ TEST(HostAgentTest, SignalsArePassedOn) {
   EXPECT_EQ(agent.AwaitEnd(), 0);
 }
 
+TEST(HostAgentTest, AProcessThatIsStoppedAndContinuedIsTold) {
+  Agent agent;
+  agent.SetUp();
+  agent.Start(3, "kill -STOP $$; echo on");
+  EXPECT_THAT(agent.Await("stopped"), ElementsAre("stopped", "3", "1"));
+  agent.Send(EncodeMessage({"signal", "3", absl::StrCat(SIGCONT)}));
+  EXPECT_THAT(agent.Await("out", "3"), ElementsAre("out", "3", "on"));
+  agent.Await("end", "3");
+  agent.process().CloseInput();
+  EXPECT_EQ(agent.AwaitEnd(), 0);
+}
+
+TEST(HostAgentTest, ASignOfLifeIsAnswered) {
+  Agent agent;
+  agent.SetUp();
+  agent.Send(EncodeMessage({"beat"}));
+  EXPECT_THAT(agent.Await("beat"), ElementsAre("beat"));
+  agent.process().CloseInput();
+  EXPECT_EQ(agent.AwaitEnd(), 0);
+}
+
 constexpr char kStay[] = "sleep 1000 & echo up; wait";
 
 TEST(HostAgentTest, NothingIsLeftWhenTheConnectionEnds) {

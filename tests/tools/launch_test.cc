@@ -556,6 +556,93 @@ TEST_F(LaunchTest, ATrainerThatOutlivesTheServersIsNamedAndKilled) {
   EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 did not end within two leases (0 s): killed"));
 }
 
+// Waits until the process is stopped that has said "stopped by PID".
+void AwaitStop(const std::string& output) {
+  const size_t at = output.find("stopped by ");
+  ASSERT_NE(at, std::string::npos) << output;
+  const std::string stat = absl::StrCat("/proc/", std::atoi(output.c_str() + at + 11), "/stat");
+  const absl::Time end = absl::Now() + kPatience;
+  while (ReadFile(stat).find(") T ") == std::string::npos && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST_F(LaunchTest, AServerThatEndsBeforeTheTrainersAreDoneIsNamed) {
+  WriteJob("deadlines { lease_s: 0.1 }");
+  const std::string begun = (directory_ / "begun").string();
+  const Result result = Run(2, 1,
+                            {{"FAKE_PSERVER_0", "await " + begun + ";exit 0"},
+                             {"FAKE_PSERVER_1", "ignore"},
+                             {"FAKE_TRAINER_0", "unconnected;block;touch " + begun + ";ignore"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.0 (exit code 0) ended before the trainers were done: pserver.1, "
+                                    "trainer.0 did not end within three leases (0 s) after it; was it asked to end "
+                                    "before they had joined?\n"));
+}
+
+TEST_F(LaunchTest, AServerThatEndsWhileOthersStartIsNamed) {
+  const Result result = Run(2, 1, {{"FAKE_PSERVER_0", "exit 0"}, {"FAKE_PSERVER_1", "unready"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: pserver.0 ended before the trainers were started\n"));
+  EXPECT_FALSE(fs::exists(logs_ / "trainer.0.log"));
+}
+
+TEST_F(LaunchTest, AProcessThatIsStoppedForTwoLeasesIsKilledAndNamed) {
+  Launched launched(Arguments(1, 2), {{"FAKE_TRAINER_0", "wait"}, {"FAKE_TRAINER_1", "block;stop;ignore"}});
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err,
+              HasSubstr("launch: trainer.1 was stopped by a signal (SIGSTOP) for two leases (1 s): killed\n"));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[trainer.0] got signal 15"), Not(HasSubstr("[trainer.1] ignoring"))));
+}
+
+TEST_F(LaunchTest, KeepGoingKillsAStoppedProcessAndLetsTheOthersFinish) {
+  const std::string killed = (directory_ / "killed").string();
+  Launched launched(Arguments(0, 2, {"--keep_going"}),
+                    {{"FAKE_TRAINER_0", "unconnected;await " + killed + ";out done steps=3"},
+                     {"FAKE_TRAINER_1", "unconnected;stop"}});
+  launched.Await("launch: trainer.1 failed: killed by signal 9");
+  std::ofstream(killed) << "";
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err,
+              HasSubstr("launch: trainer.1 was stopped by a signal (SIGSTOP) for two leases (1 s): killed\n"));
+  EXPECT_EQ(Lines(result.out).back(), "done steps=3");
+}
+
+TEST_F(LaunchTest, AProcessIsNamedThatIsStoppedWhenOthersHaveLostIt) {
+  WriteJob("deadlines { lease_s: 25 }");
+  const std::string stopped = (directory_ / "stopped").string();
+  Launched launched(Arguments(1, 2), {{"FAKE_TRAINER_0", "await " + stopped + ";exit 3"}, {"FAKE_TRAINER_1", "stop"}});
+  launched.Await("stopped by");
+  AwaitStop(launched.so_far().out);
+  std::ofstream(stopped) << "";
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.0 failed: exit code 3; waiting for the others\n"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("launch: trainer.1 was stopped by a signal (SIGSTOP), and the others have "
+                                          "lost it: killed\n"),
+                                Not(HasSubstr("did not end within two leases"))));
+}
+
+// Nobody there tells when the job is over.
+TEST_F(LaunchTest, AStoppedTrainerOfANodeWithoutServersIsKilledAndNamed) {
+  const std::vector<std::string> flags = {"--servers=1",          "--nnodes=2",   "--node_rank=1",
+                                          "--nproc_per_node=1",   "--keep_going", "--master_addr=203.0.113.1",
+                                          "--node_addr=127.0.0.1"};
+  const Result result = Launched(ArgumentsWithoutNumbers(flags), {{"FAKE_TRAINER_1", "unconnected;stop"}}).Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err,
+              HasSubstr("launch: trainer.1 was stopped by a signal (SIGSTOP) for two leases (1 s): killed\n"));
+}
+
+TEST_F(LaunchTest, AStoppedProcessOnAnotherHostIsKilledAndNamed) {
+  const Result result =
+      Launched(RemoteArguments("127.0.0.1:1,203.0.113.1:1"), {{"FAKE_TRAINER_0", "wait"}, {"FAKE_TRAINER_1", "stop"}})
+          .Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 on 203.0.113.1 was stopped by a signal (SIGSTOP) for two leases "
+                                    "(1 s): killed\n"));
+}
+
 TEST_F(LaunchTest, TrainersWithoutServersOfTheirOwnAreNotHurried) {
   WriteJob("deadlines { lease_s: 0.1 }");
   const std::string done = (directory_ / "done").string();
@@ -566,16 +653,8 @@ TEST_F(LaunchTest, TrainersWithoutServersOfTheirOwnAreNotHurried) {
   EXPECT_EQ(result.code, 0) << result.err;
 }
 
-// Waits until the process is stopped that has said "stopped by PID".
-void AwaitStop(const std::string& output) {
-  const size_t at = output.find("stopped by ");
-  ASSERT_NE(at, std::string::npos) << output;
-  const std::string stat = absl::StrCat("/proc/", std::atoi(output.c_str() + at + 11), "/stat");
-  const absl::Time end = absl::Now() + kPatience;
-  while (ReadFile(stat).find(") T ") == std::string::npos && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
-}
-
 TEST_F(LaunchTest, AProcessThatIsStoppedHearsTheFirstSignal) {
+  WriteJob("deadlines { lease_s: 25 }");
   Launched launched(Arguments(1, 1), {{"FAKE_TRAINER", "block;stop;wait"}});
   launched.Await("stopped by");
   AwaitStop(launched.so_far().out);
@@ -794,6 +873,31 @@ TEST_F(LaunchTest, NobodyOnOtherHostsOutlivesALaunchThatIsKilled) {
   EXPECT_EQ(launched.Finish().code, -SIGKILL);
 }
 
+// The stand-in for ssh becomes the agent.
+TEST_F(LaunchTest, AnAgentThatSaysNothingIsGivenUp) {
+  const std::string agent = (directory_ / "agent").string();
+  Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.1:1"),
+                    {{"FAKE_TRAINER_0", "block;wait"}, {"FAKE_TRAINER_1", "parent " + agent + ";ignore"}});
+  launched.Await("ignoring");
+  kill(std::atoi(ReadFile(agent).c_str()), SIGSTOP);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, ContainsRegex("launch: trainer.1 on 203.0.113.1 failed: host 203.0.113.1: its agent has said "
+                                        "nothing for [0-9]+s: it is stopped, or the network between the hosts is cut; "
+                                        "ending the others"));
+}
+
+TEST_F(LaunchTest, NobodyOutlivesAnAgentThatIsKilled) {
+  const std::string agent = (directory_ / "agent").string();
+  Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.1:1"),
+                    {{"FAKE_TRAINER_0", "block;wait"}, {"FAKE_TRAINER_1", "parent " + agent + ";ignore"}});
+  launched.Await("ignoring");
+  kill(std::atoi(ReadFile(agent).c_str()), SIGKILL);
+  const Result result = launched.Finish();
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 on 203.0.113.1 failed: the connection to 203.0.113.1 is lost"));
+}
+
 TEST_F(LaunchTest, ALostConnectionIsNamed) {
   const std::string leave = (directory_ / "leave").string();
   const Result result =
@@ -819,7 +923,7 @@ TEST_F(LaunchTest, AHostThatCannotBeUsedIsNamedAndNothingIsStarted) {
        "(publickey).",
        3},
       {"203.0.113.68", "/launch cannot be run there; every host needs the programs at the same place", 2},
-      {"203.0.113.69", "speaks version 99 of the messages among launches, this one 1; install the same version", 2},
+      {"203.0.113.69", "speaks version 99 of the messages among launches, this one 2; install the same version", 2},
       {"203.0.113.71", "launch: host 203.0.113.71: cannot change to the directory /here", 2},
       {"203.0.113.72", "launch: host 203.0.113.72: a message 'out' about process 9, which is none", 1}};
   for (const Case& c : cases) {

@@ -130,6 +130,18 @@ TEST(PlacementTest, ANodeStartsTheListedServersThatAreItsOwn) {
   EXPECT_THAT(ServersOf(PlaceFlags(flags)), ElementsAre("0 10.0.0.2 10.0.0.2:6170", "-1 10.0.0.1 10.0.0.1:6171"));
 }
 
+TEST(PlacementTest, ANodeHasAPartOfTheJobAndOneLaunchForAllHostsTheWhole) {
+  EXPECT_TRUE(PlaceFlags({.servers = 2, .trainers = 3})->whole_job());
+  EXPECT_TRUE(PlaceFlags({.servers = 1, .hosts = Two(), .hosts_from = "-H"})->whole_job());
+  const auto node = [](int rank) {
+    return PlaceFlags({.servers = 1, .nnodes = 2, .node_rank = rank, .nproc_per_node = 1, .master_addr = "10.0.0.1"});
+  };
+  EXPECT_FALSE(node(0)->whole_job()) << "the servers and half of the trainers";
+  EXPECT_FALSE(node(1)->whole_job());
+  // All trainers, and servers elsewhere.
+  EXPECT_FALSE(PlaceFlags({.servers = 1, .trainers = 2, .pservers = "10.0.0.9:6170"})->whole_job());
+}
+
 TEST(PlacementTest, NodesThatContradictAreRefused) {
   const auto node = [](PlacementFlags flags) {
     if (flags.master_addr.empty()) flags.master_addr = "10.0.0.7";

@@ -78,5 +78,13 @@ TEST(SshCommandTest, TheUsersOptionsComeFirstAndTheHostCannotBeAnOption) {
                                    "exec '/opt/my programs/launch' '--agent'"));
 }
 
+TEST(SshCommandTest, ADeadConnectionIsNoticedWithinItsLimit) {
+  const auto command = [](absl::Duration lost_after) {
+    return absl::StrJoin(SshCommand({.program = "ssh", .lost_after = lost_after}, "ps-1", {"launch"}), " ");
+  };
+  EXPECT_THAT(command(absl::Seconds(4)), HasSubstr("-o ServerAliveInterval=1 -o ServerAliveCountMax=3"));
+  EXPECT_THAT(command(absl::Seconds(11)), HasSubstr("-o ServerAliveInterval=2 -o ServerAliveCountMax=3"));
+}
+
 }  // namespace
 }  // namespace weir

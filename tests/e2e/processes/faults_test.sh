@@ -126,6 +126,21 @@ part_cold() {
   killed kill:trainer.0:publishing:40 trainer.0 'trainer 0' 20 20
   resume 1 3
   expect_log server.0 'table.vectors.read_from_disk=[1-9]'
+
+  # SIGSTOP stands in for a killed process that takes its time to end.
+  scene "a server that starts while a killed one has its rows on disk"
+  start_server 0 --set distribute.servers=1
+  wait_ready 1
+  kill -STOP "${pid[server.0]}"
+  start second "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 --set distribute.servers=1
+  wait_end $((lease + 5)) second
+  expect_rc 3 second
+  expect_log second 'waits for .*/rows/vectors.server-0/LOCK, held by '
+  expect_log second 'vectors.server-0/LOCK: .*; after 2s it is still held by .*: end that server and start again'
+  start third "$pserver" --job="$job" --endpoint=127.0.0.1:0 --server_id=0 --set distribute.servers=1
+  wait_log third 'waits for .*/rows/vectors.server-0/LOCK, held by '
+  kill -KILL "${pid[server.0]}"
+  wait_log third '^ready server=0'
 }
 
 # A process that sleeps for less than a lease changes nothing; for longer, it is dead and stays dead.
@@ -266,6 +281,7 @@ part_stopped() {
   kill -TERM "${pid[server.0]}"
   wait_end 5 server.0
   expect_rc 0 server.0
+  expect_log server.0 'server 0 ends, as it was asked to, without trainer 0 \(not joined\), trainer 1 \(not joined\)'
 }
 
 # Async: the dead one is named, the others go on to the end.

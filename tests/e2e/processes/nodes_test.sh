@@ -92,6 +92,17 @@ expect_log node.1 'launch: trainer.1 failed: killed by signal 9 \(Killed\)'
 expect_log node.0 'trainer 1 .*is dead'
 expect_no_children
 
+# Nobody there sees the end of the job.
+scene "a trainer of a node without servers is frozen"
+start_nodes --servers=1 --set distribute.sync=false --set train.epochs=40
+wait_checkpoint
+kill -STOP "$(pgrep -P "${pid[node.1]}" -f -- --trainer_id=1)"
+wait_end 60 node.0 node.1
+expect_rc 0 node.0
+expect_rc 3 node.1
+expect_log node.1 'launch: trainer.1 was stopped by a signal \(SIGSTOP\) for two leases \(4 s\): killed'
+expect_no_children
+
 scene "nodes with different numbers of trainers"
 rm -rf "$work/checkpoints"
 port=$(free_port)

@@ -23,7 +23,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "framework/base/clock.h"
 #include "framework/base/stable_hash.h"
+#include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/env.h"
@@ -309,38 +312,100 @@ TEST(ColdRowsHolder, DISABLED_HoldsTheDirectory) {
   while (true) pause();
 }
 
-TEST_F(ColdRowsTest, WhatAnotherProcessHoldsIsRefusedAndWhatAKilledOneLeftIsEmptied) {
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  setenv("COLD_ROWS_DIRECTORY", directory_.c_str(), 1);
-  setenv("COLD_ROWS_READY", std::to_string(ready[1]).c_str(), 1);
-  const pid_t holder = fork();
-  if (holder == 0) {
-    execl("/proc/self/exe", "cold_rows_test", "--gtest_also_run_disabled_tests", "--gtest_filter=ColdRowsHolder.*",
-          "--gtest_output=", nullptr);
-    _exit(127);
+// Process that has the directory.
+class OtherServer {
+ public:
+  explicit OtherServer(const std::string& directory) {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    setenv("COLD_ROWS_DIRECTORY", directory.c_str(), 1);
+    setenv("COLD_ROWS_READY", std::to_string(ready[1]).c_str(), 1);
+    pid_ = fork();
+    if (pid_ == 0) {
+      execl("/proc/self/exe", "cold_rows_test", "--gtest_also_run_disabled_tests", "--gtest_filter=ColdRowsHolder.*",
+            "--gtest_output=", nullptr);
+      _exit(127);
+    }
+    close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1) << "the other process ended";
+    close(ready[0]);
   }
-  close(ready[1]);
-  char byte = 0;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1) << "the other process ended";
-  close(ready[0]);
+  ~OtherServer() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
 
-  const absl::Status held = OpenColdRows({.table = "t", .directory = directory_, .row_bytes = 1000}).status();
-  EXPECT_EQ(held.code(), absl::StatusCode::kFailedPrecondition) << held;
+ private:
+  pid_t pid_ = -1;
+};
+
+// Kills a process when the log names it, and keeps the line.
+class KillWhenNamed : public google::LogSink {
+ public:
+  explicit KillWhenNamed(pid_t pid) : pid_(pid) { google::AddLogSink(this); }
+  ~KillWhenNamed() override { google::RemoveLogSink(this); }
+  void send(google::LogSeverity, const char*, const char*, int, const google::LogMessageTime&, const char* message,
+            size_t size) override {
+    const std::string line(message, size);
+    if (line.find(absl::StrCat("process ", pid_, " (")) == std::string::npos) return;
+    line_ = line;
+    kill(pid_, SIGKILL);
+  }
+  const std::string& line() const { return line_; }
+
+ private:
+  const pid_t pid_;
+  std::string line_;
+};
+
+TEST_F(ColdRowsTest, ADirectoryThatAnotherProcessKeepsIsUnavailableAfterTheWait) {
+  const OtherServer other(directory_);
+  const absl::Time begin = Clock::Real()->Now();
+  const absl::Status held =
+      OpenColdRows({.table = "t", .directory = directory_, .row_bytes = 1000, .lock_wait = absl::Milliseconds(200)})
+          .status();
+  EXPECT_GE(Clock::Real()->Now() - begin, absl::Milliseconds(200));
+  EXPECT_EQ(held.code(), absl::StatusCode::kUnavailable) << held;
   EXPECT_THAT(std::string(held.message()),
-              AllOf(HasSubstr(directory_), HasSubstr("another server uses this directory")));
+              AllOf(HasSubstr(directory_ + "/LOCK"), HasSubstr("after 200ms it is still held by "),
+                    HasSubstr("end that server and start again with --resume, or set another disk.dir")));
+}
 
-  ASSERT_EQ(kill(holder, SIGKILL), 0);
-  int how = 0;
-  ASSERT_EQ(waitpid(holder, &how, 0), holder);
-  EXPECT_TRUE(WIFSIGNALED(how));
+TEST_F(ColdRowsTest, AProcessThatIsEndingIsWaitedForAndWhatItLeftIsEmptied) {
+  const OtherServer other(directory_);
+  const KillWhenNamed killer(other.pid());
+  const absl::StatusOr<std::unique_ptr<ColdRows>> rows =
+      OpenColdRows({.table = "t", .directory = directory_, .row_bytes = 1000, .lock_wait = absl::Seconds(30)});
+  if (killer.line().empty()) GTEST_SKIP() << "/proc/locks does not name the process that has " << directory_;
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(killer.line(),
+              AllOf(HasSubstr("table t, rows on disk in " + directory_),
+                    HasSubstr("waits for " + directory_ + "/LOCK, held by process "), HasSubstr(", for 0 of 30s")));
+  int visited = 0;
+  ASSERT_TRUE((*rows)->Visit(0, UINT64_MAX, [&](int64_t, const char*) { ++visited; }).ok());
+  EXPECT_EQ(visited, 0);
+}
+
+TEST_F(ColdRowsTest, WhatAKilledProcessLeftIsEmptied) {
+  { const OtherServer killed(directory_); }
   EXPECT_FALSE(fs::is_empty(directory_));
-
   const auto rows = Open(1000);
   ASSERT_NE(rows, nullptr);
   int visited = 0;
   ASSERT_TRUE(rows->Visit(0, UINT64_MAX, [&](int64_t, const char*) { ++visited; }).ok());
   EXPECT_EQ(visited, 0);
+}
+
+// Nobody would release it.
+TEST_F(ColdRowsTest, ADirectoryOfThisProcessIsNotWaitedFor) {
+  const auto rows = Open(1000);
+  const absl::Status second =
+      OpenColdRows({.table = "u", .directory = directory_, .row_bytes = 1000, .lock_wait = absl::Hours(1)}).status();
+  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition) << second;
+  EXPECT_THAT(std::string(second.message()),
+              AllOf(HasSubstr("table u, rows on disk in " + directory_), HasSubstr("another disk.dir")));
 }
 
 }  // namespace

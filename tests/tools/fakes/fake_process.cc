@@ -20,6 +20,7 @@
 //   ignore                  stays for ever, through SIGTERM, SIGINT and SIGHUP
 //   child                   leaves a process behind that does the same
 //   touch PATH    await PATH    sleep MILLISECONDS
+//   parent PATH             writes the process id of its parent into a file
 //   unready                 (first, server) never ready, but ends at SIGTERM
 //   unconnected             (first, trainer) connects to nobody
 
@@ -188,6 +189,8 @@ void Do(const std::string& command) {
     if (fork() == 0) StayForEver();
   } else if (verb == "touch") {
     std::ofstream(rest) << "";
+  } else if (verb == "parent") {
+    std::ofstream(rest) << getppid();
   } else if (verb == "sleep") {
     usleep(1000 * static_cast<unsigned>(atoi(rest.c_str())));
   } else if (verb == "await") {
