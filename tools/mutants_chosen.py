@@ -179,6 +179,13 @@ CHOSEN = [
         "*to = (now.data<float>()[at] - base[at]) / trainers_;",
         "*to = (now.data<float>()[at] - base[at]);",
     ),
+    Chosen(
+        "geo-without-untrained-tables",
+        "pserver/embedded/geo_channel.cc",
+        "    if (!table_index_.contains(placed.name())) AddTable(placed.name(), placed.width(), /*copy=*/nullptr);\n",
+        "",
+        tests=("//tests/pserver/embedded:geo_channel_test",),
+    ),
     # Leases, callers, damaged bytes.
     Chosen(
         "lease-the-wrong-way",
