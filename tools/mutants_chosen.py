@@ -1130,6 +1130,13 @@ CHOSEN = [
         "lanes == 0 && data.batch_size() < 1",
         tests=("//tests/transpiler/job:wrong_jobs_test",),
     ),
+    Chosen(
+        "full-output-ends-with-0",
+        "framework/base/standard_output.cc",
+        "return code == kExitOk ? kExitFailure : code;",
+        "return code;",
+        tests=("//tests/framework/base:standard_output_test",),
+    ),
     # The plan for a reader (N11) has no mutant: a lock that is held longer changes no result.
     # H14 is a label in manifests: tests/python/test_kubernetes.py.
 ]
