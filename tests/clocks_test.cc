@@ -5,6 +5,9 @@
 //
 // And against the rule that threads are started by StartThread (framework/base/exhausted.h), which says what is missing
 // where the system gives none; std::thread by itself ends the process with an exception that nobody catches.
+//
+// And against the rule that a program returns from main through EndWithOutput (framework/base/standard_output.h), or
+// through RunJobProgram, which does it: a full disk under its standard output is a failure.
 
 #include <cctype>
 #include <cstdlib>
@@ -76,6 +79,9 @@ constexpr std::string_view kStartedThreads[] = {"std::thread(", "std::thread{"};
 constexpr std::string_view kSetDeadline = "set_deadline(";
 constexpr std::string_view kGrpcDeadline = "GrpcDeadline(";
 
+constexpr std::string_view kMain = "int main(";
+constexpr std::string_view kEndsOfMain[] = {"EndWithOutput(", "RunJobProgram("};
+
 struct Allowed {
   std::string file;
   std::string word;
@@ -142,25 +148,44 @@ std::vector<std::string> RefusedWords(const std::string& path, const std::string
   return found;
 }
 
-TEST(ClocksTest, NoSourceWaitsForATimeOfTheWallClockOrStartsABareThread) {
+// Whether the text has a main function, and nothing that looks at the standard output at its end.
+bool EndsBlindly(const std::string& text) {
+  if (text.find(kMain) == std::string::npos) return false;
+  for (const std::string_view end : kEndsOfMain) {
+    if (text.find(end) != std::string::npos) return false;
+  }
+  return true;
+}
+
+struct Source {
+  std::string path, text;
+};
+
+std::vector<Source> AllSources() {
   // WORKSPACE among the test's files is a link to the real one.
   const fs::path root =
       fs::canonical(fs::path(std::getenv("TEST_SRCDIR")) / std::getenv("TEST_WORKSPACE") / "WORKSPACE").parent_path();
-  std::vector<std::string> found;
-  std::set<size_t> used;
-  int files = 0;
+  std::vector<Source> sources;
   for (const char* top : {"framework", "ops", "pserver", "trainer", "transpiler", "tools"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string ending = entry.path().extension();
       if (ending != ".h" && ending != ".cc" && ending != ".cu" && ending != ".cuh") continue;
       std::ostringstream text;
       text << std::ifstream(entry.path()).rdbuf();
-      const std::vector<std::string> in_file = RefusedWords(fs::relative(entry.path(), root), text.str(), &used);
-      found.insert(found.end(), in_file.begin(), in_file.end());
-      ++files;
+      sources.push_back({fs::relative(entry.path(), root), text.str()});
     }
   }
-  EXPECT_GT(files, 300);
+  EXPECT_GT(sources.size(), 300u);
+  return sources;
+}
+
+TEST(ClocksTest, NoSourceWaitsForATimeOfTheWallClockOrStartsABareThread) {
+  std::vector<std::string> found;
+  std::set<size_t> used;
+  for (const Source& source : AllSources()) {
+    const std::vector<std::string> in_file = RefusedWords(source.path, source.text, &used);
+    found.insert(found.end(), in_file.begin(), in_file.end());
+  }
   EXPECT_THAT(found, IsEmpty());
   for (size_t i = 0; i < AllowedUses().size(); ++i) {
     EXPECT_TRUE(used.contains(i)) << AllowedUses()[i].file << " is allowed " << AllowedUses()[i].word
@@ -168,7 +193,15 @@ TEST(ClocksTest, NoSourceWaitsForATimeOfTheWallClockOrStartsABareThread) {
   }
 }
 
-// The check above can fail.
+TEST(ClocksTest, EveryProgramLooksAtItsOutputAtTheEnd) {
+  std::vector<std::string> found;
+  for (const Source& source : AllSources()) {
+    if (EndsBlindly(source.text)) found.push_back(source.path);
+  }
+  EXPECT_THAT(found, IsEmpty()) << "return EndWithOutput(name, code) from main";
+}
+
+// The checks above can fail.
 
 std::vector<std::string> RefusedIn(const std::string& text) {
   std::set<size_t> used;
@@ -191,6 +224,12 @@ TEST(ClocksTest, ThreadsThatStartThreadHasNotStartedAreFound) {
   }
   EXPECT_THAT(RefusedIn("std::thread thread_;\nstd::vector<std::thread> threads;\nstd::thread StartThread(int);\n"),
               IsEmpty());
+}
+
+TEST(ClocksTest, MainFunctionsThatForgetTheirOutputAreFound) {
+  EXPECT_TRUE(EndsBlindly("int main(int argc, char** argv) { return weir::Main(argc, argv); }\n"));
+  EXPECT_FALSE(EndsBlindly("int main() { return weir::EndWithOutput(\"tool\", weir::Main()); }\n"));
+  EXPECT_FALSE(EndsBlindly("int Main() { return 0; }\n"));
 }
 
 TEST(ClocksTest, OtherWordsAreNot) {

@@ -21,6 +21,7 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
@@ -291,4 +292,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weir
 
-int main(int argc, char** argv) { return weir::Main(argc, argv); }
+int main(int argc, char** argv) { return weir::EndWithOutput("checkpoint", weir::Main(argc, argv)); }

@@ -13,7 +13,7 @@
 namespace weir {
 
 void Console::Line(std::string_view text) {
-  if (broken_) return;
+  if (error_ != 0) return;
   if (buffer_.size() + text.size() > limit_) {
     Flush();
     if (buffer_.size() + text.size() > limit_) {
@@ -32,7 +32,7 @@ void Console::Line(std::string_view text) {
 
 void Console::Flush() {
   size_t written = 0;
-  while (written < buffer_.size() && !broken_) {
+  while (written < buffer_.size() && error_ == 0) {
     // The file description is shared with others, so it stays blocking; after POLLOUT a pipe takes PIPE_BUF bytes.
     pollfd ready = {.fd = fd_, .events = POLLOUT, .revents = 0};
     if (poll(&ready, 1, 0) <= 0) break;
@@ -40,7 +40,7 @@ void Console::Flush() {
     if (n > 0) {
       written += static_cast<size_t>(n);
     } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
-      broken_ = true;
+      error_ = errno;
     }
   }
   buffer_.erase(0, written);

@@ -26,17 +26,20 @@ class Console {
   // Waits for the reader, at most this long.
   void Drain(absl::Duration timeout);
 
+  // Returns the errno of the write that has failed, after which nothing more is written; 0: none has. EPIPE: the reader
+  // is gone.
+  int error() const { return error_; }
+
   int fd() const { return fd_; }
   // Returns true while output is waiting: poll for POLLOUT and call Flush.
-  bool pending() const { return !buffer_.empty() && !broken_; }
+  bool pending() const { return !buffer_.empty() && error_ == 0; }
 
  private:
   const int fd_;
   const size_t limit_;
   std::string buffer_;
   int64_t dropped_ = 0;
-  // True when the reader is gone.
-  bool broken_ = false;
+  int error_ = 0;
 };
 
 }  // namespace weir

@@ -23,6 +23,7 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/learned.h"
 #include "framework/formats/line_parser.h"
@@ -208,7 +209,7 @@ int main(int argc, char** argv) {
   const absl::StatusOr<weir::CommandLine> line = weir::ParseCommandLine(argc, argv);
   if (line.ok() && line->help) {
     std::cout << weir::HelpText(kUsage);
-    return weir::kExitOk;
+    return weir::EndWithOutput("convert", weir::kExitOk);
   }
   absl::Status status = line.status();
   if (absl::GetFlag(FLAGS_allow_pipes)) weir::AllowPipes();
@@ -225,7 +226,6 @@ int main(int argc, char** argv) {
                             .overwrite = absl::GetFlag(FLAGS_overwrite),
                             .overrides = line->overrides});
   }
-  if (status.ok()) return weir::kExitOk;
-  std::cerr << "convert: " << status.message() << "\n";
-  return weir::ExitCodeOf(status);
+  if (!status.ok()) std::cerr << "convert: " << status.message() << "\n";
+  return weir::EndWithOutput("convert", weir::ExitCodeOf(status));
 }

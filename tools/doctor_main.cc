@@ -17,6 +17,7 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/mutex.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
 #include "tools/machine_report.h"
@@ -53,7 +54,6 @@ absl::Status Print(const std::string& text, const google::protobuf::Message& rep
     ASSIGN_OR_RETURN(const std::string json, ReportJson(report));
     std::fputs(json.c_str(), stdout);
   }
-  std::fflush(stdout);
   return absl::OkStatus();
 }
 
@@ -171,4 +171,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weir
 
-int main(int argc, char** argv) { return weir::Main(argc, argv); }
+int main(int argc, char** argv) { return weir::EndWithOutput("doctor", weir::Main(argc, argv)); }

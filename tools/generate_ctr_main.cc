@@ -33,6 +33,7 @@
 #include "framework/base/exit_code.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 
 ABSL_FLAG(
@@ -332,5 +333,5 @@ absl::Status Run(int argc, char** argv) {
 int main(int argc, char** argv) {
   const absl::Status status = weir::Run(argc, argv);
   if (!status.ok()) std::cerr << "generate_ctr: " << status.message() << "\n";
-  return weir::ExitCodeOf(status);
+  return weir::EndWithOutput("generate_ctr", weir::ExitCodeOf(status));
 }

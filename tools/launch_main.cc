@@ -27,6 +27,7 @@
 #include "framework/base/command_line.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
 #include "framework/profile/profile_run.h"
@@ -564,4 +565,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weir
 
-int main(int argc, char** argv) { return weir::Main(argc, argv); }
+int main(int argc, char** argv) { return weir::EndWithOutput("launch", weir::Main(argc, argv)); }

@@ -874,8 +874,15 @@ int Supervisor::Finish(const AttemptEnd& end) {
   if (page_ != nullptr) page_->AwaitLastLook(absl::Seconds(3));
   page_ = nullptr;
   s_.out.Drain(options_.lease);
+  int code = end.code;
+  // A reader that is gone wants no more lines.
+  if (s_.out.error() != 0 && s_.out.error() != EPIPE) {
+    s_.Say(absl::StrCat("the standard output cannot be written: ", strerror(s_.out.error()),
+                        "; the log files have what was not shown"));
+    if (code == kExitOk) code = kExitFailure;
+  }
   s_.err.Drain(options_.lease);
-  return end.code;
+  return code;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profile_table.h"
 #include "framework/profile/trace.h"
@@ -55,4 +56,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weir
 
-int main(int argc, char** argv) { return weir::Main(argc, argv); }
+int main(int argc, char** argv) { return weir::EndWithOutput("merge_traces", weir::Main(argc, argv)); }

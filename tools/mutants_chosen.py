@@ -179,6 +179,13 @@ CHOSEN = [
         "*to = (now.data<float>()[at] - base[at]) / trainers_;",
         "*to = (now.data<float>()[at] - base[at]);",
     ),
+    Chosen(
+        "geo-without-untrained-tables",
+        "pserver/embedded/geo_channel.cc",
+        "    if (!table_index_.contains(placed.name())) AddTable(placed.name(), placed.width(), /*copy=*/nullptr);\n",
+        "",
+        tests=("//tests/pserver/embedded:geo_channel_test",),
+    ),
     # Leases, callers, damaged bytes.
     Chosen(
         "lease-the-wrong-way",
@@ -1137,6 +1144,34 @@ CHOSEN = [
         "    if (files != nullptr) unposted.push_back(std::move(files));\n",
         "    if (files != nullptr) files_->Add(std::move(files));\n",
         tests=("//tests/e2e:follow_test",),
+    ),
+    Chosen(
+        "transform-of-a-sample-weight",
+        "transpiler/job/check_job.cc",
+        "!except.empty() || !IsLabelOrWeight(variable, job.config)",
+        "!except.empty() || IsLabelOrWeight(variable, job.config)",
+        tests=("//tests/transpiler/job:wrong_jobs_test",),
+    ),
+    Chosen(
+        "transform-behind-a-sample-weight",
+        "transpiler/passes/build_forward.cc",
+        "dense.column_size() == 0 || dense.except_size() > 0",
+        "dense.column_size() == 0 || dense.except_size() >= 0",
+        tests=("//tests/transpiler/job:wrong_jobs_test",),
+    ),
+    Chosen(
+        "fewer-examples-than-trainers",
+        "transpiler/job/check_job.cc",
+        "lanes == 0 && data.batch_size() < trainers",
+        "lanes == 0 && data.batch_size() < 1",
+        tests=("//tests/transpiler/job:wrong_jobs_test",),
+    ),
+    Chosen(
+        "full-output-ends-with-0",
+        "framework/base/standard_output.cc",
+        "return code == kExitOk ? kExitFailure : code;",
+        "return code;",
+        tests=("//tests/framework/base:standard_output_test",),
     ),
     # The plan for a reader (N11) has no mutant: a lock that is held longer changes no result.
     # H14 is a label in manifests: tests/python/test_kubernetes.py.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
 #include "framework/base/thread_pool.h"
@@ -102,4 +103,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace weir
 
-int main(int argc, char** argv) { return weir::Main(argc, argv); }
+int main(int argc, char** argv) { return weir::EndWithOutput("simulate", weir::Main(argc, argv)); }

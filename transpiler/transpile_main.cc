@@ -10,6 +10,7 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/program_text.h"
 #include "glog/logging.h"
@@ -193,8 +194,8 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
 absl::Status Write(const std::string& text) {
   const std::string path = absl::GetFlag(FLAGS_out);
   if (path.empty()) {
-    std::cout << text << std::flush;
-    return std::cout.good() ? absl::OkStatus() : absl::DataLossError("the standard output cannot be written");
+    std::cout << text;
+    return absl::OkStatus();
   }
   return WriteFileAtomically(path, text);
 }
@@ -232,5 +233,5 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   const absl::Status status = weir::Run(argc, argv);
   if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  return weir::ExitCodeOf(status);
+  return weir::EndWithOutput("transpile", weir::ExitCodeOf(status));
 }

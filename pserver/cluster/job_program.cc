@@ -11,6 +11,7 @@
 #include "framework/base/command_line.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
+#include "framework/base/standard_output.h"
 #include "glog/logging.h"
 
 ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");
@@ -21,10 +22,9 @@ ABSL_FLAG(int64_t, digest_every, -1,
           "train.digest_every_steps: as --set train.digest_every_steps=k, in every process of the job; 0 = none");
 
 namespace weir {
+namespace {
 
-int RunJobProgram(const JobProgram& program, int argc, char** argv) {
-  ExitWhenOutOfMemory(program.name);
-  RaiseDescriptorLimit();
+int Main(const JobProgram& program, int argc, char** argv) {
   StopSignals signals;
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
@@ -47,6 +47,14 @@ int RunJobProgram(const JobProgram& program, int argc, char** argv) {
   const absl::Status status = program.run(command->overrides, &signals);
   if (!status.ok()) std::fprintf(stderr, "%s: %s\n", program.name, std::string(status.message()).c_str());
   return status.ok() ? signals.code() : ExitCodeOf(status);
+}
+
+}  // namespace
+
+int RunJobProgram(const JobProgram& program, int argc, char** argv) {
+  ExitWhenOutOfMemory(program.name);
+  RaiseDescriptorLimit();
+  return EndWithOutput(program.name, Main(program, argc, argv));
 }
 
 std::string ProcessName() {

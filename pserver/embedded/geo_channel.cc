@@ -68,6 +68,7 @@ class GeoChannelImpl : public GeoChannel {
   struct Table {
     std::string name;
     int width = 0;
+    SparseTable* copy = nullptr;   // null: nothing updates the table, and `base` has its rows
     std::vector<float> new_state;  // of a row that has never been updated
     absl::flat_hash_map<int64_t, size_t> place_of;
     std::vector<float> base;        // [rows, width]
@@ -80,7 +81,9 @@ class GeoChannelImpl : public GeoChannel {
   // Lane in the tree of the copy, which has one trainer and, without lanes, one leaf.
   LaneRange Leaf(int lane) const { return {o_.main.plan().lanes() == 0 ? 0 : lane, 1}; }
   bool FromServers() const { return read_only_ || finished_; }
+  void AddTable(std::string name, int width, SparseTable* copy);
   absl::StatusOr<Table*> FindTable(std::string_view name);
+  absl::Status ReadRows(const Table& table, absl::Span<const int64_t> ids, float* rows);
   absl::Status FetchRows(absl::Span<const TableRows> tables);
   absl::Status Look(absl::Span<const TableRows> tables);
   absl::Status Exchange();
@@ -95,7 +98,8 @@ class GeoChannelImpl : public GeoChannel {
   float trainers_ = 1;
   std::unique_ptr<ServerParams> copy_;
   std::vector<Block> blocks_;  // in the order of copy_'s blocks
-  std::vector<Table> tables_;
+  std::vector<Table> tables_;  // those of copy_ in its order, then those that nothing updates
+  std::map<std::string, size_t, std::less<>> table_index_;
   std::map<std::string, BlockRef, std::less<>> refs_;
 
   bool read_only_ = false;
@@ -138,13 +142,23 @@ absl::Status GeoChannelImpl::Init() {
   }
   for (int t = 0; t < copy_->tables(); ++t) {
     SparseTable& table = copy_->table(t);
-    Table& own = tables_.emplace_back();
-    own.name = table.name();
-    own.width = table.width();
-    own.new_state.resize(static_cast<size_t>(table.state_width()));
-    if (table.rule() != nullptr) table.rule()->InitState(table.width(), own.new_state.data());
+    AddTable(table.name(), table.width(), &table);
+  }
+  for (const v1::PlacedTable& placed : plan.tables()) {
+    if (!table_index_.contains(placed.name())) AddTable(placed.name(), placed.width(), /*copy=*/nullptr);
   }
   return absl::OkStatus();
+}
+
+void GeoChannelImpl::AddTable(std::string name, int width, SparseTable* copy) {
+  table_index_[name] = tables_.size();
+  Table& table = tables_.emplace_back();
+  table.name = std::move(name);
+  table.width = width;
+  table.copy = copy;
+  if (copy == nullptr) return;
+  table.new_state.resize(static_cast<size_t>(copy->state_width()));
+  if (copy->rule() != nullptr) copy->rule()->InitState(width, table.new_state.data());
 }
 
 absl::Status GeoChannelImpl::BeginStep(int64_t step, bool read_only) {
@@ -161,9 +175,23 @@ absl::Status GeoChannelImpl::BeginStep(int64_t step, bool read_only) {
 // --------------------------------------------------------------------------------------------------------------- rows
 
 absl::StatusOr<GeoChannelImpl::Table*> GeoChannelImpl::FindTable(std::string_view name) {
-  const int index = copy_->FindTable(name);
-  if (index < 0) return absl::InvalidArgumentError(absl::StrCat("the plan has no table ", std::string(name)));
-  return &tables_[static_cast<size_t>(index)];
+  const auto found = table_index_.find(name);
+  if (found == table_index_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan has no table ", std::string(name)));
+  }
+  return &tables_[found->second];
+}
+
+// Copies the rows that the trainer has; the others are undefined.
+absl::Status GeoChannelImpl::ReadRows(const Table& table, absl::Span<const int64_t> ids, float* rows) {
+  if (table.copy != nullptr) return table.copy->Pull(ids, /*create=*/false, rows, o_.pool);
+  const size_t width = static_cast<size_t>(table.width);
+  for (size_t r = 0; r < ids.size(); ++r) {
+    const auto place = table.place_of.find(ids[r]);
+    if (place == table.place_of.end()) continue;
+    std::copy_n(table.base.data() + place->second * width, width, rows + r * width);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status GeoChannelImpl::PullRows(absl::Span<const TableRows> tables) {
@@ -171,12 +199,13 @@ absl::Status GeoChannelImpl::PullRows(absl::Span<const TableRows> tables) {
   if (read_only_) return Look(tables);
   RETURN_IF_ERROR(FetchRows(tables));
   for (const TableRows& rows : tables) {
-    RETURN_IF_ERROR(copy_->table(copy_->FindTable(rows.table)).Pull(*rows.ids, /*create=*/false, rows.rows, o_.pool));
+    ASSIGN_OR_RETURN(const Table* table, FindTable(rows.table));
+    RETURN_IF_ERROR(ReadRows(*table, *rows.ids, rows.rows));
   }
   return absl::OkStatus();
 }
 
-// Brings rows of the copy up to the last exchange.
+// Brings rows of the copy up to the last exchange. A row that nothing updates is fetched once.
 absl::Status GeoChannelImpl::FetchRows(absl::Span<const TableRows> tables) {
   std::vector<std::vector<int64_t>> ids(tables.size());
   std::vector<std::vector<float>> values(tables.size());
@@ -185,7 +214,8 @@ absl::Status GeoChannelImpl::FetchRows(absl::Span<const TableRows> tables) {
     ASSIGN_OR_RETURN(const Table* table, FindTable(tables[i].table));
     for (const int64_t id : *tables[i].ids) {
       const auto place = table->place_of.find(id);
-      if (place == table->place_of.end() || table->exchange[place->second] < exchanges_) ids[i].push_back(id);
+      const bool known = place != table->place_of.end();
+      if (!known || (table->copy != nullptr && table->exchange[place->second] < exchanges_)) ids[i].push_back(id);
     }
     if (ids[i].empty()) continue;
     values[i].resize(ids[i].size() * static_cast<size_t>(table->width));
@@ -217,9 +247,9 @@ absl::Status GeoChannelImpl::FetchRows(absl::Span<const TableRows> tables) {
       std::copy(now, now + width, base);
       table->exchange[place->second] = exchanges_;
     }
-    SparseTable& copy = copy_->table(copy_->FindTable(table->name));
-    RETURN_IF_ERROR(copy.SetRows(fresh, rows.data()));
-    RETURN_IF_ERROR(copy.AddToValues(known, changes.data()));
+    if (table->copy == nullptr) continue;
+    RETURN_IF_ERROR(table->copy->SetRows(fresh, rows.data()));
+    RETURN_IF_ERROR(table->copy->AddToValues(known, changes.data()));
   }
   return absl::OkStatus();
 }
@@ -238,8 +268,7 @@ absl::Status GeoChannelImpl::Look(absl::Span<const TableRows> tables) {
       ids[i].push_back(id);
       places[i].push_back(r);
     }
-    RETURN_IF_ERROR(
-        copy_->table(copy_->FindTable(table->name)).Pull(*tables[i].ids, /*create=*/false, tables[i].rows, o_.pool));
+    RETURN_IF_ERROR(ReadRows(*table, *tables[i].ids, tables[i].rows));
     if (ids[i].empty()) continue;
     values[i].resize(ids[i].size() * static_cast<size_t>(table->width));
     pulls.push_back({.table = table->name, .width = table->width, .ids = &ids[i], .rows = values[i].data()});
@@ -419,7 +448,7 @@ absl::Status GeoChannelImpl::TableDifference(int index) {
   table.rows.ids = table.touched.ids;
   table.rows.values.Resize(v1::FLOAT32, {static_cast<int64_t>(table.rows.ids.size()), table.width});
   float* const values = table.rows.values.data<float>();
-  RETURN_IF_ERROR(copy_->table(index).Pull(table.rows.ids, /*create=*/false, values, o_.pool));
+  RETURN_IF_ERROR(ReadRows(table, table.rows.ids, values));
   for (size_t r = 0; r < table.rows.ids.size(); ++r) {
     float* const base = table.base.data() + table.place_of.at(table.rows.ids[r]) * width;
     for (size_t j = 0; j < width; ++j) {
@@ -492,8 +521,8 @@ absl::Status GeoChannelImpl::TakeServersValues() {
     copy_->AddToBlock(static_cast<int>(i), block.pulled.span<float>());
     block.touched.Clear();
   });
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    Table& table = tables_[t];
+  for (Table& table : tables_) {
+    if (table.touched.ids.empty()) continue;
     const size_t width = static_cast<size_t>(table.width);
     for (size_t r = 0; r < table.touched.ids.size(); ++r) {
       const size_t place = table.place_of.at(table.touched.ids[r]);
@@ -506,7 +535,7 @@ absl::Status GeoChannelImpl::TakeServersValues() {
         pulled = change;
       }
     }
-    RETURN_IF_ERROR(copy_->table(static_cast<int>(t)).AddToValues(table.touched.ids, table.pulled.data()));
+    RETURN_IF_ERROR(table.copy->AddToValues(table.touched.ids, table.pulled.data()));
     table.touched.Clear();
   }
   return absl::OkStatus();

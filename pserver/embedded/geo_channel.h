@@ -10,7 +10,8 @@
 // plus the sum of all differences, and the remainder of copy - base goes with the next exchanges.
 //
 // A row is fetched when it is first used, and again when it is used for the first time after an exchange that did not
-// touch it. Optimizer state is the trainer's own and is neither exchanged nor saved. Threads as ParamChannel.
+// touch it. Rows of a table without updates (trainable: false) are fetched once and never sent. Optimizer state is the
+// trainer's own and is neither exchanged nor saved. Threads as ParamChannel.
 #ifndef WEIR_PSERVER_EMBEDDED_GEO_CHANNEL_H_
 #define WEIR_PSERVER_EMBEDDED_GEO_CHANNEL_H_
 

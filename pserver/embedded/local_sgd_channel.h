@@ -8,7 +8,7 @@
 // After every AllReduceMode.local_steps steps, and after those that AllReduceOptions.equal_every names, at a stop and
 // at the end of the data, values and optimizer state of all trainers are averaged by the samples of each since the
 // average before. The program receives the averaged values. Steps count from the beginning of the job, so a run that is
-// resumed averages after the same steps.
+// resumed averages after the same steps; a stop at another step adds an average, on which later steps depend.
 #ifndef WEIR_PSERVER_EMBEDDED_LOCAL_SGD_CHANNEL_H_
 #define WEIR_PSERVER_EMBEDDED_LOCAL_SGD_CHANNEL_H_
 

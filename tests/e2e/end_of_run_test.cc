@@ -265,16 +265,6 @@ TEST_F(EndOfRunTest, AnEvaluationOfNoExamplesHasNoFigures) {
 
 // -------------------------------------------------------------------------------------------------------------- labels
 
-TEST_F(EndOfRunTest, ASettingThatTheDataContradictsIsNamedWithItsPlace) {
-  for (const char* transform : {"LOG1P", "STANDARDIZE"}) {
-    const std::string set =
-        absl::StrCat("data.dense={ column { variable: 'label' index: 0 transform: ", transform, " } }");
-    const absl::Status status = TryRun({.overrides = {set}}).status();
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("--set data.dense: data.dense.column[0]: 'label' is never transformed"));
-  }
-}
-
 TEST_F(EndOfRunTest, APredictionOfAGeoCheckpointWithoutGeoSaysSo) {
   Run({.overrides = {"distribute.sync=false", "distribute.geo={ every_steps: 5 }", "train.max_steps=10",
                      CheckpointIn("of_geo")}});

@@ -65,7 +65,7 @@ class GeoTest : public ::testing::Test {
   static Trained Train(InProcessRun run, std::string checkpoints = "") {
     static int runs = 0;
     if (checkpoints.empty()) checkpoints = absl::StrCat(dir_, "/checkpoints", runs++);
-    run.job_text = Text();
+    if (run.job_text.empty()) run.job_text = Text();
     run.directory = dir_;
     run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", checkpoints, "\""));
     Trained trained;
@@ -164,6 +164,17 @@ class FirstPushesTogether {
 };
 
 // On examples that are all the same every trainer makes the change that one would make alone, and so does their mean.
+TEST_F(GeoTest, ATableThatIsNotTrainedIsReadAndNotPushed) {
+  const std::string text =
+      absl::StrReplaceAll(kSlotJob, {{"optimizer { adagrad { learning_rate: 0.05 } }", "trainable: false"}});
+  const std::vector<std::string> overrides = With(kGeo, {"train.max_steps=30"});
+  const Trained local = Train({.job_text = text, .overrides = overrides});
+  const Trained geo = Train({.job_text = text, .overrides = overrides, .servers = 2});
+  EXPECT_EQ(geo.values, local.values);
+  const Trained three = Train({.job_text = text, .overrides = overrides, .servers = 2, .trainers = 3});
+  for (const TrainSummary& summary : three.result.summaries) EXPECT_EQ(summary.steps, 30);
+}
+
 TEST_F(GeoTest, ServersMoveByTheMeanOfTheTrainersChanges) {
   {
     std::ofstream same(dir_ + "/same.txt");

@@ -108,9 +108,7 @@ def _disturb(rng, case, attempt):
     if attempt["local"]:
         kind = "timed"
     made = {"fault": None, "signal": None, "victim": None, "after": None, "hold": 0.0}
-    # Local SGD averages at a stop, which the undisturbed run does not.
-    signals = ("TERM", "TERM", "KILL") if case["mode"] != "local_sgd" else ("KILL",)
-    polite = ("HUP", "INT") if case["mode"] != "local_sgd" else ()
+    signals, polite = ("TERM", "TERM", "KILL"), ("HUP", "INT")
     if kind == "kill":
         made["fault"] = "kill:" + _point(rng, case, rng.choice(who))
         attempt["lease"] = SHORT_LEASE

@@ -93,6 +93,19 @@ class JobsFuzzTest(unittest.TestCase):
         self.assertRegex(out, r"seed 5: FAILED: .*: bits: attempt 1, step \d+: 'values=\w+ state=\w+0000', undisturbed")
         self.assertTrue(os.path.isfile(os.path.join(found, "again.5", "run", "attempt.1", "output")), out)
 
+    def test_a_stop_of_local_sgd_between_averages_is_known(self):
+        def job(**distribute):
+            return message.message(
+                train=message.message(digest_every_steps=5),
+                checkpoint=message.message(every_steps=6),
+                distribute=message.message(**distribute),
+            )
+
+        local_sgd = job(local_sgd=message.message(every_steps=4))
+        steps = [step for step in range(14) if checking.adds_an_average(local_sgd, step, last=13)]
+        self.assertEqual(steps, [1, 2, 3, 7, 9, 11])
+        self.assertFalse(checking.adds_an_average(job(servers=1), 7, last=13))
+
     def test_a_failing_case_becomes_smaller(self):
         case = fuzz_jobs.draw(1, 0)
         self.assertIn("table", dict(case["job"]))

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -76,6 +77,17 @@ TEST_F(ConsoleTest, AReaderThatIsGoneIsForgotten) {
   CloseReader();
   console.Line("nobody hears this");
   EXPECT_FALSE(console.pending());
+  EXPECT_EQ(console.error(), EPIPE);
+}
+
+TEST_F(ConsoleTest, AFullDiskIsKnown) {
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  Console console(full);
+  EXPECT_EQ(console.error(), 0);
+  console.Line("no room for this");
+  EXPECT_EQ(console.error(), ENOSPC);
+  EXPECT_FALSE(console.pending());
+  close(full);
 }
 
 TEST_F(ConsoleTest, DrainGivesUpInTime) {

@@ -5,8 +5,10 @@
 #include <limits>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/loss_inputs.h"
 #include "framework/graph/op_view.h"
 #include "framework/graph/reported_loss.h"
 
@@ -18,42 +20,6 @@ bool Names(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const st
     if (std::find(slot.vars().begin(), slot.vars().end(), name) != slot.vars().end()) return true;
   }
   return false;
-}
-
-// Returns the variables that no op writes and from whose values `name` is computed, in order of first use: none for a
-// constant. Returns `name` itself if a parameter takes part, or rows of a table, as it is no label of the data then.
-std::vector<std::string> DataBehind(const v1::ProgramDesc& program, const std::string& name) {
-  if (program.blocks_size() == 0) return {name};
-  const v1::BlockDesc& block = program.blocks(0);
-  std::set<std::string> persistable;
-  for (const v1::VarDesc& var : block.vars()) {
-    if (var.persistable()) persistable.insert(var.name());
-  }
-  std::vector<std::string> found, open = {name};
-  std::set<std::string> seen = {name};
-  while (!open.empty()) {
-    const std::string current = open.back();
-    open.pop_back();
-    if (persistable.contains(current)) return {name};
-    bool written = false;
-    std::vector<std::string> sources;
-    for (const v1::OpDesc& op : block.ops()) {
-      if (!Names(op.outputs(), current) || Names(op.inputs(), current)) continue;
-      // Rows of tables, that the trainer has fetched.
-      if (op.role() == v1::RPC) return {name};
-      written = true;
-      // Takes the shape of its input alone: the label of a loss without one.
-      if (op.type() == "fill_like_batch") continue;
-      for (const v1::OpSlot& slot : op.inputs()) {
-        for (const std::string& source : slot.vars()) {
-          if (seen.insert(source).second) sources.push_back(source);
-        }
-      }
-    }
-    if (!written) found.push_back(current);
-    open.insert(open.end(), sources.rbegin(), sources.rend());
-  }
-  return found;
 }
 
 // Whether the label may be missing (Loss.label_may_be_missing): known_label reads it, and nothing else.
@@ -174,29 +140,10 @@ DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, co
   spec.lanes = job.train().lanes();
   spec.trainers = job.distribute().trainers();
   spec.epochs = job.train().epochs();
-  const auto add = [&](const std::string& name, std::vector<std::string>* sources) {
-    if (name.empty()) return;
-    for (const std::string& source : DataBehind(program, name)) {
-      if (std::find(sources->begin(), sources->end(), source) == sources->end()) sources->push_back(source);
-    }
-  };
-  for (const v1::LossDesc& loss : program.losses()) {
-    add(loss.label(), &spec.required);
-    add(loss.sample_weight(), &spec.required);
-  }
-  std::vector<std::string> lengths;
-  for (int i = 0; program.blocks_size() > 0 && i < program.blocks(0).ops_size(); ++i) {
-    const v1::OpDesc& op = program.blocks(0).ops(i);
-    if (op.type() == "in_batch_softmax") add(InputOf(op, "Probability"), &spec.required);
-    if (op.type() == "listwise_softmax") add(InputOf(op, "Length"), &lengths);
-  }
+  LossInputs inputs = LossInputsOf(program);
+  spec.required = std::move(inputs.required);
+  spec.never_transformed = std::move(inputs.untransformed);
   spec.label_ranges = LabelRanges(program);
-  spec.never_transformed = spec.required;
-  for (const std::string& length : lengths) {
-    if (std::find(spec.required.begin(), spec.required.end(), length) == spec.required.end()) {
-      spec.never_transformed.push_back(length);
-    }
-  }
   for (const std::string& label : spec.never_transformed) {
     if (MayBeMissing(program, label)) spec.keeps_missing.push_back(label);
   }

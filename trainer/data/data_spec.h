@@ -67,9 +67,8 @@ struct DataSpec {
   int64_t StreamBatch(int stream) const;
 };
 
-// Derives the spec of a job. The losses of `program` determine the labels and sample weights. One that is computed from
-// data alone (cast, scaled, joined) stands for that data; one that a parameter or a table takes part in, for itself;
-// and a constant, as the label of a loss without one, for nothing.
+// Derives the spec of a job. The losses of `program` determine what must be there and what is never transformed
+// (framework/graph/loss_inputs.h).
 DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, const v1::ProgramDesc& program);
 
 }  // namespace weir

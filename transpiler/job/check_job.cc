@@ -1,5 +1,6 @@
 #include "transpiler/job/check_job.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -40,8 +41,23 @@ Setting Root(const Job& job) { return Setting(&job.config, "", &job.positions); 
 
 // ---------------------------------------------------------------------------------------------------------------- data
 
-absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dense,
-                             const std::vector<v1::VarDesc>& schema) {
+// Checks that data.dense.column[i] names no variable that stays as it is. What a loss computes its label from is known
+// when the model is built (RefuseTransform).
+absl::Status CheckMayTransform(const Job& job, int i, const std::set<std::string>& learned) {
+  const v1::DenseTransform& dense = job.config.data().dense();
+  const std::string& variable = dense.column(i).variable();
+  if (learned.contains(variable))
+    return RefuseTransform(job, i, "its values are learned from the data; take this column out");
+  const auto& except = dense.except();
+  if (std::find(except.begin(), except.end(), variable) != except.end()) {
+    return RefuseTransform(job, i, "data.dense.except names it; take it out of there, or take this column out");
+  }
+  if (!except.empty() || !IsLabelOrWeight(variable, job.config)) return absl::OkStatus();
+  return RefuseTransform(job, i, kReadByLoss);
+}
+
+absl::Status CheckTransforms(const Job& job, const Setting& data, const std::vector<v1::VarDesc>& schema) {
+  const v1::DenseTransform& dense = job.config.data().dense();
   const auto float_columns = [&](const std::string& name) -> int64_t {
     for (const v1::VarDesc& var : schema) {
       if (var.name() == name && var.kind() == v1::DENSE) return var.dims(1);
@@ -52,6 +68,10 @@ absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dens
     return data.Error("dense.transform", "BUCKETIZE needs boundaries of its own for every column: use dense.column");
   }
   std::set<std::pair<std::string, int>> seen;
+  std::set<std::string> learned;
+  if (dense.column_size() > 0) {
+    ASSIGN_OR_RETURN(learned, LearnedFloats(job.config.data()));
+  }
   for (int i = 0; i < dense.column_size(); ++i) {
     const v1::DenseTransform::Column& column = dense.column(i);
     const std::string path = absl::StrCat("dense.column[", i, "]");
@@ -66,6 +86,7 @@ absl::Status CheckTransforms(const Setting& data, const v1::DenseTransform& dens
     if (!seen.insert({column.variable(), column.index()}).second) {
       return data.Error(path, absl::StrCat("is the second transform of ", column.variable(), "[", column.index(), "]"));
     }
+    RETURN_IF_ERROR(CheckMayTransform(job, i, learned));
     const bool buckets = column.transform() == v1::DenseTransform::BUCKETIZE;
     if (buckets != (column.boundaries_size() > 0)) {
       return data.Error(path, buckets ? "needs boundaries for BUCKETIZE" : "has boundaries, which only BUCKETIZE uses");
@@ -156,6 +177,13 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
     return at.Error("batch_size", absl::StrCat("must be a multiple of train.lanes, ", lanes, ", got ",
                                                data.batch_size(), "; it counts the examples of the whole cluster"));
   }
+  const int trainers = job.config.distribute().trainers();
+  if (lanes == 0 && data.batch_size() < trainers) {
+    return at.Error("batch_size",
+                    absl::StrCat("must be at least distribute.trainers, ", trainers, ", got ", data.batch_size(),
+                                 ": it counts the examples of the whole cluster, of which every trainer "
+                                 "needs one; raise it, or take fewer trainers"));
+  }
   for (const v1::VarDesc& var : schema) {
     // A reader of the user's own may give any number of columns.
     const int64_t examples = lanes > 0 ? data.batch_size() / lanes : data.batch_size();
@@ -180,7 +208,7 @@ absl::Status CheckData(const Job& job, const std::vector<v1::VarDesc>& schema) {
   RETURN_IF_ERROR(CheckFollow(at, job.config));
   RETURN_IF_ERROR(CheckRowRules(at));
   RETURN_IF_ERROR(CheckMayBeAbsent(at));
-  RETURN_IF_ERROR(CheckTransforms(at, data.dense(), schema));
+  RETURN_IF_ERROR(CheckTransforms(job, at, schema));
   return CheckIds(at, data, schema);
 }
 
@@ -415,6 +443,13 @@ absl::Status CheckCluster(const Job& job) {
 }
 
 }  // namespace
+
+absl::Status RefuseTransform(const Job& job, int column, std::string_view why) {
+  const v1::Data& data = job.config.data();
+  return Setting(&data, "data", &job.positions)
+      .Error(absl::StrCat("dense.column[", column, "].variable"),
+             absl::StrCat("'", data.dense().column(column).variable(), "' is never transformed: ", std::string(why)));
+}
 
 absl::StatusOr<int> ThreadSetting(int flag, const v1::JobConfig& job) {
   if (flag >= 0 && flag <= kMaxThreads) return flag > 0 ? flag : job.train().threads();

@@ -51,6 +51,15 @@ absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data) {
   return schema;
 }
 
+absl::StatusOr<std::set<std::string>> LearnedFloats(const v1::Data& data) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(data));
+  std::set<std::string> learned;
+  for (const Column& column : parser->columns()) {
+    if (column.learned && column.kind == v1::DENSE) learned.insert(column.name);
+  }
+  return learned;
+}
+
 absl::StatusOr<std::map<std::string, std::string>> SharedIdSpaces(const v1::Data& data) {
   std::map<std::string, std::string> spaces;
   if (data.derived_size() == 0) return spaces;

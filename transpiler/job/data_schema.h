@@ -3,6 +3,7 @@
 #define WEIR_TRANSPILER_JOB_DATA_SCHEMA_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ namespace weir {
 // data.derived follow.
 // InvalidArgument as in other checks of a job; `data` is a v1::Data.
 absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data);
+
+// Returns the float variables whose values are learned from the data: classes of a column, frequencies. `data` has
+// passed DataSchema.
+absl::StatusOr<std::set<std::string>> LearnedFloats(const v1::Data& data);
 
 // Returns the ids variables that have the id space of another one, and that one: drawn negatives, and what they are no
 // values of. `data` has passed DataSchema.

@@ -2,8 +2,9 @@
 //
 // Before: an empty main program. After: data variables that are read, parameters, tables, layers in order, losses and
 // predictions, ProgramDesc.losses; or the contents of the job's `program` file, verified. Errors: unknown inputs and
-// tables, shapes that do not fit (with the layer's place in the job), tables that nothing reads. Returns false if main
-// already has blocks.
+// tables, shapes that do not fit (with the layer's place in the job), tables that nothing reads, a transform of what a
+// loss takes as it is. Returns false if main already has blocks.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -15,10 +16,12 @@
 #include "framework/graph/def_use.h"
 #include "framework/graph/format_version.h"
 #include "framework/graph/infer.h"
+#include "framework/graph/loss_inputs.h"
 #include "framework/graph/op_view.h"
 #include "framework/graph/program_text.h"
 #include "framework/graph/verifier.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/job/check_job.h"
 #include "transpiler/job/data_schema.h"
 #include "transpiler/job/job.h"
 #include "transpiler/layers/layer.h"
@@ -226,6 +229,19 @@ absl::StatusOr<v1::ProgramDesc> LoadModel(const Job& job) {
   return program;
 }
 
+// Checks that data.dense.column transforms nothing that a loss takes as it is in the data.
+absl::Status CheckTransforms(const Job& job, const v1::ProgramDesc& program) {
+  const v1::DenseTransform& dense = job.config.data().dense();
+  if (dense.column_size() == 0 || dense.except_size() > 0) return absl::OkStatus();
+  const std::vector<std::string> untransformed = LossInputsOf(program).untransformed;
+  for (int i = 0; i < dense.column_size(); ++i) {
+    const std::string& variable = dense.column(i).variable();
+    if (std::find(untransformed.begin(), untransformed.end(), variable) == untransformed.end()) continue;
+    return RefuseTransform(job, i, kReadByLoss);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
   if (programs->main.blocks_size() > 0) return false;
   ASSIGN_OR_RETURN(programs->main, job.config.has_program() ? LoadModel(job) : BuildModel(job));
@@ -238,6 +254,7 @@ absl::StatusOr<bool> BuildForward(const Job& job, Programs* programs) {
                      loss.prediction().empty() ? "prediction" : "label",
                      "; a job is judged by the prediction and label of its first loss"));
   }
+  RETURN_IF_ERROR(CheckTransforms(job, programs->main));
   programs->main.set_format_version(kFirstProgramFormat);
   programs->main.set_name(absl::StrCat(job.config.name(), ".main"));
   programs->main.set_seed(job.config.train().seed());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "framework/base/thread_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -89,9 +90,11 @@ class Servers : public ParamChannel {
 
 class GeoChannelTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Create(kSlotJob); }
+
+  void Create(const std::string& text) {
     const absl::StatusOr<Job> job = ParseJob(
-        kSlotJob, "job.textproto",
+        text, "job.textproto",
         {"distribute.sync=false", "distribute.geo.every_steps=2", "distribute.trainers=2", "distribute.servers=1"});
     ASSERT_TRUE(job.ok()) << job.status();
     absl::StatusOr<Programs> programs = TrainerPrograms(*job, "", "");
@@ -186,6 +189,31 @@ TEST_F(GeoChannelTest, AnExchangeSendsItsPartOfWhatHasChangedAndHearsOfTheOthers
   Step(2, {13});
   Step(3, {13});
   EXPECT_THAT(servers_.Sent("vectors"), ElementsAre(Pair(13, _)));
+}
+
+TEST_F(GeoChannelTest, RowsThatNothingUpdatesAreFetchedOnceAndNeverSent) {
+  Create(absl::StrReplaceAll(kSlotJob, {{"optimizer { ftrl {} }", "trainable: false"}}));
+  Step(0, {11, 12});
+  EXPECT_THAT(servers_.Asked("weights"), ElementsAre(11, 12, 7));
+  Step(1, {11, 13});
+  EXPECT_THAT(servers_.Sent("vectors"), ElementsAre(Pair(11, _), Pair(12, _), Pair(13, _)));
+  Step(2, {12, 11});
+  EXPECT_THAT(servers_.Asked("weights"), ElementsAre(13)) << "the exchange after step 1 has changed none of its rows";
+  ASSERT_TRUE(geo_->Finish().ok());
+  EXPECT_THAT(servers_.Sent("weights"), IsEmpty());
+}
+
+TEST_F(GeoChannelTest, AnEvaluationReadsRowsThatNothingUpdates) {
+  Create(absl::StrReplaceAll(kSlotJob, {{"optimizer { ftrl {} }", "trainable: false"}}));
+  Step(0, {11, 12});
+  servers_.Asked("weights");
+  ASSERT_TRUE(geo_->BeginStep(1, true).ok());
+  const std::vector<int64_t> ids = {20, 11, 21, 7};
+  std::vector<float> rows(ids.size(), -1);
+  const ParamChannel::TableRows weights{.table = "weights", .width = 1, .ids = &ids, .rows = rows.data()};
+  ASSERT_TRUE(geo_->PullRows({&weights, 1}).ok());
+  EXPECT_THAT(rows, ElementsAre(20, 11, 21, 7));
+  EXPECT_THAT(servers_.Asked("weights"), ElementsAre(20, 21));
 }
 
 TEST_F(GeoChannelTest, BlocksMoveByTheirOwnChangesAndTheOthers) {

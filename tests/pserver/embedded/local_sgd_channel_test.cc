@@ -288,6 +288,18 @@ TEST(LocalSgdChannelTest, WhoeverLooksSeesEqualReplicas) {
   EXPECT_EQ(EqualAfter(ended), "...=");
 }
 
+TEST(LocalSgdChannelTest, AStopChangesLaterStepsUnlessTheyBeginAtAnAverage) {
+  Scenario run{.trainers = 3, .steps = 8, .every = 4, .optimizer = "{adam { learning_rate: 0.01 }}"};
+  const std::vector<Trainer> calm = After(run);
+  run.outcome = [](int64_t step, StepOutcome* outcome) { outcome->stop = step == 3; };
+  EXPECT_EQ(After(run)[0].digests, calm[0].digests);
+  run.outcome = [](int64_t step, StepOutcome* outcome) { outcome->stop = step == 4; };
+  const std::vector<Trainer> between = After(run), again = After(run);
+  EXPECT_EQ(EqualAfter(between), "...==..=");
+  EXPECT_NE(between[0].digests[7], calm[0].digests[7]);
+  EXPECT_EQ(between[0].digests, again[0].digests);
+}
+
 TEST(LocalSgdChannelTest, TwoRunsHaveTheSameBits) {
   const Scenario run{.trainers = 5, .steps = 6, .job = UpdatedBy(Optimizer::kAdam, 0.01)};
   EXPECT_EQ(After(run)[4].digests, After(run)[4].digests);

@@ -97,8 +97,60 @@ INSTANTIATE_TEST_SUITE_P(
               "job.textproto:5:26: data.dense.transform BUCKETIZE needs boundaries of its own for every column: use "
               "dense.column"},
         Wrong{"SharedIsNoIds", "batch_size: 64", "batch_size: 64 ids { shared: \"dense\" }",
-              "job.textproto:5:24: data.ids.shared[0] 'dense' is no ids variable of the data"}),
+              "job.textproto:5:24: data.ids.shared[0] 'dense' is no ids variable of the data"},
+        Wrong{"TransformOfALabel", "batch_size: 64",
+              "batch_size: 64 dense { column { variable: 'label' index: 0 transform: LOG1P } }",
+              "job.textproto:5:35: data.dense.column[0].variable 'label' is never transformed: a loss reads it as its "
+              "label, sample weight, length or probability, or computes one of them from it; take this column out, or "
+              "name in data.dense.except what is to stay as it is instead"},
+        Wrong{"TransformOfAnException", "batch_size: 64",
+              "batch_size: 64 dense { column { index: 2 } except: 'label' except: 'dense' }",
+              "job.textproto:5:26: data.dense.column[0].variable 'dense' is never transformed: data.dense.except names "
+              "it; take it out of there, or take this column out"},
+        Wrong{"TransformOfAFrequency", "batch_size: 64",
+              "batch_size: 64 derived { name: 'f' frequency { of: 'C1' } } dense { column { variable: 'f' index: 0 } }",
+              "job.textproto:5:80: data.dense.column[0].variable 'f' is never transformed: its values are learned from "
+              "the data; take this column out"}),
     NameOf);
+
+TEST(WrongBatchTest, EveryTrainerNeedsAnExampleOfAStepWithoutLanes) {
+  const std::string text = Replaced(Replaced(kDeepFm, "batch_size: 64", "batch_size: 2"), kCluster,
+                                    "distribute { trainers: 3 reproducible: false } train { lanes: 0 }");
+  EXPECT_EQ(ParseJob(text, "job.textproto", {}).status().message(),
+            "job.textproto:5:3: data.batch_size must be at least distribute.trainers, 3, got 2: it counts the examples "
+            "of the whole cluster, of which every trainer needs one; raise it, or take fewer trainers");
+  EXPECT_TRUE(ParseJob(text, "job.textproto", {"distribute.trainers=2"}).ok());
+}
+
+constexpr char kWeighted[] = R"(name: "weighted"
+data {
+  train { files: "train.csv" }
+  csv { column { name: "price" } column { name: "x" } column { name: "w" } }
+  batch_size: 64
+  dense { column { variable: "w" index: 0 transform: LOG1P } }
+}
+model {
+  layer { name: "out" fc { input: "x" size: 1 } }
+  layer { name: "double" scale { input: "w" scale: 2 } }
+  loss { square_error { input: "out" label: "price" sample_weight: "w" } }
+}
+optimizer { sgd { learning_rate: 0.1 } }
+)";
+
+TEST(WrongTransformTest, ASampleWeightAndWhatItIsMadeOfAreNeverTransformed) {
+  const std::string text =
+      "job.textproto:6:20: data.dense.column[0].variable 'w' is never transformed: a loss reads it as its label, "
+      "sample weight, length or probability, or computes one of them from it; take this column out, or name in "
+      "data.dense.except what is to stay as it is instead";
+  EXPECT_EQ(ParseJob(kWeighted, "job.textproto", {}).status().message(), text);
+  const auto made =
+      ParseJob(Replaced(kWeighted, "sample_weight: \"w\"", "sample_weight: \"double\""), "job.textproto", {});
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(Transpile(*made).status().message(), text);
+  const auto plain = ParseJob(Replaced(kWeighted, " sample_weight: \"w\"", ""), "job.textproto", {});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_TRUE(Transpile(*plain).ok());
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Model, WrongJobTest,
