@@ -289,7 +289,7 @@ TEST(LocalSgdChannelTest, WhoeverLooksSeesEqualReplicas) {
 }
 
 TEST(LocalSgdChannelTest, AStopChangesLaterStepsUnlessTheyBeginAtAnAverage) {
-  Scenario run{.trainers = 3, .steps = 8, .every = 4, .optimizer = "{adam { learning_rate: 0.01 }}"};
+  Scenario run{.trainers = 3, .steps = 8, .every = 4, .job = UpdatedBy(Optimizer::kAdam, 0.01)};
   const std::vector<Trainer> calm = After(run);
   run.outcome = [](int64_t step, StepOutcome* outcome) { outcome->stop = step == 3; };
   EXPECT_EQ(After(run)[0].digests, calm[0].digests);
