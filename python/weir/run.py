@@ -92,8 +92,8 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
     if local and page is not None:
         raise ValueError("page: a job in one process (local=True) has no page; leave out local")
     if local and restarts is not None:
-        raise ValueError("restarts: launch starts jobs again, and a job in one process (local=True) has none; leave out "
-                         "local (servers=0, trainers=1 is one process, too)")
+        raise ValueError("restarts: launch starts jobs again, and a job in one process (local=True) has none; leave "
+                         "out local (servers=0, trainers=1 is one process, too)")
     flags = ["--allow_pipes"] if allow_pipes else []
     flags += [] if restarts is None else [f"--restarts={restarts}"]
     flags += [] if page is None else [f"--page={page}"]

@@ -267,7 +267,7 @@ def _nothing_left(case, place, name, calm):
     directory = os.path.join(place.dir, "checkpoints")
     found = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
     steps = [n for n in found if re.fullmatch(r"step-\d{12}", n)]
-    more = [n for n in found if n not in steps and not re.fullmatch(r"earlier-\d+", n)]
+    more = [n for n in found if n not in steps and not re.fullmatch(r"earlier-\d+|PROGRESS", n)]
     if more:
         raise Failure("left", "%s has left %s in the directory of checkpoints" % (name, ", ".join(more)))
     job = case["job"]

@@ -3,8 +3,8 @@
 A drawn job is JSON: the message JobConfig without cluster, the columns of its data, and what a run of it must show:
 
   "bits"     every cluster has the bits of --role=local
-  "own"      a cluster has the bits of an undisturbed one with as many trainers; with local_sgd, until a stop between two
-             averages (checking.adds_an_average)
+  "own"      a cluster has the bits of an undisturbed one with as many trainers; with local_sgd, until a stop between
+             two averages (checking.adds_an_average)
   "counts"   runs end well, and have trained on all examples
 """
 

@@ -287,8 +287,8 @@ def test_a_run_with_restarts_goes_on_after_a_death(job):
     def kill_once(line):
         if not killed and line.startswith("[trainer.0] checkpoint step="):
             launch = run._process.pid  # pylint: disable=protected-access
-            found = subprocess.run(["pgrep", "-P", str(launch), "-f", "--trainer_id=1"], capture_output=True, check=True)
-            killed.append(int(found.stdout.split()[0]))
+            found = subprocess.check_output(["pgrep", "-P", str(launch), "-f", "--trainer_id=1"])
+            killed.append(int(found.split()[0]))
             os.kill(killed[0], signal.SIGKILL)
 
     run = train(job, progress=False, wait=False, restarts=3, on_line=kill_once,

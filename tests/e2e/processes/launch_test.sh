@@ -143,7 +143,8 @@ kill -CONT "$(child --trainer_id=0)"
 wait_end 30 launch
 expect_rc 3 launch
 expect_log launch 'trainer.0. .*waits for server 0 at .*: to join, for 1 s; the last try: .*refused'
-expect_log launch 'launch: pserver.0 \(exit code 0\) ended before the trainers were done: pserver.1, trainer.0 did not end'
+expect_log launch \
+  'launch: pserver.0 \(exit code 0\) ended before the trainers were done: pserver.1, trainer.0 did not end'
 expect_no_children
 
 scene "launch itself is killed"
