@@ -80,7 +80,7 @@ std::string Beginning::Serialize() const {
   if (point.early_stop.has_value()) *message.mutable_early_stop() = *point.early_stop;
   message.set_first_step_examples(point.first_step_examples);
   message.set_stream_scheme(point.stream_scheme);
-  message.set_not_evaluated(point.not_evaluated);
+  if (point.not_evaluated) message.set_not_evaluated(true);
   if (point.follow.streams_size() > 0) *message.mutable_follow() = point.follow;
   if (resumed) {
     message.set_checkpoint(point.name);
