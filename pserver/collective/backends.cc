@@ -9,7 +9,7 @@ std::vector<CollectiveBackend> CollectiveBackends(const absl::Status& nccl, cons
 }
 
 v1::Comm::Backend AutoBackend(int64_t bytes) {
-  constexpr int64_t kMostOverWire = int64_t{4} << 20;
+  constexpr int64_t kMostOverWire = int64_t{8} << 20;
   return bytes <= kMostOverWire ? v1::Comm::WIRE : v1::Comm::GLOO;
 }
 
