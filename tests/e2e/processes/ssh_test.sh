@@ -115,7 +115,7 @@ trainer_process() {
 expect_nobody() {
   local since left
   since=$(now)
-  while left=$(ours) && [ -n "$left" ] && ! after "${1:-60}" "$since"; do sleep 0.05; done
+  while left=$(ours); [ -n "$left" ] && ! after "${1:-60}" "$since"; do sleep 0.05; done
   [ -z "$left" ] || fail "left over: $(ps -o pid,args -p "${left//$'\n'/,}")"
 }
 # Two leases, and three seconds more than promised: this machine may be busy.
