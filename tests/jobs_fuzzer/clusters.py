@@ -51,8 +51,8 @@ def _cluster(rng, case, first):
             sets.append("distribute.update=SHARDED")
         reduces = True
     if reduces:
-        # With small buckets WIRE takes a fraction of the time. Running values of batch_norm and dice are not compressed,
-        # and are added in an order that suits the backend.
+        # With small buckets WIRE takes a fraction of the time. Running values of batch_norm and dice are not
+        # compressed, and are added in an order that suits the backend.
         if mode == "compressed":
             sets.append("comm.backend=" + ("GLOO" if case["seed"] % 4 == 0 else "WIRE"))
         elif rng.random() < 0.85:

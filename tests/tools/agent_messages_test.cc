@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -80,10 +81,12 @@ TEST(AgentMessagesTest, AStartArrivesAsItWas) {
 TEST(AgentMessagesTest, WhatIsNoMessageIsRefused) {
   EXPECT_THAT(std::string(DecodeMessage("out\t1\t\\q").status().message()), HasSubstr("is no message between launch"));
   EXPECT_FALSE(ParseHello({"hello"}).ok());
-  EXPECT_FALSE(ParseHello({"hello", "1", "h", "2"}).ok());
-  EXPECT_FALSE(ParseHello({"hello", "1", "h", "0", "0", ""}).ok());
-  EXPECT_FALSE(ParseHello({"hello", "1", "h", "2", "", ""}).ok());
-  EXPECT_FALSE(ParseHello({"hello", "1", "h", "2", "0,x", ""}).ok());
+  // What follows the version is looked at only if it is ours.
+  const std::string version = absl::StrCat(kAgentVersion);
+  EXPECT_FALSE(ParseHello({"hello", version, "h", "2"}).ok());
+  EXPECT_FALSE(ParseHello({"hello", version, "h", "0", "0", ""}).ok());
+  EXPECT_FALSE(ParseHello({"hello", version, "h", "2", "", ""}).ok());
+  EXPECT_FALSE(ParseHello({"hello", version, "h", "2", "0,x", ""}).ok());
   EXPECT_FALSE(ParseSetup({"setup", "1", "/", "soon", "0"}).ok());
   EXPECT_FALSE(ParseStart({"start", "0", "", "0", "x"}).ok());
   EXPECT_FALSE(ParseStart({"start", "0", "", "2", "x"}).ok());
