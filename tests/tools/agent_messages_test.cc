@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
