@@ -875,8 +875,8 @@ int Supervisor::Finish(const AttemptEnd& end) {
   page_ = nullptr;
   s_.out.Drain(options_.lease);
   int code = end.code;
-  // A reader that is gone wants no more lines.
-  if (s_.out.error() != 0 && s_.out.error() != EPIPE) {
+  // A reader that is gone wants no more lines, and who has closed the output never wanted any.
+  if (s_.out.error() != 0 && s_.out.error() != EPIPE && s_.out.error() != EBADF) {
     s_.Say(absl::StrCat("the standard output cannot be written: ", strerror(s_.out.error()),
                         "; the log files have what was not shown"));
     if (code == kExitOk) code = kExitFailure;

@@ -92,7 +92,7 @@ struct LaunchOptions {
 
 // Returns launch's exit status: 0 if every process ended with 0 (stop_code if a signal has stopped the job), else that
 // of the process that failed first (128 + signal if a signal killed it). kExitFailure if all went well but stdout could
-// not be written, unless its reader is gone.
+// not be written, unless it is closed or its reader is gone.
 //
 //   * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.
 //     What another host says by itself is "[host] ..." on stderr.
