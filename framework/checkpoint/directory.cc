@@ -47,6 +47,8 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 // Prefix of directories that are being removed, so that no reader takes one for a checkpoint.
 constexpr char kTrashPrefix[] = "trash-";
 constexpr char kProbePrefix[] = "probe-";
+// In names of files that are written before they are renamed (framework/base/atomic_file.h).
+constexpr std::string_view kOfAtomicFile = ".tmp.";
 constexpr uint64_t kMostProbeBytes = uint64_t{1} << 16;
 // Some 300 bytes for each 8 MiB of a table: 30 TB.
 constexpr uint64_t kMostManifestBytes = uint64_t{1} << 30;
@@ -118,7 +120,7 @@ bool IsDigits(std::string_view text) {
 // Returns true for the files that a run writes into the directory of a step, the unfinished ones of AtomicFile too.
 bool IsFileOfCheckpoint(std::string_view name) {
   // What NFS makes of a file that is removed while a process has it open.
-  constexpr std::string_view kOfNfs = ".nfs", kOfAtomicFile = ".tmp.";
+  constexpr std::string_view kOfNfs = ".nfs";
   if (name.starts_with(kOfNfs)) {
     return name.find_first_not_of("0123456789abcdefABCDEF", kOfNfs.size()) == std::string_view::npos;
   }
@@ -261,7 +263,8 @@ void RemoveProbesOfTheDead(const std::string& dir) {
   const absl::StatusOr<std::vector<std::string>> names = Names(dir);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    if (!IsProbeName(name)) continue;
+    // A server that was killed while it wrote one has left its temporary file.
+    if (!IsProbeName(std::string_view(name).substr(0, name.find(kOfAtomicFile)))) continue;
     const absl::StatusOr<std::string> text =
         ReadRegularFile(absl::StrCat(dir, "/", name), kMostProbeBytes, Links::kRefuse);
     v1::DirectoryProof proof;

@@ -287,7 +287,7 @@ def test_a_run_with_restarts_goes_on_after_a_death(job):
     def kill_once(line):
         if not killed and line.startswith("[trainer.0] checkpoint step="):
             launch = run._process.pid  # pylint: disable=protected-access
-            found = subprocess.check_output(["pgrep", "-P", str(launch), "-f", "--trainer_id=1"])
+            found = subprocess.check_output(["pgrep", "-P", str(launch), "-f", "--", "--trainer_id=1"])
             killed.append(int(found.split()[0]))
             os.kill(killed[0], signal.SIGKILL)
 

@@ -294,6 +294,8 @@ TEST(ProbeTest, AServerRemovesProbesOfKilledProcessesOfItsHost) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(proof, &text);
   ASSERT_OK(WriteFileAtomically(dir + "/probe-00000000000000aa", text));
+  // Killed while it wrote one.
+  ASSERT_OK(WriteFileAtomically(dir + "/probe-00000000000000cc.tmp.7-8-9", text));
   proof.mutable_process()->set_boot("another");
   google::protobuf::TextFormat::PrintToString(proof, &text);
   ASSERT_OK(WriteFileAtomically(dir + "/probe-00000000000000bb", text));
@@ -302,6 +304,7 @@ TEST(ProbeTest, AServerRemovesProbesOfKilledProcessesOfItsHost) {
   child.Kill();
   const auto second = WriteProbe(dir);
   EXPECT_FALSE(PathExists(dir + "/probe-00000000000000aa"));
+  EXPECT_FALSE(PathExists(dir + "/probe-00000000000000cc.tmp.7-8-9"));
   EXPECT_TRUE(PathExists(dir + "/probe-00000000000000bb"));
   EXPECT_EQ(*ReadProbe(dir, first->name), first->token);
   EXPECT_EQ(*ReadProbe(dir, second->name), second->token);
