@@ -387,6 +387,16 @@ TEST(TcpMeetingTest, AnotherRunIsRefusedAtOnce) {
   EXPECT_THAT(host->Trainers(), ElementsAre("127.0.0.1:100", "127.0.0.1:101"));
 }
 
+TEST(TcpMeetingTest, ANameThatIsLoopbackOnItsOwnMachineIsReachedAtItsOtherAddresses) {
+  const int port = FreePort();
+  // inet_aton's way to write 127.0.0.1 stands for a name; 127.0.0.2 for the address that others know.
+  InitMethod name = Tcp(port), address = Tcp(port);
+  name.address.host = "2130706433";
+  address.address.host = "127.0.0.2";
+  const ProcessPtr host = Start(Trainer(name, 0, 2)), guest = Start(Trainer(address, 1, 2));
+  EXPECT_THAT(guest->Trainers(), ElementsAre("127.0.0.1:100", "127.0.0.1:101"));
+}
+
 TEST(TcpMeetingTest, BytesFromOutsideEndTheirConnectionAlone) {
   const int port = FreePort();
   const ProcessPtr host = Start(Trainer(Tcp(port), 0, 3));
