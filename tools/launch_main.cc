@@ -43,6 +43,7 @@
 #include "tools/placement.h"
 #include "tools/ssh.h"
 #include "transpiler/job/corner.h"
+#include "transpiler/job/job_dir.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
 ABSL_FLAG(int, servers, -1,
@@ -509,6 +510,7 @@ absl::Status ReadWatching(LaunchOptions* options) {
 
 absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   LaunchOptions options{.job = absl::GetFlag(FLAGS_job),
+                        .job_dir = absl::GetFlag(FLAGS_job_dir),
                         .log_dir = absl::GetFlag(FLAGS_log_dir),
                         .overrides = line.overrides,
                         .trainer_arguments = line.trainer_arguments,

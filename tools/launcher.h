@@ -33,6 +33,8 @@ struct LaunchOptions {
   // Descriptor with the text of a job that only launch could read, from a pipe or standard input: every process on this
   // machine gets it as its standard input, and `job` is /dev/stdin. -1: none. Borrowed.
   int job_fd = -1;
+  // --job_dir of every process; "": not given.
+  std::string job_dir;
   // Processes and their hosts. At least one trainer.
   Placement placement;
   // Paths of the programs, on all hosts; `launch` is that of the agent on other hosts.

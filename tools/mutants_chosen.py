@@ -780,8 +780,8 @@ CHOSEN = [
     Chosen(
         "paths-of-a-job-from-a-pipe-below-dev",
         "transpiler/job/load_job.cc",
-        "if (!IsStream(file)) job.directory",
-        "job.directory",
+        "if (job.directory.empty() && !IsStream(file)) job.directory",
+        "if (job.directory.empty()) job.directory",
         tests=("//tests/transpiler/job:job_test",),
     ),
     Chosen(

@@ -130,6 +130,13 @@ TEST(ChildCommandsTest, ServersFollowTheTrainersToThePlaceThatTheirArgumentsName
   }
 }
 
+TEST(ChildCommandsTest, EveryoneGetsTheDirectoryOfTheJob) {
+  LaunchOptions options = Node();
+  options.job_dir = "jobs";
+  EXPECT_THAT(ServerCommand(options, 0, 1).command, Contains("--job_dir=jobs"));
+  EXPECT_THAT(TrainerCommand(options, MeetingOf(options), {}).command, Contains("--job_dir=jobs"));
+}
+
 TEST(ChildCommandsTest, AServerListensAtItsPlaceAndIsNoRank) {
   LaunchOptions options = Node();
   const ChildCommand child = ServerCommand(options, 0, /*threads=*/2);

@@ -704,13 +704,16 @@ TEST_F(LaunchTest, AJobFromAPipeReachesEveryProcess) {
   // `launch --job=<(command)` of a shell; twice, since every process reads it from its begin.
   std::thread writer([&pipe] { std::ofstream(pipe) << "name: \"piped\"\ndistribute { servers: 1 trainers: 2 }\n"; });
   job_ = pipe;
-  const Result result = Launched(ArgumentsWithoutNumbers({}), {{"FAKE_PSERVER", "cat /dev/stdin"},
-                                                               {"FAKE_TRAINER", "args;cat /dev/stdin;cat /dev/stdin"}})
-                            .Finish();
+  const Result result =
+      Launched(ArgumentsWithoutNumbers({"--job_dir=jobs"}),
+               {{"FAKE_PSERVER", "args;cat /dev/stdin"}, {"FAKE_TRAINER", "args;cat /dev/stdin;cat /dev/stdin"}})
+          .Finish();
   writer.join();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(Lines(result.out), AllOf(Contains("[pserver.0] name: \"piped\""), Contains("[trainer.0] name: \"piped\""),
-                                       Contains("[trainer.1] arg --job=/dev/stdin")));
+  EXPECT_THAT(Lines(result.out),
+              AllOf(Contains("[pserver.0] name: \"piped\""), Contains("[trainer.0] name: \"piped\""),
+                    Contains("[trainer.1] arg --job=/dev/stdin"), Contains("[trainer.1] arg --job_dir=jobs"),
+                    Contains("[pserver.0] arg --job_dir=jobs")));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '"'), 2 * 5);
 }
 
