@@ -429,8 +429,10 @@ absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
   if (predicts) options->keeps_checkpoints = false;
   const auto given = [&](const char* flag) { return Gives(options->trainer_arguments, flag); };
   if (options->keeps_checkpoints && !given("resume") && !given("resume_run")) {
-    // Checkpoints of an earlier run in the same directory are none of this one.
-    if (!given("run_id")) options->trainer_arguments.push_back("--run_id=" + DrawRunName());
+    // Checkpoints of an earlier run in the same directory are none of this one. Where nodes meet, the first one names
+    // the run for all.
+    const bool learns = options->placement.meet_at_master && options->placement.hosts[0].node > 0;
+    if (!given("run_id")) options->trainer_arguments.push_back("--run_id=" + (learns ? kAnyRun : DrawRunName()));
     options->restart_arguments = {"--resume_run"};
   }
   if (least == 0) return absl::OkStatus();

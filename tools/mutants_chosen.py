@@ -691,6 +691,21 @@ CHOSEN = [
         "std::max(kLeastSilence, 200 * options.lease)",
         tests=("//tests/tools:launch_test",),
     ),
+    # Nodes with servers.
+    Chosen(
+        "every-node-names-the-run",
+        "tools/launch_main.cc",
+        "(learns ? kAnyRun : DrawRunName())",
+        "DrawRunName()",
+        tests=("//tests/tools:launch_test",),
+    ),
+    Chosen(
+        "name-that-is-loopback-at-home-is-met-there-alone",
+        "pserver/rendezvous/tcp_sockets.cc",
+        "method.address.IsLoopback() ? *own : AnyAddress(*own)",
+        "*own",
+        tests=("//tests/pserver/rendezvous:rendezvous_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",

@@ -331,6 +331,7 @@ absl::Status FindServers(StopSignals* signals, Runtime* r) {
   const std::string listening = r->cluster.servers_in_trainers ? r->cluster.endpoint : "";
   ASSIGN_OR_RETURN(const Addresses addresses, MeetOthers(r->job.config, r->cluster, listening, ProcessName(), signals));
   r->cluster.pservers = r->cluster.servers_in_trainers ? addresses.trainers : addresses.servers;
+  if (r->cluster.run_id == kAnyRun) r->cluster.run_id = addresses.run_id;
   return absl::OkStatus();
 }
 

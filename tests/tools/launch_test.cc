@@ -785,6 +785,18 @@ TEST_F(LaunchTest, ANodeStartsItsPartOfTheTrainers) {
   EXPECT_TRUE(fs::exists(logs_ / "node.0" / "pserver.0.log"));
 }
 
+TEST_F(LaunchTest, TheFirstNodeNamesTheRunForAll) {
+  WriteJob("checkpoint { dir: \"saved\" } deadlines { lease_s: 0.3 }");
+  const auto node = [&](const std::string& rank) {
+    return Launched(ArgumentsWithoutNumbers({"--servers=0", "--nnodes=2", "--node_rank=" + rank, "--nproc_per_node=1",
+                                             "--master_addr=127.0.0.1", "--restarts=1"}),
+                    {{"FAKE_TRAINER", "unconnected;args"}})
+        .Finish();
+  };
+  EXPECT_THAT(node("0").out, ContainsRegex("\\[trainer.0\\] arg --run_id=launch\\.[0-9a-f]+\n"));
+  EXPECT_THAT(node("1").out, HasSubstr("[trainer.1] arg --run_id=*\n"));
+}
+
 TEST_F(LaunchTest, HostsThatAreThisMachineNeedNoSsh) {
   std::vector<std::string> arguments = ArgumentsWithoutNumbers({"-np", "2", "-H", "localhost:2", "--ssh=/no/such/ssh"});
   const Result result = Launched(arguments, {{"FAKE_TRAINER", "env NODE_RANK;env LOCAL_RANK"}}).Finish();

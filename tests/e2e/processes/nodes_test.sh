@@ -137,6 +137,25 @@ expect_rc 3 node.0
 expect_log node.1 'launch: pserver.1 failed: killed by signal 9 \(Killed\)'
 expect_no_children
 
+scene "one launch, for longer"
+rm -rf "$work/checkpoints"
+"$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$work/mylog" --set train.epochs=12 > "$work/long.out" 2>&1 ||
+  fail "one launch fails"
+long=$(digest)
+
+for servers in 2 0; do
+  scene "a trainer is killed, and both nodes start again, $servers servers"
+  start_nodes --servers=$servers --set train.epochs=12 --restarts=5
+  wait_checkpoint
+  kill -KILL "$(pgrep -P "${pid[node.1]}" -f -- --trainer_id=1)"
+  wait_end 60 node.0 node.1
+  expect_rc 0 node.0 node.1
+  expect_log node.1 'launch: restart 1 .*: trainer.1 failed: killed by signal 9 \(Killed\)'
+  [[ $(tail -n 1 "$work/node.0.out") == "done "*" restarts=1 "* ]] || fail "last line: $(tail -n 1 "$work/node.0.out")"
+  expect_digest "$long"
+  expect_no_children
+done
+
 scene "nodes with different numbers of servers"
 rm -rf "$work/checkpoints"
 port=$(free_port)

@@ -288,6 +288,17 @@ TEST_P(MeetingTest, ServersComeTooAndTrainersNeedNotListen) {
   }
 }
 
+TEST_P(MeetingTest, ATrainerMayLearnTheNameOfTheRun) {
+  RendezvousOptions other = Trainer(method_, 1, 2);
+  other.run_id = "*";
+  const ProcessPtr guest = Start(other), host = Start(Trainer(method_, 0, 2));
+  for (const ProcessPtr* process : {&guest, &host}) {
+    const auto result = (*process)->Result();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->run_id, "run");
+  }
+}
+
 TEST_P(MeetingTest, TheMissingAreNamedToAllAtTheDeadline) {
   RendezvousOptions first = Trainer(method_, 0, 4), other = Trainer(method_, 2, 4);
   first.connect_deadline = absl::Seconds(3);
