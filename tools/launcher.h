@@ -105,7 +105,8 @@ struct LaunchOptions {
 //     128 + signal. So does one that arrives before the trainers are started. Processes that then neither end nor say
 //     anything for progress_deadline are ended.
 //   * Servers that outlive the last trainer by three leases are ended, and so are trainers that outlive a server, even
-//     one that has ended with 0: a failure that names both.
+//     one that has ended with 0: a failure that names both. With keep_going, servers of a node (--nnodes) may have
+//     trainers on others.
 //   * A process that a signal (SIGSTOP) has stopped for two leases, or that is stopped when others have lost a peer, is
 //     killed and named: a failure with exit code 3. With keep_going the others go on. A job of which all processes are
 //     stopped may be continued within progress_deadline.

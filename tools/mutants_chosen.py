@@ -700,6 +700,13 @@ CHOSEN = [
         tests=("//tests/tools:launch_test",),
     ),
     Chosen(
+        "servers-of-a-node-end-with-its-trainers",
+        "tools/launcher.cc",
+        "  if (!trainers && options_.keep_going && !options_.placement.whole_job()) return;\n",
+        "",
+        tests=("//tests/tools:launch_test",),
+    ),
+    Chosen(
         "name-that-is-loopback-at-home-is-met-there-alone",
         "pserver/rendezvous/tcp_sockets.cc",
         "method.address.IsLoopback() ? *own : AnyAddress(*own)",

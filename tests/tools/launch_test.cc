@@ -785,6 +785,22 @@ TEST_F(LaunchTest, ANodeStartsItsPartOfTheTrainers) {
   EXPECT_TRUE(fs::exists(logs_ / "node.0" / "pserver.0.log"));
 }
 
+TEST_F(LaunchTest, ServersOfANodeGoOnWithTrainersOfAnotherWhenItsOwnHaveFailed) {
+  const std::string port = absl::StrCat("--master_port=", FreePorts(2));
+  const auto node = [&](const std::string& rank) {
+    return ArgumentsWithoutNumbers({"--servers=1", "--nnodes=2", "--node_rank=" + rank, "--nproc_per_node=1",
+                                    "--master_addr=127.0.0.1", port, "--keep_going"});
+  };
+  Launched first(node("0"), {{"FAKE_TRAINER", "exit 6"}});
+  first.Await("launch: trainer.0 failed: exit code 6; the others go on");
+  // Longer than three leases.
+  const Result second = Launched(node("1"), {{"FAKE_TRAINER", "sleep 1500;out done steps=3"}}).Finish();
+  EXPECT_EQ(second.code, 0) << second.err;
+  const Result result = first.Finish();
+  EXPECT_EQ(result.code, 6);
+  EXPECT_THAT(result.err, Not(HasSubstr("three leases")));
+}
+
 TEST_F(LaunchTest, TheFirstNodeNamesTheRunForAll) {
   WriteJob("checkpoint { dir: \"saved\" } deadlines { lease_s: 0.3 }");
   const auto node = [&](const std::string& rank) {
@@ -837,6 +853,13 @@ TEST_F(LaunchTest, ServersRunOnTheHostsThatAreNamed) {
   const Result result = Launched(RemoteArguments("127.0.0.1:1", {"--server_hosts=203.0.113.1"}), {}).Finish();
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("launch: 203.0.113.1: 1 server on "));
+}
+
+TEST_F(LaunchTest, ServersOfSeveralHostsAreDealtToThemInTurns) {
+  const Result result = Launched(RemoteArguments("127.0.0.1:1,203.0.113.1:2", {"--servers=3"}), {}).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("launch: 127.0.0.1: 2 servers and 1 trainer on "),
+                                HasSubstr("launch: 203.0.113.1: 1 server and 2 trainers on ")));
 }
 
 TEST_F(LaunchTest, TrainersOfSeveralHostsThatServeKnowOneAnothersPorts) {
