@@ -1,5 +1,6 @@
 #include "pserver/meet_others.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -14,18 +15,31 @@ namespace {
 // An address that no machine has (RFC 5737), behind the default route. Nothing is sent there.
 constexpr char kElsewhere[] = "203.0.113.1:9";
 
+// Returns the address of this machine, without a port, that leads to the meeting point. Nullopt if the machine looks
+// the point's name up as a loopback address, as Debian's /etc/hosts has its own name (127.0.1.1): others reach it by
+// that name alone.
+absl::StatusOr<std::optional<std::string>> OwnAddress(const InitMethod& method) {
+  if (method.kind != InitMethod::Kind::kTcp) {
+    const absl::StatusOr<std::string> host = LocalAddressTowards(kElsewhere);
+    return host.ok() ? *host : std::optional<std::string>("127.0.0.1");
+  }
+  ASSIGN_OR_RETURN(std::string host, LocalAddressTowards(method.address.ToString()));
+  const bool loopback = host == "::1" || Endpoint{.host = host}.IsLoopback();
+  if (loopback && !method.address.IsLoopback()) return std::optional<std::string>();
+  return std::optional<std::string>(std::move(host));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> HostForOthers(const InitMethod& method) {
-  if (method.kind == InitMethod::Kind::kTcp) return LocalAddressTowards(method.address.ToString());
-  const absl::StatusOr<std::string> host = LocalAddressTowards(kElsewhere);
-  return host.ok() ? *host : "127.0.0.1";
+  ASSIGN_OR_RETURN(std::optional<std::string> own, OwnAddress(method));
+  return own.has_value() ? *std::move(own) : method.address.host;
 }
 
 absl::StatusOr<std::string> WhereToListen(const ClusterConfig& cluster) {
   if (!cluster.endpoint.empty() || !cluster.init_method.has_value()) return cluster.endpoint;
-  ASSIGN_OR_RETURN(const std::string host, HostForOthers(*cluster.init_method));
-  return JoinHostPort(host, 0);
+  ASSIGN_OR_RETURN(const std::optional<std::string> own, OwnAddress(*cluster.init_method));
+  return JoinHostPort(own.value_or("0.0.0.0"), 0);
 }
 
 absl::StatusOr<Addresses> MeetOthers(const v1::JobConfig& job, const ClusterConfig& cluster,

@@ -13,11 +13,12 @@
 namespace weir {
 
 // Returns the address of this machine, without a port, that the others are told: the one from which it sends to the
-// meeting point; with file:// the one that leads out of this machine, or 127.0.0.1 if none does. Unavailable: the
-// meeting point's host is unknown.
+// meeting point, or the meeting point's own name if this machine looks it up as a loopback address; with file:// the
+// one that leads out of this machine, or 127.0.0.1 if none does. Unavailable: the meeting point's host is unknown.
 absl::StatusOr<std::string> HostForOthers(const InitMethod& method);
 
-// Returns where a server of this process shall listen: cluster.endpoint; if that is "", any port at HostForOthers.
+// Returns where a server of this process shall listen: cluster.endpoint; if that is "", any port at HostForOthers, or
+// at every interface if that is a name.
 absl::StatusOr<std::string> WhereToListen(const ClusterConfig& cluster);
 
 // Meets the other processes, with the job's deadlines. cluster.init_method is set. `listening`: where this process

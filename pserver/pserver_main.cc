@@ -25,6 +25,7 @@
 #include "pserver/meet_others.h"
 #include "pserver/server_watch.h"
 #include "transpiler/job/check_job.h"
+#include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 
@@ -57,15 +58,16 @@ struct Runtime {
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   const std::string file = absl::GetFlag(FLAGS_job);
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
+  ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
   ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides, {.directory = directory}));
   ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kPserver, ClusterFlagsOfThisProcess(overrides),
                                               EnvironmentOfThisProcess(), r->job.config));
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
   if (r->cluster.overrides.empty()) return absl::OkStatus();
   std::vector<std::string> all = overrides;
   all.insert(all.end(), r->cluster.overrides.begin(), r->cluster.overrides.end());
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all, {.directory = directory}));
   return absl::OkStatus();
 }
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
+#include "pserver/cluster/endpoint.h"
 
 namespace weir {
 namespace {
@@ -82,6 +84,7 @@ void AddSettings(const LaunchOptions& options, bool server, int id, int threads,
     }
   }
   command->push_back("--job=" + options.job);
+  if (!options.job_dir.empty()) command->push_back("--job_dir=" + options.job_dir);
   if (!options.threads_by_job) command->push_back(absl::StrCat("--threads=", threads));
   for (const std::string& override : options.overrides) command->push_back("--set=" + override);
   command->push_back(absl::StrCat("--set=distribute.servers=", options.placement.servers.size()));
@@ -100,19 +103,44 @@ Variables CommonVariables(const LaunchOptions& options, bool server) {
   return variables;
 }
 
+// Returns the last value that the arguments give a flag; nullopt if they do not give it.
+std::optional<std::string> ValueOf(const std::vector<std::string>& arguments, std::string_view flag) {
+  std::optional<std::string> value;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t equals = arguments[i].find('=');
+    std::string name = arguments[i].substr(0, equals);
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (name != absl::StrCat("__", std::string(flag)) && name != absl::StrCat("_", std::string(flag))) continue;
+    value = equals != std::string::npos ? arguments[i].substr(equals + 1)
+            : i + 1 < arguments.size()  ? arguments[i + 1]
+                                        : "";
+  }
+  return value;
+}
+
+// Tells a process where the others meet: at the master, unless the arguments of the trainers name another place.
+void AddMeetingPoint(const LaunchOptions& options, const std::string& master_addr, int master_port, bool server,
+                     ChildCommand* child) {
+  const std::optional<std::string> given = ValueOf(options.trainer_arguments, "init_method");
+  if (!given.has_value()) {
+    child->command.push_back(absl::StrCat("--init_method=tcp://", JoinHostPort(master_addr, master_port)));
+  } else if (server) {
+    child->command.push_back("--init_method=" + *given);
+  }
+  // What env:// means.
+  child->environment["MASTER_ADDR"] = master_addr;
+  child->environment["MASTER_PORT"] = absl::StrCat(master_port);
+}
+
 // Flags and variables by which a trainer finds the others.
 void AddMeeting(const LaunchOptions& options, const Meeting& meeting, int id, const PlacedHost& host,
                 ChildCommand* child) {
+  if (options.placement.meet_at_master) {
+    return AddMeetingPoint(options, meeting.master_addr, meeting.master_port, /*server=*/false, child);
+  }
   if (!meeting.master_addr.empty()) {
     child->environment["MASTER_ADDR"] = meeting.master_addr;
     child->environment["MASTER_PORT"] = absl::StrCat(meeting.master_port);
-  }
-  if (meeting.endpoints.empty()) {
-    if (Gives(options.trainer_arguments, "init_method")) return;
-    const bool brackets = meeting.master_addr.find(':') != std::string::npos;
-    child->command.push_back(absl::StrCat("--init_method=tcp://", brackets ? "[" : "", meeting.master_addr,
-                                          brackets ? "]" : "", ":", meeting.master_port));
-    return;
   }
   const std::string list = absl::StrJoin(meeting.endpoints, ",");
   child->command.push_back("--pservers=" + list);
@@ -158,7 +186,9 @@ ChildCommand ServerCommand(const LaunchOptions& options, int id, int threads) {
   ChildCommand child{.command = {options.pserver}, .environment = CommonVariables(options, /*server=*/true)};
   child.command.push_back(absl::StrCat("--endpoint=", server.listen, ":", server.port));
   child.command.push_back(absl::StrCat("--server_id=", id));
-  if (server.port > 0) {
+  if (options.placement.meet_at_master) {
+    AddMeetingPoint(options, options.placement.master_addr, options.placement.master_port, /*server=*/true, &child);
+  } else if (server.port > 0) {
     child.command.push_back("--pservers=" + absl::StrJoin(ServerEndpoints(options.placement), ","));
   }
   AddSettings(options, /*server=*/true, id, threads, &child.command);

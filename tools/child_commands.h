@@ -30,7 +30,8 @@ ChildCommand ServerCommand(const LaunchOptions& options, int id, int threads);
 
 // Addresses and numbers of the others, for one trainer.
 struct Meeting {
-  // Addresses of the servers by index, or of the trainers by id if they serve; empty: they meet at the master.
+  // Addresses of the servers by index, or of the trainers by id if they serve. Without meaning if the processes meet
+  // (Placement::meet_at_master).
   std::vector<std::string> endpoints;
   std::string master_addr;
   int master_port = 0;

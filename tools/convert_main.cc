@@ -33,6 +33,7 @@
 #include "trainer/data/example_stream.h"
 #include "trainer/data/piped_command.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
 
 ABSL_FLAG(bool, allow_pipes, false, "run the commands that the job names (data.pipe, data.pipe_list)");
@@ -148,7 +149,8 @@ absl::Status Convert(const Options& options) {
   if (options.source != "train" && options.source != "eval") {
     return absl::InvalidArgumentError(absl::StrCat("--source must be train or eval, got '", options.source, "'"));
   }
-  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job, options.overrides));
+  ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
+  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job, options.overrides, {.directory = directory}));
   const v1::Data& data = job.config.data();
   for (const Lesson& lesson : Lessons(data)) {
     if (lesson.kind != Lesson::kClasses) continue;

@@ -88,6 +88,11 @@ absl::Status ReadMaster(const Environment& environment, bool several, PlacementF
   }
   ASSIGN_OR_RETURN(const std::optional<int> port, Number(environment, "MASTER_PORT"));
   if (!port.has_value()) return absl::OkStatus();
+  // torchrun's agent listens at MASTER_PORT itself.
+  if (several && !environment("TORCHELASTIC_RUN_ID").value_or("").empty()) {
+    if (flags->master_port < 0) flags->master_port = *port + 1;
+    return absl::OkStatus();
+  }
   if (flags->master_port < 0 && several) flags->master_port = *port;
   if (flags->master_port >= 0 && flags->master_port != *port) {
     return Invalid("--master_port is ", flags->master_port, " but the variable MASTER_PORT is ", *port,

@@ -14,7 +14,7 @@ namespace weir {
 //
 //   node_rank     NODE_RANK, GROUP_RANK, RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, SLURM_PROCID or PADDLE_TRAINER_ID
 //   master_addr   MASTER_ADDR
-//   master_port   MASTER_PORT
+//   master_port   MASTER_PORT; under torchrun, whose agent listens there, the next port
 //
 // InvalidArgument names a variable that contradicts a flag or another variable, and both values:
 //

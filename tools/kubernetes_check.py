@@ -437,10 +437,11 @@ class Check:
                 self.expect(modes == ["ReadWriteMany"], f"{claim} is {modes}: pods of several nodes mount it")
             _, volume = self.mount_of(thing, "/tmp")
             self.expect(volume and "emptyDir" in volume, f"{name}: /tmp cannot be written")
-        job_directory = posixpath.dirname(value_of(containers(self.trainers)[0]["args"], "job"))
 
         def held(thing, path, what, writable):
-            path = posixpath.normpath(posixpath.join(job_directory, path))
+            arguments = containers(thing)[0]["args"]
+            directory = value_of(arguments, "job_dir") or posixpath.dirname(value_of(arguments, "job"))
+            path = posixpath.normpath(posixpath.join(directory, path))
             mount, volume = self.mount_of(thing, path)
             claim = (volume or {}).get("persistentVolumeClaim", {}).get("claimName")
             self.expect(claim, f"{thing['metadata']['name']}: {what} {path} is in no volume with a claim")

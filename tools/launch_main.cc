@@ -43,6 +43,7 @@
 #include "tools/placement.h"
 #include "tools/ssh.h"
 #include "transpiler/job/corner.h"
+#include "transpiler/job/job_dir.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
 ABSL_FLAG(int, servers, -1,
@@ -51,16 +52,18 @@ ABSL_FLAG(int, trainers, -1, "trainers of the job; default: distribute.trainers 
 ABSL_FLAG(int, nnodes, -1, "one launch for each node: number of nodes; default: 1");
 ABSL_FLAG(int, node_rank, -1, "which node this is, from 0; else NODE_RANK or the rank that another launcher has set");
 ABSL_FLAG(int, nproc_per_node, -1, "trainers on each node; default: trainers divided by nodes");
-ABSL_FLAG(std::string, node_addr, "", "this node's host in --pservers; default: every address of this machine");
+ABSL_FLAG(std::string, node_addr, "",
+          "--nnodes: this node's host in --pservers, default: every address of this machine; without --pservers the "
+          "address at which servers of this node listen, default: every interface");
 ABSL_FLAG(std::string, master_addr, "", "where the other nodes reach node 0, or the first host; else MASTER_ADDR");
 ABSL_FLAG(int, master_port, -1,
-          "port at which trainers without servers meet; servers listen at those above it; else MASTER_PORT; default: "
-          "29500 with --nnodes, else a free one");
+          "--nnodes: port at which the processes meet; server i, on node i modulo nnodes, listens at the port 1 + i "
+          "above it; else MASTER_PORT; default: 29500 with --nnodes, else a free one");
 ABSL_FLAG(int, np, -1, "trainers of the job, as mpirun and horovodrun call it");
 ABSL_FLAG(std::string, H, "",
           "one launch for several hosts: host:slots,host:slots; a host without a number has one slot");
 ABSL_FLAG(std::string, hostfile, "", "as -H, from a file: a line \"host slots=N address=HOST\" for each; # comments");
-ABSL_FLAG(std::string, server_hosts, "", "-H: hosts of the servers, in turns; default: the first host");
+ABSL_FLAG(std::string, server_hosts, "", "-H: hosts of the servers, in turns; default: all hosts with trainers");
 ABSL_FLAG(std::string, pservers, "",
           "host:port of every server in order of their index; default: free ports, or those above --master_port");
 ABSL_FLAG(std::string, pserver_ports, "", "port of every server, with commas");
@@ -426,8 +429,10 @@ absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
   if (predicts) options->keeps_checkpoints = false;
   const auto given = [&](const char* flag) { return Gives(options->trainer_arguments, flag); };
   if (options->keeps_checkpoints && !given("resume") && !given("resume_run")) {
-    // Checkpoints of an earlier run in the same directory are none of this one.
-    if (!given("run_id")) options->trainer_arguments.push_back("--run_id=" + DrawRunName());
+    // Checkpoints of an earlier run in the same directory are none of this one. Where nodes meet, the first one names
+    // the run for all.
+    const bool learns = options->placement.meet_at_master && options->placement.hosts[0].node > 0;
+    if (!given("run_id")) options->trainer_arguments.push_back("--run_id=" + (learns ? kAnyRun : DrawRunName()));
     options->restart_arguments = {"--resume_run"};
   }
   if (least == 0) return absl::OkStatus();
@@ -507,6 +512,7 @@ absl::Status ReadWatching(LaunchOptions* options) {
 
 absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   LaunchOptions options{.job = absl::GetFlag(FLAGS_job),
+                        .job_dir = absl::GetFlag(FLAGS_job_dir),
                         .log_dir = absl::GetFlag(FLAGS_log_dir),
                         .overrides = line.overrides,
                         .trainer_arguments = line.trainer_arguments,

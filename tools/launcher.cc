@@ -589,6 +589,8 @@ void Launcher::AwaitRest(Kind ended) {
   if (timers_.blame_at != absl::InfiniteFuture()) return;
   // A trainer that has ended says nothing about the others, which may have further to go.
   if (trainers && ended == Kind::kTrainer) return;
+  // With keep_going, trainers of other nodes go on with the servers here when those here have failed.
+  if (!trainers && options_.keep_going && !options_.placement.whole_job()) return;
   timers_.rest_ends_by = Clock::Real()->Now() + 3 * options_.lease;
 }
 

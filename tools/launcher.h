@@ -33,6 +33,8 @@ struct LaunchOptions {
   // Descriptor with the text of a job that only launch could read, from a pipe or standard input: every process on this
   // machine gets it as its standard input, and `job` is /dev/stdin. -1: none. Borrowed.
   int job_fd = -1;
+  // --job_dir of every process; "": not given.
+  std::string job_dir;
   // Processes and their hosts. At least one trainer.
   Placement placement;
   // Paths of the programs, on all hosts; `launch` is that of the agent on other hosts.
@@ -103,7 +105,8 @@ struct LaunchOptions {
 //     128 + signal. So does one that arrives before the trainers are started. Processes that then neither end nor say
 //     anything for progress_deadline are ended.
 //   * Servers that outlive the last trainer by three leases are ended, and so are trainers that outlive a server, even
-//     one that has ended with 0: a failure that names both.
+//     one that has ended with 0: a failure that names both. With keep_going, servers of a node (--nnodes) may have
+//     trainers on others.
 //   * A process that a signal (SIGSTOP) has stopped for two leases, or that is stopped when others have lost a peer, is
 //     killed and named: a failure with exit code 3. With keep_going the others go on. A job of which all processes are
 //     stopped may be continued within progress_deadline.

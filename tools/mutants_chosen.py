@@ -691,6 +691,35 @@ CHOSEN = [
         "std::max(kLeastSilence, 200 * options.lease)",
         tests=("//tests/tools:launch_test",),
     ),
+    # Nodes with servers.
+    Chosen(
+        "every-node-names-the-run",
+        "tools/launch_main.cc",
+        "(learns ? kAnyRun : DrawRunName())",
+        "DrawRunName()",
+        tests=("//tests/tools:launch_test",),
+    ),
+    Chosen(
+        "callers-of-a-server-that-is-gone-are-wrong",
+        "framework/membership/roster.cc",
+        "holder.state == RosterPlace::kAbsent && caller.session() != 0",
+        "false",
+        tests=("//tests/framework/membership:roster_test",),
+    ),
+    Chosen(
+        "servers-of-a-node-end-with-its-trainers",
+        "tools/launcher.cc",
+        "  if (!trainers && options_.keep_going && !options_.placement.whole_job()) return;\n",
+        "",
+        tests=("//tests/tools:launch_test",),
+    ),
+    Chosen(
+        "name-that-is-loopback-at-home-is-met-there-alone",
+        "pserver/rendezvous/tcp_sockets.cc",
+        "method.address.IsLoopback() ? *own : AnyAddress(*own)",
+        "*own",
+        tests=("//tests/pserver/rendezvous:rendezvous_test",),
+    ),
     # Peers that are no trainers.
     Chosen(
         "open-calls-without-a-limit",
@@ -780,8 +809,8 @@ CHOSEN = [
     Chosen(
         "paths-of-a-job-from-a-pipe-below-dev",
         "transpiler/job/load_job.cc",
-        "if (!IsStream(file)) job.directory",
-        "job.directory",
+        "if (job.directory.empty() && !IsStream(file)) job.directory",
+        "if (job.directory.empty()) job.directory",
         tests=("//tests/transpiler/job:job_test",),
     ),
     Chosen(

@@ -204,7 +204,17 @@ absl::StatusOr<Placement> PlaceHere(const PlacementFlags& f, const JobNumbers& j
   return placement;
 }
 
+// Where server `server` of a launch on each node is; its port is known to all nodes.
+PlacedServer ServerOfNodes(const PlacementFlags& f, int server, int port) {
+  const int node = server % f.nnodes;
+  const int host = node == f.node_rank ? 0 : -1;
+  if (node == 0) return ServerAt(host, EndpointHost(f.master_addr), port);
+  if (host < 0 || f.node_addr.empty()) return {.host = host, .address = "", .listen = "0.0.0.0", .port = port};
+  return ServerAt(host, EndpointHost(PlainHost(f.node_addr)), port);
+}
+
 absl::Status PlaceServersOfNodes(const PlacementFlags& f, int servers, const AreHere& are_here, Placement* placement) {
+  placement->meet_at_master = servers == 0 || (servers > 1 && f.pservers.empty());
   if (!f.pservers.empty()) {
     ASSIGN_OR_RETURN(placement->servers, ListedServers(f, are_here));
     return absl::OkStatus();
@@ -213,13 +223,17 @@ absl::Status PlaceServersOfNodes(const PlacementFlags& f, int servers, const Are
   if (f.master_addr.empty()) {
     return Invalid("--nnodes=", f.nnodes, " needs --master_addr=HOST, where the other nodes reach node 0");
   }
+  if (servers > 0 && !f.node_addr.empty() && !IsAddress(PlainHost(f.node_addr))) {
+    return Invalid("--node_addr=", f.node_addr, ": servers listen at an address, not at a name, unless --pservers ",
+                   "lists them; write the node's address, or leave it out");
+  }
   if (ports.empty() && placement->master_port + servers > kLastPort) {
     return Invalid("--master_port=", placement->master_port, ": servers take the ", servers,
                    " ports above it, which end at ", kLastPort, "; give --pserver_ports or a lower port");
   }
   for (int i = 0; i < servers; ++i) {
     const int port = ports.empty() ? placement->master_port + 1 + i : ports[static_cast<size_t>(i)];
-    placement->servers.push_back(ServerAt(f.node_rank == 0 ? 0 : -1, EndpointHost(f.master_addr), port));
+    placement->servers.push_back(ServerOfNodes(f, i, port));
   }
   return absl::OkStatus();
 }
@@ -241,14 +255,20 @@ absl::StatusOr<Placement> PlaceOnNode(const PlacementFlags& f, const JobNumbers&
   placement.master_port = f.master_port > 0 ? f.master_port : kMasterPort;
   RETURN_IF_ERROR(PlaceServersOfNodes(f, servers, are_here, &placement));
   placement.hosts = {{.node = f.node_rank, .first_trainer = f.node_rank * each, .trainers = each}};
-  placement.meet_at_master = servers == 0;
   return placement;
 }
 
-// Hosts of servers in turns: by --server_hosts, else the first. Adds those that are not among `hosts` yet.
-absl::StatusOr<std::vector<int>> ServerHosts(const PlacementFlags& f, std::vector<Host>* hosts) {
-  if (f.server_hosts.empty()) return std::vector<int>{0};
+// Hosts of servers in turns: those of --server_hosts, else those that have trainers; `dealt`: trainers of each host.
+// Adds hosts that are not among `hosts` yet.
+absl::StatusOr<std::vector<int>> ServerHosts(const PlacementFlags& f, const std::vector<int>& dealt,
+                                             std::vector<Host>* hosts) {
   std::vector<int> places;
+  if (f.server_hosts.empty()) {
+    for (size_t i = 0; i < dealt.size(); ++i) {
+      if (dealt[i] > 0) places.push_back(static_cast<int>(i));
+    }
+    return places;
+  }
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(f.server_hosts, ','))) {
     const absl::StatusOr<std::vector<Host>> host = ParseHostList(name);
     if (!host.ok() || host->size() != 1 || host->front().slots != 1) {
@@ -341,7 +361,8 @@ absl::Status ResolveHosts(const PlacementFlags& f, const std::vector<Host>& host
     if (address.empty() && listens && IsLoopback(host.name)) {
       return Invalid(f.hosts_from, ": processes on ", host.name,
                      " listen for those of other hosts, which cannot reach ",
-                     "it there; write this machine's own address, or --master_addr for the first host");
+                     "it there; write this machine's own address, or --master_addr for the first host",
+                     placement->trainers_serve() ? "" : ", or give the hosts of the servers by --server_hosts");
     }
     host.address = EndpointHost(address.empty() ? host.name : address);
     host.listen = ListenAt(host.address);
@@ -354,7 +375,7 @@ absl::StatusOr<Placement> PlaceOnHosts(const PlacementFlags& f, const JobNumbers
   ASSIGN_OR_RETURN(const std::vector<int> dealt, DealTrainers(f.hosts, trainers, f.hosts_from));
   ASSIGN_OR_RETURN(const int count, Servers(f, job));
   std::vector<Host> hosts = f.hosts;
-  ASSIGN_OR_RETURN(const std::vector<int> places, ServerHosts(f, &hosts));
+  ASSIGN_OR_RETURN(const std::vector<int> places, ServerHosts(f, dealt, &hosts));
   Placement placement{.nodes = 0};
   ASSIGN_OR_RETURN(placement.servers, ServersOnHosts(f, count, places, hosts));
   for (size_t i = 0; i < hosts.size(); ++i) {

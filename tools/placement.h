@@ -20,6 +20,7 @@ struct PlacementFlags {
   int nnodes = -1;
   int node_rank = -1;
   int nproc_per_node = -1;
+  // This node in --pservers, or where its servers listen.
   std::string node_addr;
   std::string master_addr;
   int master_port = -1;
@@ -59,6 +60,7 @@ struct PlacedHost {
 struct PlacedServer {
   // Index of its host; -1: it is not this launch that starts it.
   int host = 0;
+  // "": the others learn it where the processes meet.
   std::string address = "127.0.0.1";
   std::string listen = "127.0.0.1";
   // 0: a free one, which the server tells.
@@ -75,7 +77,8 @@ struct Placement {
   // Address and port of rank 0 for programs that meet there. "": not known. Port 0: a free one of hosts[0].
   std::string master_addr;
   int master_port = 0;
-  // True if trainers find one another there: there are no servers, and no launch knows all trainers.
+  // True if processes find one another there, because no launch knows the addresses of all that listen: with --nnodes,
+  // if there are several servers or none.
   bool meet_at_master = false;
 
   // True if every trainer has a server inside.
@@ -90,10 +93,13 @@ using AreHere = std::function<std::vector<bool>(const std::vector<std::string>& 
 // Places the processes of a job.
 //
 //   one machine    servers and trainers at free ports of 127.0.0.1
-//   --nnodes       trainers node_rank * nproc_per_node and following; server i at master_addr, port master_port + 1 +
-//   i,
-//                  started by node 0
-//   -H             trainers by host in order; servers on the first host, or on --server_hosts in turns, at free ports
+//   --nnodes       trainers node_rank * nproc_per_node and following; server s on node s mod nnodes, at master_addr
+//                  (node 0) or node_addr, port master_port + 1 + s
+//   -H             trainers by host in order; server s on host s mod H of the H hosts that have trainers, or on
+//                  --server_hosts in turns, at free ports
+//
+// Slots do not count for servers: every server has an equal share of the rows, so hosts of equal networks should have
+// the same number of them, and a server stays on its host when slots or the number of servers change.
 //
 // --pserver_ports names the ports of servers in each form. --pservers names address and port of each: this launch
 // starts those that are at --node_addr, or on this machine, or, with -H, on the host of that name or at its place in

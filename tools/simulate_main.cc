@@ -16,6 +16,7 @@
 #include "framework/base/thread_pool.h"
 #include "glog/logging.h"
 #include "tools/simulate_tables.h"
+#include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
 
 ABSL_FLAG(std::string, job, "", "the job file");
@@ -67,15 +68,16 @@ absl::Status Run(const CommandLine& line) {
     return absl::InvalidArgumentError(absl::StrCat("--steps must be at least 1, got ", absl::GetFlag(FLAGS_steps)));
   }
   ThreadPool pool("simulate", UsableCores() - 1);
+  ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
   ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
-  ASSIGN_OR_RETURN(const Job job, ParseJob(text, file, line.overrides));
+  ASSIGN_OR_RETURN(const Job job, ParseJob(text, file, line.overrides, {.directory = directory}));
   std::vector<std::string> names = {"as the job says"};
   std::vector<Simulation> simulations(1);
   ASSIGN_OR_RETURN(simulations[0], SimulateTables(job, absl::GetFlag(FLAGS_steps), &pool));
   for (const absl::string_view each : absl::StrSplit(absl::GetFlag(FLAGS_try), ';', absl::SkipWhitespace())) {
     ASSIGN_OR_RETURN(std::vector<std::string> overrides, Overrides(job, Trimmed(each)));
     overrides.insert(overrides.begin(), line.overrides.begin(), line.overrides.end());
-    ASSIGN_OR_RETURN(const Job other, ParseJob(text, file, overrides));
+    ASSIGN_OR_RETURN(const Job other, ParseJob(text, file, overrides, {.directory = directory}));
     ASSIGN_OR_RETURN(Simulation simulation, SimulateTables(other, absl::GetFlag(FLAGS_steps), &pool));
     names.push_back(Trimmed(each));
     simulations.push_back(std::move(simulation));

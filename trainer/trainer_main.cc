@@ -58,6 +58,7 @@
 #include "trainer/training_watch.h"
 #include "transpiler/job/check_job.h"
 #include "transpiler/job/corner.h"
+#include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
@@ -184,8 +185,9 @@ absl::Status CheckFlags(const ClusterConfig& cluster) {
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   const std::string file = absl::GetFlag(FLAGS_job);
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
+  ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
   ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides, {.directory = directory}));
   ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kTrainer, ClusterFlagsOfThisProcess(overrides),
                                               EnvironmentOfThisProcess(), r->job.config));
   RETURN_IF_ERROR(CheckFlags(r->cluster));
@@ -210,7 +212,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
       all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
     }
   }
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all, {.directory = directory}));
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
   return absl::OkStatus();
 }
@@ -329,6 +331,7 @@ absl::Status FindServers(StopSignals* signals, Runtime* r) {
   const std::string listening = r->cluster.servers_in_trainers ? r->cluster.endpoint : "";
   ASSIGN_OR_RETURN(const Addresses addresses, MeetOthers(r->job.config, r->cluster, listening, ProcessName(), signals));
   r->cluster.pservers = r->cluster.servers_in_trainers ? addresses.trainers : addresses.servers;
+  if (r->cluster.run_id == kAnyRun) r->cluster.run_id = addresses.run_id;
   return absl::OkStatus();
 }
 

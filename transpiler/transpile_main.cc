@@ -17,6 +17,7 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/explain_plan.h"
+#include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/job/model_differences.h"
 #include "transpiler/job_questions.h"
@@ -127,6 +128,11 @@ absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
                                                  : absl::StrCat("--role must be trainer or pserver, got '", role, "'"));
 }
 
+absl::StatusOr<Job> ReadJob(const std::string& file, const std::vector<std::string>& overrides) {
+  ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
+  return LoadJob(file, overrides, {.program = absl::GetFlag(FLAGS_program), .directory = directory});
+}
+
 absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   const std::string file = absl::GetFlag(FLAGS_job), print = absl::GetFlag(FLAGS_print),
                     format = absl::GetFlag(FLAGS_format);
@@ -140,7 +146,7 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if ((print == "differences") == absl::GetFlag(FLAGS_trained_with).empty()) {
     return absl::InvalidArgumentError("--print=differences and --trained_with=FILE go together");
   }
-  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
+  ASSIGN_OR_RETURN(const Job job, ReadJob(file, overrides));
   PassTrace trace{.dump_dir = absl::GetFlag(FLAGS_dump_dir), .stop_after = absl::GetFlag(FLAGS_stop_after)};
   const bool program = print == "main" || print == "startup";
   for (const auto& [flag, given] :
@@ -204,7 +210,7 @@ absl::Status Write(const std::string& text) {
 absl::Status Verify(const std::vector<std::string>& overrides) {
   const std::string file = absl::GetFlag(FLAGS_job);
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
-  ASSIGN_OR_RETURN(const Job job, LoadJob(file, overrides, absl::GetFlag(FLAGS_program)));
+  ASSIGN_OR_RETURN(const Job job, ReadJob(file, overrides));
   ASSIGN_OR_RETURN(const Verdict verdict, AnswerVerify(job, absl::GetFlag(FLAGS_steps)));
   if (!verdict.equal) return absl::UnknownError(verdict.text);
   return Write(verdict.text + "\n");

@@ -547,6 +547,11 @@ absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& f
   } else {
     RETURN_IF_ERROR(ResolveTrainer(settings, job, &config));
   }
+  if (config.run_id == kAnyRun && (!config.init_method.has_value() || config.trainer_id <= 0)) {
+    return Invalid("--run_id=", kAnyRun,
+                   " is the name that trainer 0 gives where the processes meet: trainer 0 needs a ",
+                   "name, the other trainers an --init_method, and servers no name");
+  }
   if (config.role != Role::kPredict && config.servers > config.trainers) {
     config.warnings.push_back(absl::StrCat(config.servers, " servers for ", config.trainers,
                                            config.trainers == 1 ? " trainer" : " trainers",

@@ -90,7 +90,7 @@ struct ClusterConfig {
   std::string endpoint;
   // Set if the processes meet to learn each other's addresses.
   std::optional<InitMethod> init_method;
-  // Name of the run at the meeting point; "": none is given.
+  // Name of the run at the meeting point; "": none is given; kAnyRun: until the processes have met.
   std::string run_id;
   // Place of this process on its machine by the environment, as text that nobody has checked.
   MaybeSourced local_rank;
@@ -112,7 +112,8 @@ struct ClusterConfig {
 // without port; a list of another length than distribute.servers, or than the number of trainers if that is 0; an id
 // that is missing, not a number or out of range; an endpoint that is not in the list, or is at another place than
 // --server_id or --trainer_id; a required setting that is missing, by flag and variable; a server of a job whose
-// distribute.servers is 0; a launcher's variable that contradicts another one or a flag; --init_method with --pservers.
+// distribute.servers is 0; a launcher's variable that contradicts another one or a flag; --init_method with --pservers;
+// kAnyRun where no name of the run can be learned.
 //
 // A server whose own endpoint has port 0 reports its port elsewhere (--port_file), so it needs --server_id and reads no
 // list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local

@@ -31,8 +31,8 @@ ABSL_FLAG(
     "(trainer 0 listens there), file:///PATH (a directory that all see), or env:// (MASTER_ADDR and MASTER_PORT; "
     "under torchrun the 16 ports behind it), which trainers of a job with distribute.servers: 0 use by themselves");
 ABSL_FLAG(std::string, run_id, "",
-          "name of this run: processes of another run are refused where they meet; default: the launcher's for "
-          "trainers, none for servers, which then take part in any run");
+          "name of this run: processes of another run are refused where they meet; *: that of trainer 0; default: the "
+          "launcher's for trainers, none for servers, which then take part in any run");
 
 namespace weir {
 

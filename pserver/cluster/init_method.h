@@ -30,6 +30,10 @@ struct InitMethod {
   std::string ToString() const;
 };
 
+// --run_id of a trainer that takes part in the run of trainer 0, whatever its name is, and learns it at the meeting
+// point.
+inline constexpr char kAnyRun[] = "*";
+
 // Ports behind MASTER_PORT that trainer 0 tries under torchrun, whose agent listens at MASTER_PORT itself.
 inline constexpr int kPortsBehindAgent = 16;
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "pserver/cluster/endpoint.h"
+#include "pserver/cluster/init_method.h"
 
 namespace weir {
 namespace {
@@ -61,7 +62,8 @@ absl::Status Gathering::CheckRun(const v1::RendezvousGreeting& greeting) const {
     return Refused(NameOf(greeting), " is of job ", Quoted(greeting.job_name()), ", ", NameOf(own_), " of job ",
                    Quoted(own_.job_name()), "; give each job a meeting point of its own");
   }
-  const bool any_run = greeting.server() && (greeting.run_id().empty() || own_.run_id().empty());
+  const bool any_run = greeting.run_id() == kAnyRun || own_.run_id() == kAnyRun ||
+                       (greeting.server() && (greeting.run_id().empty() || own_.run_id().empty()));
   if (any_run || greeting.run_id() == own_.run_id()) return absl::OkStatus();
   return Refused(NameOf(greeting), " is of run ", Quoted(greeting.run_id()), ", ", NameOf(own_), " of run ",
                  Quoted(own_.run_id()),
@@ -139,6 +141,7 @@ std::string Gathering::Missing() const {
 absl::StatusOr<v1::RendezvousAnswer> Gathering::Answer() const {
   v1::RendezvousAnswer answer;
   answer.set_state(v1::RendezvousAnswer::COMPLETE);
+  answer.set_run_id(own_.run_id());
   std::map<std::string, const v1::RendezvousGreeting*> addresses;
   const v1::RendezvousGreeting* loopback = nullptr;
   const v1::RendezvousGreeting* reachable = nullptr;

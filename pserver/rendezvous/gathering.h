@@ -29,7 +29,7 @@ class Gathering {
   explicit Gathering(v1::RendezvousGreeting own);
 
   // Returns FailedPrecondition, naming both, if the greeting is of another version, job or run. An empty name of a run
-  // on a server fits every run.
+  // on a server fits every run, and so does kAnyRun (init_method.h).
   absl::Status CheckRun(const v1::RendezvousGreeting& greeting) const;
   // Returns what a process may hear of such a `refusal`: all of it if it knows the job's name, else only what it has
   // said itself. Whoever reaches the meeting point may ask.

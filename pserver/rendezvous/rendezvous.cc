@@ -44,7 +44,8 @@ absl::StatusOr<Addresses> Read(const v1::RendezvousAnswer& answer, const Rendezv
                                             " and ", options.servers));
   }
   Addresses addresses = {.trainers = {answer.trainer().begin(), answer.trainer().end()},
-                         .servers = {answer.server().begin(), answer.server().end()}};
+                         .servers = {answer.server().begin(), answer.server().end()},
+                         .run_id = answer.run_id()};
   for (const std::vector<std::string>* list : {&addresses.trainers, &addresses.servers}) {
     for (const std::string& text : *list) RETURN_IF_ERROR(ParseEndpoint(text).status());
   }

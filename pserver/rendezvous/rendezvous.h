@@ -29,7 +29,7 @@ namespace weir {
 struct RendezvousOptions {
   InitMethod method;
   std::string job_name;
-  // Trainers must have the same; a server without one takes part in any run.
+  // Trainers must have the same, or kAnyRun, except trainer 0; a server without one takes part in any run.
   std::string run_id;
   // This process: a server, or a trainer, with its index or id.
   bool server = false;
@@ -52,6 +52,8 @@ struct Addresses {
   std::vector<std::string> trainers;
   // By index.
   std::vector<std::string> servers;
+  // Name of the run, as trainer 0 has it.
+  std::string run_id;
 };
 
 // Returns when all have come. Every process of the job calls it once, trainer 0 among them, on any thread. Logs who is

@@ -51,11 +51,6 @@ std::string TextOf(const sockaddr* address) {
   return text;
 }
 
-bool IsLoopback(const SocketAddress& of) {
-  const std::string text = TextOf(Raw(of));
-  return text.starts_with("127.") || text == "::1";
-}
-
 // Every interface, in the family of `like`.
 SocketAddress AnyAddress(const SocketAddress& like) {
   SocketAddress any = {.bytes = like.bytes};
@@ -155,7 +150,8 @@ absl::StatusOr<Socket> ListenAt(const InitMethod& method, int* port) {
                      addresses[0].ToString().substr(0, addresses[0].ToString().rfind(':')), " (it has ", OwnAddresses(),
                      "); name the host of trainer 0"));
   }
-  const SocketAddress at = IsLoopback(*own) ? *own : AnyAddress(*own);
+  // A name that this machine looks up as a loopback address (127.0.1.1) may be another address to the others.
+  const SocketAddress at = method.address.IsLoopback() ? *own : AnyAddress(*own);
   int error = 0;
   for (int i = 0; i < method.ports; ++i) {
     *port = method.address.port + i;

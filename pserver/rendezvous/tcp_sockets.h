@@ -43,8 +43,8 @@ struct SocketAddress {
 // at all.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const Endpoint& endpoint, bool* again);
 
-// Listens at the first free port of the method: on every interface, or, at a loopback address, there alone. `port` gets
-// the port.
+// Listens at the first free port of the method: on every interface, or, at a method that is written as a loopback
+// address, there alone. `port` gets the port.
 //
 // FailedPrecondition: all ports are taken, by whatever; the host is not this machine. Unavailable as Resolve.
 absl::StatusOr<Socket> ListenAt(const InitMethod& method, int* port);

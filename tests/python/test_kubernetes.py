@@ -144,6 +144,8 @@ CHANGES = {
         persistentVolumeClaim={"claimName": "data"}),
     "checkpoint.dir /weir/saved is in no volume with a claim":
         lambda o: job_file(o, "../checkpoints", "../saved"),
+    "weir-pserver: checkpoint.dir /tmp/checkpoints is in no volume with a claim":
+        lambda o: container(o, "StatefulSet")["args"].append("--job_dir=/tmp/job"),
     "data.train /data/train-*.tsv is in no volume": lambda o: job_file(o, "../data/train", "/data/train"),
     "servers and trainers have different images": lambda o: container(o, "Job").update(image="weir:2"),
     "weir-trainer can write its root file system":

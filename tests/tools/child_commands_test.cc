@@ -97,6 +97,46 @@ TEST(ChildCommandsTest, TrainersThatNobodyKnowsMeetAtTheMaster) {
               Not(Contains("--init_method=tcp://a:7")));
 }
 
+TEST(ChildCommandsTest, ServersThatNobodyKnowsMeetTheTrainers) {
+  LaunchOptions options = Node();
+  options.placement.servers = {{.host = -1, .address = "10.0.0.1", .listen = "10.0.0.1", .port = 29501},
+                               {.host = 0, .address = "", .listen = "0.0.0.0", .port = 29502}};
+  options.placement.meet_at_master = true;
+  const ChildCommand server = ServerCommand(options, 1, /*threads=*/2);
+  EXPECT_THAT(server.command,
+              ElementsAre("/p", "--endpoint=0.0.0.0:29502", "--server_id=1", "--init_method=tcp://10.0.0.1:29500",
+                          "--job=j", "--threads=2", "--set=distribute.servers=2", "--set=distribute.trainers=4"));
+  const ChildCommand trainer = TrainerCommand(options, MeetingOf(options), {});
+  EXPECT_THAT(trainer.command,
+              AllOf(Contains("--init_method=tcp://10.0.0.1:29500"), Not(Contains(StartsWith("--pservers")))));
+  EXPECT_THAT(trainer.environment, Contains(Pair("PADDLE_PSERVERS_IP_PORT_LIST", std::optional<std::string>())));
+}
+
+TEST(ChildCommandsTest, ServersFollowTheTrainersToThePlaceThatTheirArgumentsName) {
+  LaunchOptions options = Node();
+  options.placement.meet_at_master = true;
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--init_method=env://", "--init-method", "file:///shared/meet"},
+        std::vector<std::string>{"-init-method=file:///shared/meet", "--resume"}}) {
+    options.trainer_arguments = arguments;
+    EXPECT_THAT(ServerCommand(options, 0, 1).command, Contains("--init_method=file:///shared/meet"));
+    EXPECT_THAT(TrainerCommand(options, MeetingOf(options), {}).command,
+                Not(Contains("--init_method=tcp://10.0.0.1:29500")));
+  }
+  // env:// is the master for both.
+  for (const ChildCommand& child : {ServerCommand(options, 0, 1), TrainerCommand(options, MeetingOf(options), {})}) {
+    EXPECT_THAT(child.environment, AllOf(Contains(Pair("MASTER_ADDR", std::optional<std::string>("10.0.0.1"))),
+                                         Contains(Pair("MASTER_PORT", std::optional<std::string>("29500")))));
+  }
+}
+
+TEST(ChildCommandsTest, EveryoneGetsTheDirectoryOfTheJob) {
+  LaunchOptions options = Node();
+  options.job_dir = "jobs";
+  EXPECT_THAT(ServerCommand(options, 0, 1).command, Contains("--job_dir=jobs"));
+  EXPECT_THAT(TrainerCommand(options, MeetingOf(options), {}).command, Contains("--job_dir=jobs"));
+}
+
 TEST(ChildCommandsTest, AServerListensAtItsPlaceAndIsNoRank) {
   LaunchOptions options = Node();
   const ChildCommand child = ServerCommand(options, 0, /*threads=*/2);

@@ -49,6 +49,16 @@ TEST(InheritedVariablesTest, TheMastersAddressAndPortAreTaken) {
   EXPECT_EQ(flags.master_port, 7);
 }
 
+TEST(InheritedVariablesTest, TheAgentOfTorchrunHasItsPortForItself) {
+  const std::map<std::string, std::string> torchrun = {{"TORCHELASTIC_RUN_ID", "r"}, {"MASTER_PORT", "29500"}};
+  PlacementFlags flags{.nnodes = 2, .node_rank = 0};
+  EXPECT_EQ(ReadInto(&flags, torchrun), "");
+  EXPECT_EQ(flags.master_port, 29501);
+  flags.master_port = 7000;
+  EXPECT_EQ(ReadInto(&flags, torchrun), "");
+  EXPECT_EQ(flags.master_port, 7000);
+}
+
 TEST(InheritedVariablesTest, ARankThatContradictsTheFlagIsRefused) {
   EXPECT_EQ(Read({{"NODE_RANK", "1"}, {"RANK", "1"}}, {.nnodes = 2, .node_rank = 1}), "");
   EXPECT_THAT(Read({{"OMPI_COMM_WORLD_RANK", "1"}}, {.nnodes = 2, .node_rank = 0}),

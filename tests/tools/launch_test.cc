@@ -704,13 +704,16 @@ TEST_F(LaunchTest, AJobFromAPipeReachesEveryProcess) {
   // `launch --job=<(command)` of a shell; twice, since every process reads it from its begin.
   std::thread writer([&pipe] { std::ofstream(pipe) << "name: \"piped\"\ndistribute { servers: 1 trainers: 2 }\n"; });
   job_ = pipe;
-  const Result result = Launched(ArgumentsWithoutNumbers({}), {{"FAKE_PSERVER", "cat /dev/stdin"},
-                                                               {"FAKE_TRAINER", "args;cat /dev/stdin;cat /dev/stdin"}})
-                            .Finish();
+  const Result result =
+      Launched(ArgumentsWithoutNumbers({"--job_dir=jobs"}),
+               {{"FAKE_PSERVER", "args;cat /dev/stdin"}, {"FAKE_TRAINER", "args;cat /dev/stdin;cat /dev/stdin"}})
+          .Finish();
   writer.join();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(Lines(result.out), AllOf(Contains("[pserver.0] name: \"piped\""), Contains("[trainer.0] name: \"piped\""),
-                                       Contains("[trainer.1] arg --job=/dev/stdin")));
+  EXPECT_THAT(Lines(result.out),
+              AllOf(Contains("[pserver.0] name: \"piped\""), Contains("[trainer.0] name: \"piped\""),
+                    Contains("[trainer.1] arg --job=/dev/stdin"), Contains("[trainer.1] arg --job_dir=jobs"),
+                    Contains("[pserver.0] arg --job_dir=jobs")));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '"'), 2 * 5);
 }
 
@@ -782,6 +785,34 @@ TEST_F(LaunchTest, ANodeStartsItsPartOfTheTrainers) {
   EXPECT_TRUE(fs::exists(logs_ / "node.0" / "pserver.0.log"));
 }
 
+TEST_F(LaunchTest, ServersOfANodeGoOnWithTrainersOfAnotherWhenItsOwnHaveFailed) {
+  const std::string port = absl::StrCat("--master_port=", FreePorts(2));
+  const auto node = [&](const std::string& rank) {
+    return ArgumentsWithoutNumbers({"--servers=1", "--nnodes=2", "--node_rank=" + rank, "--nproc_per_node=1",
+                                    "--master_addr=127.0.0.1", port, "--keep_going"});
+  };
+  Launched first(node("0"), {{"FAKE_TRAINER", "exit 6"}});
+  first.Await("launch: trainer.0 failed: exit code 6; the others go on");
+  // Longer than three leases.
+  const Result second = Launched(node("1"), {{"FAKE_TRAINER", "sleep 1500;out done steps=3"}}).Finish();
+  EXPECT_EQ(second.code, 0) << second.err;
+  const Result result = first.Finish();
+  EXPECT_EQ(result.code, 6);
+  EXPECT_THAT(result.err, Not(HasSubstr("three leases")));
+}
+
+TEST_F(LaunchTest, TheFirstNodeNamesTheRunForAll) {
+  WriteJob("checkpoint { dir: \"saved\" } deadlines { lease_s: 0.3 }");
+  const auto node = [&](const std::string& rank) {
+    return Launched(ArgumentsWithoutNumbers({"--servers=0", "--nnodes=2", "--node_rank=" + rank, "--nproc_per_node=1",
+                                             "--master_addr=127.0.0.1", "--restarts=1"}),
+                    {{"FAKE_TRAINER", "unconnected;args"}})
+        .Finish();
+  };
+  EXPECT_THAT(node("0").out, ContainsRegex("\\[trainer.0\\] arg --run_id=launch\\.[0-9a-f]+\n"));
+  EXPECT_THAT(node("1").out, HasSubstr("[trainer.1] arg --run_id=*\n"));
+}
+
 TEST_F(LaunchTest, HostsThatAreThisMachineNeedNoSsh) {
   std::vector<std::string> arguments = ArgumentsWithoutNumbers({"-np", "2", "-H", "localhost:2", "--ssh=/no/such/ssh"});
   const Result result = Launched(arguments, {{"FAKE_TRAINER", "env NODE_RANK;env LOCAL_RANK"}}).Finish();
@@ -822,6 +853,13 @@ TEST_F(LaunchTest, ServersRunOnTheHostsThatAreNamed) {
   const Result result = Launched(RemoteArguments("127.0.0.1:1", {"--server_hosts=203.0.113.1"}), {}).Finish();
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("launch: 203.0.113.1: 1 server on "));
+}
+
+TEST_F(LaunchTest, ServersOfSeveralHostsAreDealtToThemInTurns) {
+  const Result result = Launched(RemoteArguments("127.0.0.1:1,203.0.113.1:2", {"--servers=3"}), {}).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("launch: 127.0.0.1: 2 servers and 1 trainer on "),
+                                HasSubstr("launch: 203.0.113.1: 1 server and 2 trainers on ")));
 }
 
 TEST_F(LaunchTest, TrainersOfSeveralHostsThatServeKnowOneAnothersPorts) {

@@ -55,6 +55,17 @@ std::vector<std::string> ServersOf(const absl::StatusOr<Placement>& placement) {
   return texts;
 }
 
+// "host listen:port" for each server.
+std::vector<std::string> ListenersOf(const absl::StatusOr<Placement>& placement) {
+  if (!placement.ok()) return {std::string(placement.status().message())};
+  std::vector<std::string> texts;
+  for (const PlacedServer& server : placement->servers) {
+    texts.push_back(server.host < 0 ? absl::StrCat(server.host, " :", server.port)
+                                    : absl::StrCat(server.host, " ", server.listen, ":", server.port));
+  }
+  return texts;
+}
+
 const std::vector<Host>& Two() {
   static const auto* const hosts =
       new std::vector<Host>{{.name = "10.0.0.1", .slots = 2}, {.name = "10.0.0.2", .slots = 3}};
@@ -98,22 +109,50 @@ TEST(PlacementTest, ANodeHasItsPartOfTheTrainers) {
   const auto placement = PlaceFlags(
       {.servers = 2, .nnodes = 3, .node_rank = 2, .nproc_per_node = 4, .master_addr = "10.0.0.7", .master_port = 7000});
   EXPECT_THAT(HostsOf(placement), ElementsAre("@127.0.0.1 2 8+4"));
-  // Node 0 starts the servers, above the master's port.
-  EXPECT_THAT(ServersOf(placement), ElementsAre("-1 10.0.0.7 10.0.0.7:7001", "-1 10.0.0.7 10.0.0.7:7002"));
   EXPECT_EQ(placement->trainers, 12);
   EXPECT_EQ(placement->nodes, 3);
   EXPECT_EQ(placement->master_addr, "10.0.0.7");
   EXPECT_EQ(placement->master_port, 7000);
-  EXPECT_FALSE(placement->meet_at_master);
 }
 
-TEST(PlacementTest, NodeZeroStartsTheServers) {
+TEST(PlacementTest, NodesHaveServersInTurnsAboveThePortWhereTheyMeet) {
+  PlacementFlags flags{.servers = 5, .trainers = 6, .nnodes = 3, .node_rank = 0, .master_addr = "10.0.0.7"};
+  EXPECT_THAT(ListenersOf(PlaceFlags(flags)),
+              ElementsAre("0 10.0.0.7:29501", "-1 :29502", "-1 :29503", "0 10.0.0.7:29504", "-1 :29505"));
+  EXPECT_TRUE(PlaceFlags(flags)->meet_at_master);
+  // The others hear where it is when they meet.
+  flags.node_rank = 1;
+  flags.master_port = 7000;
+  EXPECT_THAT(ListenersOf(PlaceFlags(flags)),
+              ElementsAre("-1 :7001", "0 0.0.0.0:7002", "-1 :7003", "-1 :7004", "0 0.0.0.0:7005"));
+  flags.node_rank = 2;
+  flags.node_addr = "fe80::2";
+  flags.pserver_ports = "1,2,3,4,5";
+  EXPECT_THAT(ListenersOf(PlaceFlags(flags)), ElementsAre("-1 :1", "-1 :2", "0 [fe80::2]:3", "-1 :4", "-1 :5"));
+  EXPECT_TRUE(PlaceFlags(flags)->meet_at_master);
+}
+
+TEST(PlacementTest, AServerOfANodeStaysWhereItIsWhenOthersAreAdded) {
+  for (const int servers : {2, 3, 4}) {
+    const auto placement =
+        PlaceFlags({.servers = servers, .trainers = 2, .nnodes = 2, .node_rank = 1, .master_addr = "10.0.0.7"});
+    ASSERT_TRUE(placement.ok()) << placement.status();
+    for (int i = 0; i < servers; ++i) {
+      EXPECT_EQ(placement->servers[static_cast<size_t>(i)].host, i % 2 == 1 ? 0 : -1) << i << " of " << servers;
+    }
+  }
+}
+
+TEST(PlacementTest, TheOnlyServerIsOnNodeZeroWhereNobodyHasToMeet) {
   PlacementFlags flags{.servers = 1, .trainers = 2, .nnodes = 2, .node_rank = 0, .master_addr = "fe80::1"};
   EXPECT_THAT(ServersOf(PlaceFlags(flags)), ElementsAre("0 [fe80::1] [fe80::1]:29501"));
+  EXPECT_FALSE(PlaceFlags(flags)->meet_at_master);
   // A name may be looked up as a loopback address on its own host, so the server listens everywhere.
   flags.master_addr = "ps-1";
   flags.pserver_ports = "6170";
   EXPECT_THAT(ServersOf(PlaceFlags(flags)), ElementsAre("0 0.0.0.0 ps-1:6170"));
+  flags.node_rank = 1;
+  EXPECT_THAT(ServersOf(PlaceFlags(flags)), ElementsAre("-1 0.0.0.0 ps-1:6170"));
 }
 
 TEST(PlacementTest, NodesWithoutServersMeetAtTheMaster) {
@@ -128,6 +167,7 @@ TEST(PlacementTest, ANodeStartsTheListedServersThatAreItsOwn) {
   EXPECT_THAT(ServersOf(PlaceFlags(flags)), ElementsAre("-1 10.0.0.2 10.0.0.2:6170", "0 10.0.0.1 10.0.0.1:6171"));
   flags.node_addr = "10.0.0.2";
   EXPECT_THAT(ServersOf(PlaceFlags(flags)), ElementsAre("0 10.0.0.2 10.0.0.2:6170", "-1 10.0.0.1 10.0.0.1:6171"));
+  EXPECT_FALSE(PlaceFlags(flags)->meet_at_master);
 }
 
 TEST(PlacementTest, ANodeHasAPartOfTheJobAndOneLaunchForAllHostsTheWhole) {
@@ -156,6 +196,8 @@ TEST(PlacementTest, NodesThatContradictAreRefused) {
   EXPECT_THAT(node({.nnodes = 2, .node_rank = 0, .np = 4}), HasSubstr("use --nproc_per_node"));
   EXPECT_THAT(node({.trainers = 4, .nnodes = 2, .node_rank = 0, .master_port = 65535}),
               HasSubstr("servers take the 1 ports above it"));
+  EXPECT_THAT(node({.servers = 2, .trainers = 4, .nnodes = 2, .node_rank = 1, .node_addr = "ps-2"}),
+              HasSubstr("--node_addr=ps-2: servers listen at an address, not at a name, unless --pservers lists them"));
   EXPECT_THAT(node({.master_port = 0}), HasSubstr("--master_port=0: must be 1 to 65535"));
   EXPECT_THAT(node({.master_addr = "a b"}), HasSubstr("--master_addr=a b: must be a host name or an address"));
   EXPECT_THAT(node({.master_addr = "0.0.0.0"}), HasSubstr("is no address that others reach"));
@@ -163,13 +205,29 @@ TEST(PlacementTest, NodesThatContradictAreRefused) {
               HasSubstr("--nnodes=2 needs --master_addr=HOST, where the other nodes reach node 0"));
 }
 
-TEST(PlacementTest, HostsHaveTrainersInOrderAndTheFirstHasTheServers) {
+TEST(PlacementTest, HostsHaveTrainersInOrderAndTheFirstHasTheOnlyServer) {
   const auto placement = PlaceFlags({.servers = 1, .np = 4, .hosts = Two(), .hosts_from = "-H"});
   EXPECT_THAT(HostsOf(placement), ElementsAre("10.0.0.1@10.0.0.1 0 0+2", "10.0.0.2@10.0.0.2 ssh 1 2+2"));
   EXPECT_THAT(ServersOf(placement), ElementsAre("0 10.0.0.1 10.0.0.1:0"));
   EXPECT_EQ(placement->trainers, 4);
   EXPECT_EQ(placement->nodes, 2);
   EXPECT_EQ(placement->master_addr, "10.0.0.1");
+}
+
+TEST(PlacementTest, ServersGoToTheHostsWithTrainersInTurnsWhateverTheirSlots) {
+  const std::vector<Host> hosts = {
+      {.name = "10.0.0.1", .slots = 1}, {.name = "10.0.0.2", .slots = 4}, {.name = "10.0.0.3", .slots = 1}};
+  PlacementFlags flags{.servers = 5, .np = 6, .hosts = hosts, .hosts_from = "-H"};
+  EXPECT_THAT(ServersOf(PlaceFlags(flags)),
+              ElementsAre("0 10.0.0.1 10.0.0.1:0", "1 10.0.0.2 10.0.0.2:0", "2 10.0.0.3 10.0.0.3:0",
+                          "0 10.0.0.1 10.0.0.1:0", "1 10.0.0.2 10.0.0.2:0"));
+  // The third host has nothing to do.
+  flags.np = 5;
+  flags.pserver_ports = "7,7,8,8,9";
+  EXPECT_THAT(ServersOf(PlaceFlags(flags)),
+              ElementsAre("0 10.0.0.1 10.0.0.1:7", "1 10.0.0.2 10.0.0.2:7", "0 10.0.0.1 10.0.0.1:8",
+                          "1 10.0.0.2 10.0.0.2:8", "0 10.0.0.1 10.0.0.1:9"));
+  EXPECT_EQ(PlaceFlags(flags)->hosts.size(), 2u);
 }
 
 TEST(PlacementTest, AllSlotsAreFilledUnlessAFlagSaysHowMany) {
@@ -228,7 +286,11 @@ TEST(PlacementTest, ALoopbackAddressBesideOtherHostsIsRefused) {
   EXPECT_THAT(
       Refusal(flags),
       HasSubstr("-H: processes on localhost listen for those of other hosts, which cannot reach it there; write "
-                "this machine's own address, or --master_addr for the first host"));
+                "this machine's own address, or --master_addr for the first host, or give the hosts of the servers by "
+                "--server_hosts"));
+  // As the second host it has the second server.
+  EXPECT_THAT(Refusal({.servers = 2, .np = 2, .hosts = {{.name = "ps-2"}, {.name = "localhost"}}, .hosts_from = "-H"}),
+              HasSubstr("-H: processes on localhost listen for those of other hosts"));
   // Nobody connects to it.
   flags.server_hosts = "ps-2";
   EXPECT_THAT(HostsOf(PlaceFlags(flags)), ElementsAre("localhost@localhost 0 0+1", "ps-2@ps-2 ssh 1 1+1"));

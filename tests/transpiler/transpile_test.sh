@@ -95,6 +95,18 @@ for pass in build_forward append_backward append_optimizer; do
   done
 done
 
+# The program of the job lies beside the job, wherever the text of the job comes from.
+mkdir -p "$TEST_TMPDIR/copy" && cp $job "$TEST_TMPDIR/copy/job.textproto"
+"$transpile" --job=$job --print=plan > "$TEST_TMPDIR/a" || fail "--print=plan"
+"$transpile" --job=/dev/stdin --job_dir=tests/transpiler/testdata --print=plan < $job > "$TEST_TMPDIR/b" ||
+  fail "--job_dir and standard input"
+cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR/b" || fail "--job_dir and standard input: other bytes"
+"$transpile" --job="$TEST_TMPDIR/copy/job.textproto" --job_dir=tests/transpiler/testdata --print=plan \
+  > "$TEST_TMPDIR/b" || fail "--job_dir and a copy of the job"
+cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR/b" || fail "--job_dir and a copy of the job: other bytes"
+"$transpile" --job=/dev/stdin --job_dir=tests/transpiler/testdata --verify --steps=1 < $job > "$TEST_TMPDIR/out" ||
+  fail "--job_dir and --verify"
+
 # Bad input: exit code 2, the message and nothing else.
 expect_error() {
   local message=$1
@@ -110,6 +122,8 @@ expect_error() {
 [ -s "$TEST_TMPDIR/out" ] && fail "a job differs from itself: $(cat "$TEST_TMPDIR/out")"
 expect_error "--job is required" --role=trainer
 expect_error "nowhere.textproto: No such file or directory" --job=nowhere.textproto --role=trainer
+expect_error "fluid_example.program: No such file or directory" --job="$TEST_TMPDIR/copy/job.textproto" --print=plan
+expect_error "--job_dir=nowhere: there is no such directory" --job=$job --job_dir=nowhere --print=plan
 expect_error "--role=trainer or --role=pserver is required" --job=$job
 expect_error "--role must be trainer or pserver, got 'worker'" --job=$job --role=worker
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=trainer --trainer_id=2

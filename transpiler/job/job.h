@@ -15,8 +15,9 @@ namespace weir {
 
 struct Job {
   v1::JobConfig config;
-  std::string file;       // as given
-  std::string directory;  // directory of the file; paths in the job are relative to it. "": the working directory
+  std::string file;  // as given
+  // Paths in the job are relative to it: BesideJob::directory, else that of the file. "": the working directory.
+  std::string directory;
   // Place of each field in the file; overrides are at "--set".
   TextPositions positions;
   // Bytes of config.program, for the fingerprint; empty without one.

@@ -26,19 +26,20 @@ absl::StatusOr<std::string> ReadProgram(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
-                             const std::string& program_file) {
+                             const BesideJob& beside) {
   Job job;
   job.file = file;
-  if (!IsStream(file)) job.directory = std::filesystem::path(file).parent_path().string();
+  job.directory = beside.directory;
+  if (job.directory.empty() && !IsStream(file)) job.directory = std::filesystem::path(file).parent_path().string();
   RETURN_IF_ERROR(ParseTextProto(text, file, &job.config, &job.positions));
   for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
   }
-  if (!program_file.empty()) {
+  if (!beside.program.empty()) {
     job.config.clear_model();
     job.program_given = true;
     std::error_code ignored;
-    job.config.set_program(std::filesystem::absolute(program_file, ignored).string());
+    job.config.set_program(std::filesystem::absolute(beside.program, ignored).string());
   }
   // With both there is an error to come that says more than a missing file.
   if (job.config.has_program() && !job.config.has_model()) {
@@ -57,9 +58,9 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& file) {
 }
 
 absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
-                            const std::string& program) {
+                            const BesideJob& beside) {
   ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
-  return ParseJob(text, file, overrides, program);
+  return ParseJob(text, file, overrides, beside);
 }
 
 }  // namespace weir

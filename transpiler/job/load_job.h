@@ -11,17 +11,24 @@
 
 namespace weir {
 
+// What is given beside a job file, relative to the working directory.
+struct BesideJob {
+  // Program file that replaces the job's model or program. "": none.
+  std::string program;
+  // Directory to which paths in the job are relative (job_dir.h). "": that of the file, or the working directory if the
+  // file is a pipe or standard input.
+  std::string directory;
+};
+
 // Reads the job, applies overrides ("distribute.servers=3", in order), and checks every setting that can be checked
-// without the data. `program`, if not empty, is a program file that replaces the job's model or program; relative to
-// the working directory. InvalidArgument "job.textproto:12:5: ...", or for an empty pipe. NotFound if there is no such
-// file.
+// without the data. InvalidArgument "job.textproto:12:5: ...", or for an empty pipe. NotFound if there is no such file.
 absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
-                            const std::string& program = "");
+                            const BesideJob& beside = {});
 // The two parts of LoadJob. A program that needs a job with several sets of overrides reads it once only: `file` may be
-// a pipe or standard input, for which paths in the job are relative to the working directory.
+// a pipe or standard input.
 absl::StatusOr<std::string> ReadJobFile(const std::string& file);
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
-                             const std::string& program = "");
+                             const BesideJob& beside = {});
 
 }  // namespace weir
 

@@ -49,6 +49,28 @@ rm -rf "$work/checkpoints"
 expect_digest "$alone"
 refuse 2 '/dev/stdin is empty; what comes from a pipe' "$trainer" --job=/dev/stdin --role=local < /dev/null
 
+# Data and checkpoints are in $work, the working directory and a copy of the job file elsewhere.
+scene "paths of a job are relative to --job_dir"
+rm -rf "$work/checkpoints"
+mkdir "$work/elsewhere"
+cp "$job" "$work/elsewhere/copy.textproto"
+(cd "$work/elsewhere" && "$launch" --job=/dev/stdin --job_dir="$work" --servers=2 --trainers=2) < <(cat "$job") \
+  > "$work/launch.out" 2> "$work/launch.log" || fail "launch --job=/dev/stdin --job_dir"
+expect_digest "$alone"
+rm -rf "$work/checkpoints"
+(cd "$work/elsewhere" && "$launch" --job=copy.textproto --job_dir=.. --servers=2 --trainers=2) \
+  > "$work/launch.out" 2> "$work/launch.log" || fail "launch of a copy with --job_dir"
+expect_digest "$alone"
+rm -rf "$work/checkpoints"
+(cd "$work/elsewhere" && "$trainer" --job=/dev/stdin --job_dir=.. --role=local) < "$job" > "$work/local.log" 2>&1 ||
+  fail "a trainer of a pipe with --job_dir"
+expect_digest "$alone"
+[ ! -e "$work/elsewhere/checkpoints" ] || fail "checkpoints are in the working directory"
+refuse 2 'trainer: --job_dir=/nowhere: there is no such directory' \
+  "$trainer" --job="$job" --job_dir=/nowhere --role=local
+refuse 2 'pserver: --job_dir=/nowhere: there is no such directory' \
+  "$pserver" --job="$job" --job_dir=/nowhere --endpoint=127.0.0.1:0 --server_id=0
+
 scene "SIGTERM, then resume"
 rm -rf "$work/checkpoints"
 start_launch --set train.epochs=10000

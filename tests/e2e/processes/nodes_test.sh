@@ -1,6 +1,6 @@
 #!/bin/bash
-# A launch for each of two nodes, both on this machine: the result of one launch, servers on either node, a trainer that
-# is killed, a stop, and nodes that contradict each other.
+# A launch for each of two nodes, both on this machine: the result of one launch, servers on either node, a trainer and
+# a server that are killed, a stop, and nodes that contradict each other.
 source tests/e2e/processes/cluster.sh
 
 launch=$root/tools/launch
@@ -53,18 +53,42 @@ scene "one launch"
 alone=$(digest)
 alone_done=$(done_of "$work/alone.out")
 
-scene "two nodes, servers on the first"
+scene "two nodes, a server on each"
 start_nodes --servers=2
 expect_both_done
-expect_log node.1 "launch: node 1 of 2: 1 trainer on "
+expect_log node.1 "launch: node 1 of 2: 1 server and 1 trainer on "
 [ -s "$work/mylog/node.1/trainer.1.log" ] || fail "no log of trainer 1"
-[ -s "$work/mylog/node.0/pserver.1.log" ] || fail "no log of pserver 1"
+[ -s "$work/mylog/node.0/pserver.0.log" ] || fail "no log of pserver 0"
+[ -s "$work/mylog/node.1/pserver.1.log" ] || fail "no log of pserver 1"
+
+scene "the second node starts first, and has an address of its own"
+rm -rf "$work/checkpoints"
+port=$(free_port)
+start_node 1 --master_addr=127.0.0.1 --master_port="$port" --servers=2 --node_addr=127.0.0.2
+wait_log node.1 'server 1 .*meets'
+start_node 0 --master_addr=127.0.0.1 --master_port="$port" --servers=2
+expect_both_done
+grep -q "^\[pserver.1\] ready server=1 endpoint=127.0.0.2:$((port + 2))$" "$work/node.1.out" ||
+  fail "server 1: $(grep ready "$work/node.1.out")"
 
 scene "two nodes, the dense parameters all-reduced"
 start_nodes --servers=1 --set distribute.dense=ALL_REDUCE
 expect_both_done
 
-scene "a server on each node"
+scene "two nodes with a server each, the dense parameters all-reduced"
+start_nodes --servers=2 --set distribute.dense=ALL_REDUCE
+expect_both_done
+
+scene "servers and trainers of two nodes meet at a directory"
+start_nodes --servers=2 --node_addr=127.0.0.2 -- --init_method="file://$work/meet"
+expect_both_done
+
+scene "the only server of two nodes"
+start_nodes --servers=1
+expect_both_done
+expect_log node.1 "launch: node 1 of 2: 1 trainer on "
+
+scene "a list of the servers, one on each node"
 rm -rf "$work/checkpoints"
 port=$(free_port)
 start_node 0 --pservers="127.0.0.1:$port,127.0.0.2:$port" --node_addr=127.0.0.1
@@ -101,6 +125,53 @@ wait_end 60 node.0 node.1
 expect_rc 0 node.0
 expect_rc 3 node.1
 expect_log node.1 'launch: trainer.1 was stopped by a signal \(SIGSTOP\) for two leases \(4 s\): killed'
+expect_no_children
+
+scene "a server of the other node is killed"
+start_nodes --servers=2 --set train.epochs=10000
+wait_checkpoint
+kill -KILL "$(pgrep -P "${pid[node.1]}" -f -- --server_id=1)"
+wait_end $((2 * lease + 10)) node.0 node.1
+expect_rc 137 node.1
+expect_rc 3 node.0
+expect_log node.1 'launch: pserver.1 failed: killed by signal 9 \(Killed\)'
+expect_no_children
+
+scene "one launch, for longer"
+rm -rf "$work/checkpoints"
+"$launch" --job="$job" --servers=2 --trainers=2 --log_dir="$work/mylog" --set train.epochs=12 > "$work/long.out" 2>&1 ||
+  fail "one launch fails"
+long=$(digest)
+
+# Processes of the other node may still speak to a server that was started again.
+restarts() {
+  local servers=$1 node=$2 victim=$3
+  scene "$victim is killed, and both nodes start again, $servers servers"
+  start_nodes --servers="$servers" --set train.epochs=12 --restarts=5
+  wait_checkpoint
+  kill -KILL "$(pgrep -P "${pid[node.$node]}" -f -- "--$victim")"
+  wait_end 60 node.0 node.1
+  expect_rc 0 node.0 node.1
+  expect_log "node.$node" 'launch: restart 1 .* failed: killed by signal 9 \(Killed\)'
+  [[ $(tail -n 1 "$work/node.0.out") == "done "*" restarts="* ]] || fail "last line: $(tail -n 1 "$work/node.0.out")"
+  expect_digest "$long"
+  expect_no_children
+}
+restarts 2 1 trainer_id=1
+restarts 2 0 server_id=0
+restarts 1 0 server_id=0
+restarts 0 1 trainer_id=1
+
+scene "nodes with different numbers of servers"
+rm -rf "$work/checkpoints"
+port=$(free_port)
+start_node 0 --master_addr=127.0.0.1 --master_port="$port" --servers=2
+start_node 1 --master_addr=127.0.0.1 --master_port="$port" --servers=3
+wait_end 30 node.1
+expect_rc 2 node.1
+expect_log node.1 'there are 3 servers, .* that there are 2; give all processes the same number'
+kill -TERM "${pid[node.0]}" 2>/dev/null
+wait_end 30 node.0
 expect_no_children
 
 scene "nodes with different numbers of trainers"

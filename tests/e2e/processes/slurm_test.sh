@@ -88,8 +88,8 @@ expect_state 60 COMPLETED 0
   fail "ends with '$(figures "$work/job.log")', one launch with '$(figures "$work/alone.out")'"
 expect_digest "$alone"
 expect_log job "^slurm_job: job $id on n\[0-1\]; they meet at 127.0.0.1:$((10240 + 32 * (id % 704))); "
-expect_log job '^1: launch: node 1 of 2: 1 trainer on '
-for log in node.0/pserver.0 node.0/pserver.1 node.0/trainer.0 node.1/trainer.1; do
+expect_log job '^1: launch: node 1 of 2: 1 server and 1 trainer on '
+for log in node.0/pserver.0 node.0/trainer.0 node.1/pserver.1 node.1/trainer.1; do
   [ -s "$work/mylog/slurm.$id/$log.log" ] || fail "no log $log"
 done
 

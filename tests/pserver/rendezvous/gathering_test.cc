@@ -106,6 +106,10 @@ TEST(GatheringTest, AnotherJobOrRunIsNamedWithBoth) {
   greeting.set_run_id("");
   EXPECT_THAT(Text(gathering.CheckRun(greeting)),
               HasSubstr("trainer 1 (host:101) is of run none, trainer 0 (host:100) of run 'run'"));
+  // Whatever the name of trainer 0 is.
+  greeting.set_run_id("*");
+  EXPECT_TRUE(gathering.CheckRun(greeting).ok());
+  EXPECT_TRUE(Gathering(greeting).CheckRun(Trainer(0)).ok());
   greeting = Trainer(1);
   greeting.set_version(2);
   EXPECT_THAT(Text(gathering.CheckRun(greeting)), HasSubstr("meets by version 2, trainer 0 (host:100) of one"));

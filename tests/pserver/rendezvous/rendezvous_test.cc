@@ -288,6 +288,17 @@ TEST_P(MeetingTest, ServersComeTooAndTrainersNeedNotListen) {
   }
 }
 
+TEST_P(MeetingTest, ATrainerMayLearnTheNameOfTheRun) {
+  RendezvousOptions other = Trainer(method_, 1, 2);
+  other.run_id = "*";
+  const ProcessPtr guest = Start(other), host = Start(Trainer(method_, 0, 2));
+  for (const ProcessPtr* process : {&guest, &host}) {
+    const auto result = (*process)->Result();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->run_id, "run");
+  }
+}
+
 TEST_P(MeetingTest, TheMissingAreNamedToAllAtTheDeadline) {
   RendezvousOptions first = Trainer(method_, 0, 4), other = Trainer(method_, 2, 4);
   first.connect_deadline = absl::Seconds(3);
@@ -385,6 +396,16 @@ TEST(TcpMeetingTest, AnotherRunIsRefusedAtOnce) {
   const ProcessPtr guest = Start(Trainer(method, 1, 2));
   EXPECT_THAT(guest->Trainers(), ElementsAre("127.0.0.1:100", "127.0.0.1:101"));
   EXPECT_THAT(host->Trainers(), ElementsAre("127.0.0.1:100", "127.0.0.1:101"));
+}
+
+TEST(TcpMeetingTest, ANameThatIsLoopbackOnItsOwnMachineIsReachedAtItsOtherAddresses) {
+  const int port = FreePort();
+  // inet_aton's way to write 127.0.0.1 stands for a name; 127.0.0.2 for the address that others know.
+  InitMethod name = Tcp(port), address = Tcp(port);
+  name.address.host = "2130706433";
+  address.address.host = "127.0.0.2";
+  const ProcessPtr host = Start(Trainer(name, 0, 2)), guest = Start(Trainer(address, 1, 2));
+  EXPECT_THAT(guest->Trainers(), ElementsAre("127.0.0.1:100", "127.0.0.1:101"));
 }
 
 TEST(TcpMeetingTest, BytesFromOutsideEndTheirConnectionAlone) {

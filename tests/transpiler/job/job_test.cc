@@ -49,6 +49,15 @@ TEST(JobTest, PathsOfAJobFromAStreamAreRelativeToTheWorkingDirectory) {
   EXPECT_EQ(ParseJob(kDeepFm, "/dev/shm/job.textproto", {})->Path("train.tsv"), "/dev/shm/train.tsv");
 }
 
+TEST(JobTest, PathsOfAnyJobAreRelativeToTheDirectoryThatIsGiven) {
+  for (const char* file : {"/dev/stdin", "job.textproto", "/tmp/copy/job.textproto"}) {
+    const auto job = ParseJob(kDeepFm, file, {}, {.directory = "jobs"});
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->Path("data/train.tsv"), "jobs/data/train.tsv") << file;
+    EXPECT_EQ(job->Path("/absolute"), "/absolute");
+  }
+}
+
 TEST(JobTest, AnEmptyStreamIsOneThatWasReadBefore) {
   const auto job = LoadJob("/dev/null", {});
   EXPECT_EQ(job.status(), absl::InvalidArgumentError(

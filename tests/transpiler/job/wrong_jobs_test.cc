@@ -500,7 +500,7 @@ TEST_P(WrongProgramTest, GetsThisMessage) {
   const std::string path = ::testing::TempDir() + "/" + GetParam().name + ".program";
   std::ofstream(path) << Replaced(ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main), GetParam().from,
                                   GetParam().to);
-  const auto job = ParseJob(kDeepFm, "job.textproto", {}, path);
+  const auto job = ParseJob(kDeepFm, "job.textproto", {}, {.program = path});
   const absl::Status status = job.ok() ? Transpile(*job).status() : job.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(absl::StrReplaceAll(std::string(status.message()), {{path, "FILE"}}), GetParam().message);

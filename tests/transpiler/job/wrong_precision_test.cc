@@ -99,7 +99,7 @@ TEST(LossScalingTest, ASeedThatIsNotScaledIsRefused) {
   std::ofstream(path) << Replaced(ProgramText(BuildSingleMachine(JobOf(kDeepFm))->main),
                                   "fill_like_batch(X=ctr.loss) value=1.0 scalar_times_batch=false @BACKWARD",
                                   "scale(X=ctr.loss) scale=0.0 bias=1.0 @BACKWARD");
-  const auto job = ParseJob(kDeepFm, "job.textproto", {"train.loss_scaling={}"}, path);
+  const auto job = ParseJob(kDeepFm, "job.textproto", {"train.loss_scaling={}"}, {.program = path});
   ASSERT_TRUE(job.ok()) << job.status();
   const absl::Status status = Transpile(*job).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

@@ -57,7 +57,7 @@ Transpiled Brought(const std::vector<std::pair<std::string, std::string>>& edits
   for (const auto& [from, to] : edits) text = Replaced(text, from, to);
   const std::string path = absl::StrCat(::testing::TempDir(), "/brought", files++, ".program");
   std::ofstream(path) << text;
-  const auto parsed = ParseJob(job, "job.textproto", {}, path);
+  const auto parsed = ParseJob(job, "job.textproto", {}, {.program = path});
   EXPECT_TRUE(parsed.ok()) << parsed.status();
   return parsed.ok() ? TranspiledOf(*parsed) : Transpiled();
 }
@@ -73,7 +73,7 @@ TEST_P(StageTest, AProgramOfAnyStageGivesTheProgramsOfTheModel) {
   for (const char* ending : {"program", "textproto", "json", "pb"}) {
     const std::string path = absl::StrCat(::testing::TempDir(), "/", GetParam(), ".", ending);
     ASSERT_TRUE(WriteProgramFile(path, stage->main).ok());
-    const auto brought = ParseJob(kModel, "job.textproto", {}, path);
+    const auto brought = ParseJob(kModel, "job.textproto", {}, {.program = path});
     ASSERT_TRUE(brought.ok()) << brought.status();
     EXPECT_EQ(All(TranspiledOf(*brought)), All(TranspiledOf(job))) << ending;
   }

@@ -38,7 +38,7 @@ Job Done() {
   text.erase(begin, end - begin);
   const std::string path = ::testing::TempDir() + "/done.program";
   std::ofstream(path) << ProgramText(BuildSingleMachine(JobOf(text))->main);
-  const auto job = ParseJob(text, "job.textproto", {}, path);
+  const auto job = ParseJob(text, "job.textproto", {}, {.program = path});
   EXPECT_TRUE(job.ok()) << job.status();
   return job.ok() ? *job : Job();
 }
