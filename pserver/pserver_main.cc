@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
 #include "framework/base/thread_budget.h"
@@ -41,7 +40,8 @@ constexpr char kUsage[] =
     "Serves blocks of parameters and rows of tables until every trainer is done. It prints\n"
     "\"ready server=<index> endpoint=<host:port>\" when it listens; port 0 takes a free one and needs --server_id.\n"
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
-    "Exit codes: 0 done, 2 bad input, 3 a peer is lost, 4 damaged data.\n";
+    "Exit codes: 0 the job is complete, 2 bad input, 3 a peer is lost, 4 damaged data, 5 the job was stopped by a "
+    "signal.\n";
 
 // Limit for the network to shut down after JobServer::kGrace. gRPC never finishes if it lacks threads or memory.
 constexpr absl::Duration kEnd = absl::Seconds(10);
@@ -120,13 +120,14 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   std::fputs(profile.Finish().c_str(), stdout);
   std::fflush(stdout);
   absl::Status status = core->JobStatus();
+  if (core->Report().stopped) SetStopped(signals);
   const absl::Duration end = JobServer::kGrace + kEnd;
-  signals->EndWithin(end, ExitCodeOf(status),
+  signals->EndWithin(end, JobExitCode(status, signals),
                      absl::StrCat("pserver: ", status.message(), status.ok() ? "" : "; ",
                                   "the network has not shut down within ", absl::FormatDuration(end)));
   r.server->Shutdown();
   // Freeing large tables may take longer than the network's deadline.
-  signals->EndWithin(absl::InfiniteDuration(), ExitCodeOf(status), "");
+  signals->EndWithin(absl::InfiniteDuration(), JobExitCode(status, signals), "");
   return status;
 }
 

@@ -467,6 +467,8 @@ absl::Status TrainLoop::End() {
                    self_.client->Exchange("end", ending_.Serialize(), /*kept=*/true));
   if (follower_ != nullptr) follower_->Stop();
   ASSIGN_OR_RETURN(Ending all, Ending::OfAll(endings, self_.client->Chief()));
+  // In async a trainer whose data had ended did not stop itself, but the job is not complete.
+  summary_.stopped |= all.stopped;
   if (all.steps == 0 && !all.stopped) return data_->NoExamples(all.skipped_lines);
   // All trainers come to the same error.
   if (all.error.ok() && !all.stopped) all.error = data_->NoInputs(all.absent);

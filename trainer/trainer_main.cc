@@ -17,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
-#include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/stop_signals.h"
 #include "framework/base/thread_budget.h"
@@ -80,9 +79,6 @@ ABSL_FLAG(std::vector<std::string>, carry, {},
 ABSL_FLAG(std::string, server_program, "",
           "distribute.servers: 0: main program of the server in this trainer, dumped by `transpile`");
 ABSL_FLAG(std::string, server_startup_program, "", "startup program of that server; goes with --server_program");
-ABSL_FLAG(int, stop_code, 0,
-          "exit code of a training that was asked to stop and has ended in good order, with a checkpoint unless it was "
-          "still measuring its data: 5 to 125");
 ABSL_FLAG(bool, allow_pipes, false, "run the commands that the job names (data.pipe, data.pipe_list)");
 ABSL_FLAG(std::string, digest_log, "", "the chief appends digests of every variable here, with 64 ranges each");
 
@@ -107,7 +103,9 @@ constexpr char kUsage[] =
     "SLURM_PROCID)\n"
     "and their number. torchrun gives the place to meet as well; the others need --init_method.\n"
     "Any field of the job: --set path.to.field=value, many times. `launch` starts a whole cluster on this machine.\n"
-    "Exit codes: 0 done, 2 bad input, 3 a peer is lost (run again with --resume), 4 damaged data.\n";
+    "Exit codes: 0 the work is complete, 2 bad input, 3 a peer is lost, 4 damaged data, 5 a signal has stopped the "
+    "job;\n"
+    "after 3 and 5 run again with --resume.\n";
 
 // Moves gradients between devices, with comm.backend: NCCL.
 struct Nccl {
@@ -156,10 +154,6 @@ bool IsEmbedded(const ClusterConfig& cluster) {
 }
 
 absl::Status CheckFlags(const ClusterConfig& cluster) {
-  if (const int code = absl::GetFlag(FLAGS_stop_code); code != 0 && (code < 5 || code > 125)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--stop_code=", code, ": must be 0, or 5 to 125: the others have a meaning"));
-  }
   if (cluster.role == Role::kPredict) {
     if (absl::GetFlag(FLAGS_checkpoint).empty() || absl::GetFlag(FLAGS_output).empty()) {
       return absl::InvalidArgumentError("--role=predict needs --checkpoint=DIR and --output=FILE");
@@ -492,7 +486,8 @@ absl::Status StartWatching(Runtime* r) {
   return absl::OkStatus();
 }
 
-absl::Status Work(StopSignals* signals, Runtime* r, std::string* last_line) {
+// Trains or predicts. Sets *stopped if the training has ended before it was complete because its end was requested.
+absl::Status Work(Runtime* r, std::string* last_line, bool* stopped) {
   RETURN_IF_ERROR(MakeReplica(r));
   if (r->cluster.role == Role::kPredict) {
     ASSIGN_OR_RETURN(const int64_t examples, RunPredict({.job = &r->job,
@@ -540,7 +535,7 @@ absl::Status Work(StopSignals* signals, Runtime* r, std::string* last_line) {
                                 .digest_log = absl::GetFlag(FLAGS_digest_log),
                                 .watch = r->figures.get()}));
   r->figures->End(!summary.stopped);
-  if (summary.stopped) signals->SetCode(absl::GetFlag(FLAGS_stop_code));
+  *stopped = summary.stopped;
   *last_line = summary.DoneLine();
   return absl::OkStatus();
 }
@@ -573,11 +568,13 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   ASSIGN_OR_RETURN(runtime.profile, ProfileRun::Start(absl::StrCat("trainer ", runtime.cluster.trainer_id)));
   signals->OnStop([&runtime] { RequestStop(runtime); });
   std::string last_line;
+  bool stopped = false;
   absl::Status status = runtime.client->Join();
   if (status.ok()) {
-    status = Work(signals, &runtime, &last_line);
+    status = Work(&runtime, &last_line, &stopped);
+    if (stopped) SetStopped(signals);
     if (status.ok()) {
-      status = runtime.client->Done();
+      status = runtime.client->Done(stopped);
     } else {
       // If the job failed elsewhere, that failure is the cause to report; an error of this trainer ends the others.
       // Every server is told before the connections close, since otherwise it would wait for this trainer and then
@@ -593,7 +590,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   // A failed run prints it too, as other processes may have been the cause.
   std::fputs(runtime.profile.Finish().c_str(), stdout);
   if (!IsEmbedded(runtime.cluster)) {
-    signals->EndWithin(kEnd, ExitCodeOf(status),
+    signals->EndWithin(kEnd, JobExitCode(status, signals),
                        absl::StrCat("trainer: ", status.message(), status.ok() ? "" : "; ",
                                     "the network has not shut down within ", absl::FormatDuration(kEnd)));
   }
@@ -605,7 +602,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
     runtime.transport = nullptr;
     runtime.network = nullptr;
     // Freeing large tables may take longer than the network's deadline.
-    signals->EndWithin(absl::InfiniteDuration(), ExitCodeOf(status), "");
+    signals->EndWithin(absl::InfiniteDuration(), JobExitCode(status, signals), "");
   }
   RETURN_IF_ERROR(status);
   std::printf("%s\n", last_line.c_str());

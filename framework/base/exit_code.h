@@ -7,6 +7,7 @@
 namespace weir {
 
 enum ExitCode : int {
+  // The work is complete.
   kExitOk = 0,
   // Any failure not listed below.
   kExitFailure = 1,
@@ -17,6 +18,9 @@ enum ExitCode : int {
   kExitPeerLost = 3,
   // Bytes on disk are damaged.
   kExitDataLoss = 4,
+  // A signal asked the job to end, and it has ended in good order before it was complete. Running again with --resume
+  // continues it.
+  kExitStopped = 5,
 };
 
 inline ExitCode ExitCodeOf(const absl::Status& status) {
@@ -34,10 +38,11 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
       return kExitPeerLost;
     case absl::StatusCode::kDataLoss:
       return kExitDataLoss;
+    case absl::StatusCode::kCancelled:
+      return kExitStopped;
     default:
       return kExitFailure;
   }

@@ -52,7 +52,7 @@ class StopSignals {
   // not keep the process alive.
   void EndWithin(absl::Duration limit, int code, std::string why);
 
-  // Sets the exit code of a process that ends without an error; at first 0.
+  // Sets the exit code of a process that ends without an error; at first kExitOk.
   void SetCode(int code);
   int code();
 

@@ -199,6 +199,7 @@ void Roster::Heard(int trainer, const v1::HeartbeatRequest& beat, absl::Time now
   }
   place.waiting_for = Printable(beat.waiting_for(), kMaxText);
   place.awaits_files = beat.awaits_files();
+  stopped_ |= beat.stopped();
 }
 
 bool Roster::AwaitsFiles() const {

@@ -153,6 +153,9 @@ class Roster {
   void Told(int trainer) { places_[static_cast<size_t>(trainer)].told = true; }
   void RequestStop() { stop_requested_ = true; }
   bool stop_requested() const { return stop_requested_; }
+  // Returns true if the job ends before it is complete because its end was requested: a trainer has said so, or one has
+  // not joined and is not waited for any more.
+  bool stopped() const { return stopped_ || (stop_requested_ && Any(RosterPlace::kAbsent)); }
   // Returns true if nobody is left who would call: every trainer is gone, or the job has failed and every one whose
   // lease lasts has been told, or two leases have passed since. Once a stop is requested, trainers that have not joined
   // are not waited for.
@@ -174,6 +177,7 @@ class Roster {
   absl::Status failure_;
   absl::Time failed_at_;
   bool stop_requested_ = false;
+  bool stopped_ = false;  // HeartbeatRequest.stopped of any trainer
   absl::Time last_look_ = absl::InfiniteFuture();
   absl::Time connecting_since_, connect_warning_;
 };

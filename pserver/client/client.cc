@@ -121,7 +121,7 @@ class ClientImpl : public Client {
   void RequestStop() override { member_.membership().RequestStop(); }
   bool StopRequested() override { return member_.job().stop_requested(); }
   void ReportFailure(const absl::Status& status) override { member_.membership().ReportFailure(status); }
-  absl::Status Done() override { return member_.membership().Done(); }
+  absl::Status Done(bool stopped) override { return member_.membership().Done(stopped); }
   absl::Status JobStatus() override { return member_.job().failure(); }
   Counters counters() const override;
 

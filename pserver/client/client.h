@@ -167,8 +167,9 @@ class Client : public ParamChannel {
   // failed elsewhere, reports that failure instead (JobStatus). Returns when every living server has heard, or after 2
   // s. Callable from any thread.
   virtual void ReportFailure(const absl::Status& status) = 0;
-  // Tells every server that this trainer is done and waits for the acknowledgement.
-  virtual absl::Status Done() = 0;
+  // Tells every server that this trainer is done and waits for the acknowledgement. `stopped`: the job ends before it
+  // is complete, because its end was requested.
+  virtual absl::Status Done(bool stopped = false) = 0;
   // Returns an error when the job has failed elsewhere or a server is dead.
   virtual absl::Status JobStatus() = 0;
 

@@ -99,7 +99,7 @@ void Membership::ReportFailure(const absl::Status& status) {
   (void)heartbeats_.SendLast(last);
 }
 
-absl::Status Membership::Done() {
+absl::Status Membership::Done(bool stopped) {
   std::vector<CallPtr> calls;
   for (int s = 0; s < settings_.servers(); ++s) {
     v1::HeartbeatRequest request;
@@ -107,6 +107,7 @@ absl::Status Membership::Done() {
     if (request.caller().session() == 0) continue;
     request.set_step(job_->step());
     request.set_done(true);
+    if (stopped) request.set_stopped(true);
     calls.push_back(Calls::New(
         s, Method::kHeartbeat, MessageBytes(request), [this, s](const Slices& answer) -> absl::StatusOr<bool> {
           ASSIGN_OR_RETURN(const v1::HeartbeatReply reply, ParseMessage<v1::HeartbeatReply>(answer));

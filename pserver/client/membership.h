@@ -35,8 +35,8 @@ class Membership {
   // Tells every server that this trainer ends with an error. If the job has failed elsewhere, reports that failure
   // instead. Returns when every living server has heard, or after 2 s.
   void ReportFailure(const absl::Status& status);
-  // Tells every server that this trainer is done and waits for the acknowledgement.
-  absl::Status Done();
+  // As Client::Done.
+  absl::Status Done(bool stopped);
 
  private:
   absl::Status JoinServers(const v1::JoinRequest& introduction, const Welcome& welcome);

@@ -27,9 +27,17 @@ struct JobProgram {
   std::function<absl::Status(const std::vector<std::string>& overrides, StopSignals* signals)> run;
 };
 
-// Reads the command line and runs the program. Reports an error on stderr. Returns the exit code (exit_code.h). Call at
-// the beginning of main, before any thread is started.
+// Reads the command line and runs the program. Reports an error on stderr. Returns JobExitCode. Call at the beginning
+// of main, before any thread is started.
 int RunJobProgram(const JobProgram& program, int argc, char** argv);
+
+// Makes --stop_code the exit code of this process if it ends without an error: a signal has ended the job, in good
+// order, before it was complete.
+void SetStopped(StopSignals* signals);
+
+// Returns the exit code of a process that ends with `status` (exit_code.h). In the place of kExitStopped it is
+// --stop_code; with --stop_code=0 a wait that a stop has cut short ends with kExitPeerLost.
+int JobExitCode(const absl::Status& status, StopSignals* signals);
 
 // Returns the name of this process for messages of others: "host:pid".
 std::string ProcessName();

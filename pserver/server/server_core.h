@@ -89,6 +89,7 @@ struct ServerReport {
     int64_t bytes = 0;  // memory of rows and indices
   };
   int64_t version = 0;
+  bool stopped = false;           // the job ends before it is complete, because its end was requested
   std::vector<Trainer> trainers;  // by id
   std::vector<Wait> waits;
   std::vector<Table> tables;

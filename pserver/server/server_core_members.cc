@@ -311,6 +311,7 @@ ServerReport ServerCoreImpl::Report() {
     MutexLock lock(&mu_);
     const absl::Time now = options_.clock->Now();
     report.version = mode_->version().version;
+    report.stopped = roster_->stopped();
     constexpr const char* kStates[] = {"absent", "joined", "done", "dead"};
     for (int t = 0; t < roster_->size(); ++t) {
       const RosterPlace& place = roster_->place(t);

@@ -340,6 +340,62 @@ TEST_F(DeathsTest, WithADirectoryPerHostTheNewChiefsHostHasItsPart) {
   for (const int t : {1, 2}) EXPECT_EQ(manifest->data().trainer_steps(t), 60);
 }
 
+// No death: trainer 1 is asked to stop at its step 30, when trainer 0 has done all of its steps.
+TEST_F(DeathsTest, AJobWhoseLastTrainerIsStoppedIsNotComplete) {
+  class Held : public Transport {
+   public:
+    Held(Transport* inner, std::shared_ptr<Latch> stopped) : inner_(inner), stopped_(std::move(stopped)) {}
+    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+      if (LookAt(server, method, request).step == 30) stopped_->Await();
+      if (method == Method::kHeartbeat) {
+        done = [stopped = stopped_, done = std::move(done)](absl::StatusOr<Slices> answer) {
+          v1::HeartbeatReply reply;
+          const bool heard = answer.ok() && reply.ParseFromString(Flatten(*answer)) && reply.stop_requested();
+          done(std::move(answer));
+          if (heard) stopped->Open();
+        };
+      }
+      inner_->Call(server, method, std::move(request), timeout, std::move(done));
+    }
+    std::string Describe(int server) const override { return inner_->Describe(server); }
+    int servers() const override { return inner_->servers(); }
+
+   private:
+    Transport* const inner_;
+    const std::shared_ptr<Latch> stopped_;
+  };
+  class Watched : public Transport {
+   public:
+    Watched(Transport* inner, std::atomic<bool>* at_end) : inner_(inner), at_end_(at_end) {}
+    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+      if (LookAt(server, method, request).key == "end") *at_end_ = true;
+      inner_->Call(server, method, std::move(request), timeout, std::move(done));
+    }
+    std::string Describe(int server) const override { return inner_->Describe(server); }
+    int servers() const override { return inner_->servers(); }
+
+   private:
+    Transport* const inner_;
+    std::atomic<bool>* const at_end_;
+  };
+  const auto stopped = std::make_shared<Latch>();
+  std::atomic<bool> stop{false};
+  const absl::StatusOr<InProcessResult> result =
+      TryRun({.overrides = {"distribute.sync=false", "train.max_steps=60", "deadlines.heartbeat_s=0.1"},
+              .servers = 2,
+              .trainers = 2,
+              .stop = &stop,
+              .between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
+                if (trainer == 0) return std::make_unique<Watched>(servers, &stop);
+                return std::make_unique<Held>(servers, stopped);
+              }});
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->summaries.size(), 2u);
+  EXPECT_EQ(result->summaries[0].steps, 60);
+  EXPECT_LT(result->summaries[1].steps, 60);
+  for (const TrainSummary& summary : result->summaries) EXPECT_TRUE(summary.stopped) << summary.DoneLine();
+}
+
 // Server 1 is dead for everyone from step 30 on, and what a trainer tells server 0 of it is lost once.
 TEST_F(DeathsTest, ATrainerThatHasFoundAServerDeadDoesNotGoBeforeTheLivingKnow) {
   class Broken : public Transport {

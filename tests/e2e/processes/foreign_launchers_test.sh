@@ -267,7 +267,7 @@ wait_log trainer.1 "has waited for .* at tcp://127.0.0.1:$port for trainer 2"
 since=$(now)
 kill -TERM "${pid[trainer.0]}"
 wait_end 5 trainer.0 trainer.1
-expect_rc 3 trainer.0 trainer.1
+expect_rc 5 trainer.0 trainer.1
 expect_log trainer.0 "^trainer: ended by a signal, after .* for trainer 2"
 expect_log trainer.1 "^trainer: trainer 0 has ended the meeting at .*ended by a signal"
 start trainer.0 "$trainer" --job="$job" --trainers=2 --trainer_id=0 --set deadlines.connect_deadline_s=2 \

@@ -126,7 +126,7 @@ until grep -q "scores with" "$work/long.log"; do
 done
 kill -TERM "${pid[long]}"
 wait_end 10 long
-expect_rc 3 long
+expect_rc 5 long
 expect_log long "SIGTERM: the prediction ends at once, and writes no output"
 expect_log long "asked to stop .* nothing was written to $work/long.scores"
 ! compgen -G "$work/*long.scores*" || fail "a prediction that was stopped has left a file"

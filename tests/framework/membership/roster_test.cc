@@ -275,6 +275,24 @@ TEST_F(RosterTest, AStopDoesNotWaitForThoseWhoHaveNotCome) {
   EXPECT_TRUE(going_on_.Finished(now_));
 }
 
+TEST_F(RosterTest, AJobIsStoppedIfATrainerSaysSoOrOneNeverCame) {
+  JoinAll(going_on_);
+  v1::HeartbeatRequest done;
+  done.set_done(true);
+  going_on_.Heard(0, done, now_);
+  // Asked for too late: the trainers are done.
+  going_on_.RequestStop();
+  EXPECT_FALSE(going_on_.stopped());
+  done.set_stopped(true);
+  going_on_.Heard(1, done, now_);
+  EXPECT_TRUE(going_on_.stopped());
+
+  Join(lockstep_, 0);
+  EXPECT_FALSE(lockstep_.stopped());
+  lockstep_.RequestStop();
+  EXPECT_TRUE(lockstep_.stopped());
+}
+
 // ----------------------------------------------------------------------------------------------------------- readers
 
 v1::Caller ReaderOf(uint64_t session) {

@@ -57,9 +57,10 @@ TEST(ClientTest, AnEndThatOneAsksForComesToAllAtOneStepBorder) {
     RETURN_IF_ERROR(cluster->client(t).Join());
     if (t == 1) cluster->client(t).RequestStop();
     RETURN_IF_ERROR(TrainSteps(*cluster, job, t, 0, 1000, &outcomes[static_cast<size_t>(t)]));
-    return cluster->client(t).Done();
+    return cluster->client(t).Done(/*stopped=*/true);
   });
   ASSERT_TRUE(status.ok()) << status;
+  for (int s = 0; s < 2; ++s) EXPECT_TRUE(cluster->servers().server(s).Report().stopped);
   for (const auto& each : outcomes) {
     ASSERT_EQ(each.size(), outcomes[0].size());
     EXPECT_LT(each.size(), 1000u);
@@ -97,6 +98,7 @@ TEST(ClientTest, AsyncTrainersGoTheirOwnWayAndEnd) {
     for (int s = 0; s < 2; ++s) {
       EXPECT_TRUE(cluster->servers().server(s).Finished());
       EXPECT_EQ(cluster->servers().server(s).Version(), 5 + 8 + 11);
+      EXPECT_FALSE(cluster->servers().server(s).Report().stopped);
     }
   }
 }
