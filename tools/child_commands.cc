@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
+#include "framework/base/exit_code.h"
 #include "pserver/cluster/endpoint.h"
 
 namespace weir {
@@ -85,6 +86,7 @@ void AddSettings(const LaunchOptions& options, bool server, int id, int threads,
   }
   command->push_back("--job=" + options.job);
   if (!options.job_dir.empty()) command->push_back("--job_dir=" + options.job_dir);
+  if (options.stop_code != kExitStopped) command->push_back(absl::StrCat("--stop_code=", options.stop_code));
   if (!options.threads_by_job) command->push_back(absl::StrCat("--threads=", threads));
   for (const std::string& override : options.overrides) command->push_back("--set=" + override);
   command->push_back(absl::StrCat("--set=distribute.servers=", options.placement.servers.size()));

@@ -134,7 +134,7 @@ void JobPageState::SetEnd(size_t process, const std::string& state, int exit_cod
 void JobPageState::SetJob(const std::string& state, int exit_code, const std::string& message) {
   MutexLock lock(&mu_);
   job_.set_state(state);
-  if (state == "done" || state == "failed") job_.set_exit_code(exit_code);
+  if (state == "done" || state == "stopped" || state == "failed") job_.set_exit_code(exit_code);
   job_.set_message(ToUtf8(message));
 }
 

@@ -41,7 +41,7 @@ class JobPageState {
   void SetPid(size_t process, pid_t pid);
   // A process has ended: "exited" or "lost".
   void SetEnd(size_t process, const std::string& state, int exit_code);
-  // State of the job: "starting", "running", "stopping", "done" or "failed", with a message.
+  // State of the job: "starting", "running", "stopping", "stopped", "done" or "failed", with a message.
   void SetJob(const std::string& state, int exit_code, const std::string& message);
   void SetPlan(std::string plan);
   // Takes the status of a process.

@@ -82,7 +82,10 @@ ABSL_FLAG(std::string, log_dir, "./mylog",
           "directory for one log file per process; created if missing; with --nnodes in node.<rank> below it");
 ABSL_FLAG(std::string, bin_dir, "",
           "where the programs pserver and trainer are, on every host; default: beside launch");
-ABSL_FLAG(int, stop_code, 0, "exit code of a job that a signal has stopped in good order");
+ABSL_FLAG(
+    int, stop_code, weir::kExitStopped,
+    "exit code of a job that a signal has stopped in good order before it was complete: 5 to 125; 0: as if it were "
+    "complete");
 ABSL_FLAG(int, page, -1, "port of a page in the browser that shows the running job; 0: any that is free");
 ABSL_FLAG(std::string, page_address, "127.0.0.1",
           "address that --page listens at; there is no password: others can read it at any but a local one");
@@ -114,8 +117,10 @@ constexpr char kUsage[] =
     "launch --job=FILE -np T -H host:slots,host:slots ...                                   once, over SSH\n"
     "\n"
     "Starts a cluster on this machine, this node's part of one, or one on several hosts; shows its output\n"
-    "(\"[trainer.0] ...\") and ends with its exit code: 0, or that of the process that failed first (128 + signal).\n"
-    "SIGTERM, SIGINT and SIGHUP end the job in good order; a second SIGTERM or SIGINT at once.\n";
+    "(\"[trainer.0] ...\") and ends with its exit code: 0 if the job is complete, or that of the process that failed\n"
+    "first (128 + signal). SIGTERM, SIGINT and SIGHUP end the job in good order, with 5; a second SIGTERM or SIGINT "
+    "at\n"
+    "once.\n";
 
 // Limit for names of hosts to be looked up.
 constexpr absl::Duration kLookUp = absl::Seconds(10);
@@ -467,7 +472,7 @@ absl::Status FindPrograms(LaunchOptions* options) {
 }
 
 absl::Status CheckStopCode(int code) {
-  if (code == 0 || (code >= 5 && code <= 125)) return absl::OkStatus();
+  if (code == kExitOk || (code >= kExitStopped && code <= 125)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--stop_code=", code, ": must be 0, or 5 to 125: the others have a meaning"));
 }
@@ -482,7 +487,7 @@ absl::Status ReadWatching(LaunchOptions* options) {
   const int processes = static_cast<int>(options->placement.servers.size()) + options->placement.trainers;
   options->stop_code = absl::GetFlag(FLAGS_stop_code);
   RETURN_IF_ERROR(CheckStopCode(options->stop_code));
-  // A trainer that ends with a code that launch does not know of has failed.
+  // A process that ends with a code that launch does not know of has failed.
   if (const std::string code = ValueOf(options->trainer_arguments, "stop_code"); !code.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--stop_code=", code, " stands after --, where trainers alone get it: give it before --"));

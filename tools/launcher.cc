@@ -85,7 +85,7 @@ struct AttemptEnd {
   int code = kExitOk;
   // What has failed: "trainer.1 failed: killed by signal 9 (Killed)"; "": nothing.
   std::string why;
-  // A signal has asked for the end.
+  // A signal has asked for the end, here or in a process of the job.
   bool stopped = false;
   // It was ended before its processes could begin, by launch itself.
   bool never_began = false;
@@ -126,6 +126,10 @@ class Launcher {
     size_t on_page = 0;  // its index there
 
     bool alive() const { return !process->ending().has_value(); }
+    // Whether it has ended with this code.
+    bool ended_with(int code) const {
+      return !alive() && !process->ending()->lost() && process->ending()->code() == code;
+    }
   };
   // Moments at which something is done; the infinite future: never.
   struct Timers {
@@ -181,6 +185,10 @@ class Launcher {
   void SignalAll(int signal);
   void KillAll();
   int Alive(std::optional<Kind> kind) const;
+  // Whether the process has ended as it should: its work is complete, or the job was stopped.
+  bool EndedWell(const Member& member) const;
+  // Whether some process says that the job was stopped before it was complete.
+  bool JobStopped() const;
   std::string AliveNames() const;
   std::string EndedServers() const;
   void Say(const std::string& text) { s_.Say(text); }
@@ -206,6 +214,8 @@ class Launcher {
   absl::Status failure_;
   // The signal that asked for the end; 0 if there was none.
   int stop_signal_ = 0;
+  bool second_signal_ = false;
+  // Processes were ended at a signal without waiting for their own end: how they end says nothing.
   bool stopped_at_once_ = false;
   // Until then a SIGTERM is the one that came before.
   absl::Time same_until_ = absl::InfinitePast();
@@ -343,7 +353,7 @@ absl::Status Launcher::StartTrainers() {
 absl::StatusOr<std::vector<std::string>> Launcher::MissingServers() const {
   std::vector<std::string> missing;
   for (const Member& member : members_) {
-    if (!member.alive() && member.process->ending()->ok()) {
+    if (EndedWell(member)) {
       return absl::UnavailableError(
           absl::StrCat(member.process->name(), " ended before ",
                        member.endpoint.empty() ? "it was ready" : "the trainers were started"));
@@ -540,7 +550,7 @@ void Launcher::OnStopSignal(int signal) {
   if (signal == SIGTERM && !second) same_until_ = now + kSameSigterm;
   if (!second) stop_signal_ = signal;
   if (second) {
-    stopped_at_once_ = true;
+    second_signal_ = stopped_at_once_ = true;
     Say(absl::StrCat("second signal (", strsignal(signal), "): killing ", AliveNames()));
     KillAll();
     return;
@@ -564,7 +574,8 @@ void Launcher::OnEnd(Member& member) {
     page_state_->SetEnd(member.on_page, ending.lost() ? "lost" : "exited", ending.code());
   }
   const bool messenger = ending.code() == kExitPeerLost && !ending.lost();
-  const bool blame = !ending.ok() && !stopped_at_once_ && failure_.ok() &&
+  const bool failed = !EndedWell(member);
+  const bool blame = failed && !stopped_at_once_ && failure_.ok() &&
                      // The blame passes on only from a process that has lost a peer, and only until the others are
                      // ended.
                      (!culprit_.has_value() || (timers_.blame_at != absl::InfiniteFuture() && !messenger));
@@ -576,7 +587,7 @@ void Launcher::OnEnd(Member& member) {
                      go_on ? "; the others go on" : (messenger ? "; waiting for the others" : "; ending the others")));
     if (!go_on && messenger) timers_.blame_at = Clock::Real()->Now() + kBlameDelay;
     if (!go_on && !messenger) EndAll();
-  } else if (!ending.ok() && !ending_) {
+  } else if (failed && !ending_) {
     Say(absl::StrCat(member.process->name(), " failed: ", ending.ToString()));
   }
   if (training_ && !ending_) AwaitRest(member.kind);
@@ -637,6 +648,16 @@ int Launcher::Alive(std::optional<Kind> kind) const {
   }));
 }
 
+bool Launcher::EndedWell(const Member& member) const {
+  return member.ended_with(kExitOk) || member.ended_with(options_.stop_code);
+}
+
+bool Launcher::JobStopped() const {
+  return options_.stop_code != kExitOk && std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
+           return member.ended_with(options_.stop_code);
+         });
+}
+
 std::string Launcher::AliveNames() const {
   std::vector<std::string> names;
   for (const Member& member : members_) {
@@ -689,11 +710,14 @@ AttemptEnd Launcher::Finish() {
     // Repeated behind the last lines of the processes. Before any of them was started it is the last line already.
     if (!members_.empty()) Say(end.why);
   }
-  if (stopped_at_once_) end.code = 128 + stop_signal_;
-  const bool chief_done = !done_line_.empty() && (end.code == kExitOk || options_.keep_going);
-  if (end.code == kExitOk && stop_signal_ != 0 && done_line_.find(" stopped=1") != std::string::npos) {
+  const bool killed = second_signal_ || (stopped_at_once_ && options_.stop_code == kExitOk);
+  if (killed) end.code = 128 + stop_signal_;
+  const bool well = end.code == kExitOk;
+  if (well && (stopped_at_once_ || JobStopped())) {
     end.code = options_.stop_code;
+    end.stopped = true;
   }
+  const bool chief_done = !done_line_.empty() && (well || options_.keep_going);
   if (members_.empty()) end.unreached = hosts_.Missing();
   MergeProfile();
   if (chief_done) end.done_line = done_line_;
@@ -849,6 +873,7 @@ int Supervisor::Run() {
     if (!options_.keeps_checkpoints) lost_ += ended - begun;
     if (!AwaitRestart(end, ended - begun)) {
       end.code = options_.stop_code;
+      end.stopped = true;
       break;
     }
     absl::StatusOr<LaunchOptions> next = NextOptions(end.unreached);
@@ -864,8 +889,10 @@ int Supervisor::Run() {
 }
 
 int Supervisor::Finish(const AttemptEnd& end) {
-  const bool good = end.code == kExitOk || (end.stopped && end.code == options_.stop_code);
-  if (s_.page_state != nullptr) s_.page_state->SetJob(good ? "done" : "failed", end.code, end.why);
+  const bool stopped = end.stopped && end.code == options_.stop_code;
+  if (s_.page_state != nullptr) {
+    s_.page_state->SetJob(end.code == kExitOk ? "done" : stopped ? "stopped" : "failed", end.code, end.why);
+  }
   if (!end.done_line.empty()) {
     // A job with checkpoints knows itself what its restarts have cost.
     const bool told = restarts_.empty() || end.done_line.find(" restarts=") != std::string::npos;

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/base/exit_code.h"
 #include "proto/watch.pb.h"
 #include "tools/core_shares.h"
 #include "tools/placement.h"
@@ -70,8 +71,9 @@ struct LaunchOptions {
   // Absolute path of the merged profile; empty: none. Each process writes its part into log_dir.
   std::string profile;
   std::string profile_steps;
-  // Exit code of a job that a signal has stopped, with a checkpoint.
-  int stop_code = 0;
+  // Exit code of a job that a signal has ended in good order before it was complete, and of its processes; 0: as if it
+  // were complete.
+  int stop_code = kExitStopped;
   // Port of the job's page (tools/job_page.h) and the address that it listens at; -1: no page.
   int page_port = -1;
   std::string page_address = "127.0.0.1";
@@ -92,9 +94,10 @@ struct LaunchOptions {
   absl::Duration progress_deadline = absl::Seconds(1800);
 };
 
-// Returns launch's exit status: 0 if every process ended with 0 (stop_code if a signal has stopped the job), else that
-// of the process that failed first (128 + signal if a signal killed it). kExitFailure if all went well but stdout could
-// not be written, unless it is closed or its reader is gone.
+// Returns launch's exit status: 0 if every process ended with 0; stop_code if a process ended with it and the others
+// with 0, whoever was asked for the end of the job; else that of the process that failed first (128 + signal if a
+// signal killed it). kExitFailure if all went well but stdout could not be written, unless it is closed or its reader
+// is gone.
 //
 //   * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.
 //     What another host says by itself is "[host] ..." on stderr.
@@ -102,8 +105,8 @@ struct LaunchOptions {
 //     leases later. A process that reports "peer lost" (exit code 3) is blamed only if no other fails within two
 //     seconds. A process on another host is named with its host.
 //   * SIGTERM, SIGINT or SIGHUP is passed on once, with SIGCONT for processes that are stopped; a second one kills all:
-//     128 + signal. So does one that arrives before the trainers are started. Processes that then neither end nor say
-//     anything for progress_deadline are ended.
+//     128 + signal. One that arrives before the trainers are started ends the servers: stop_code (128 + signal if that
+//     is 0). Processes that then neither end nor say anything for progress_deadline are ended.
 //   * Servers that outlive the last trainer by three leases are ended, and so are trainers that outlive a server, even
 //     one that has ended with 0: a failure that names both. With keep_going, servers of a node (--nnodes) may have
 //     trainers on others.

@@ -943,6 +943,28 @@ CHOSEN = [
         "",
         tests=("//tests/e2e/processes:bad_input_test",),
     ),
+    # Ends that are told apart.
+    Chosen(
+        "stop-of-another-trainer-is-not-told",
+        "trainer/train_loop.cc",
+        "  summary_.stopped |= all.stopped;\n",
+        "",
+        tests=("//tests/e2e:deaths_test",),
+    ),
+    Chosen(
+        "servers-of-a-stopped-job-end-as-if-it-were-complete",
+        "framework/membership/roster.cc",
+        "  stopped_ |= beat.stopped();\n",
+        "",
+        tests=("//tests/framework/membership:roster_test",),
+    ),
+    Chosen(
+        "a-stopped-process-is-blamed",
+        "tools/launcher.cc",
+        "const bool failed = !EndedWell(member);",
+        "const bool failed = !ending.ok();",
+        tests=("//tests/tools:launch_test",),
+    ),
     Chosen(
         "inputs-of-lines-not-noticed",  # P06
         "trainer/data/example_stream.cc",

@@ -62,6 +62,10 @@ def since_of(state: State, since: Optional[int]) -> State:
     return reply
 
 
+# Scenes of jobs that have ended, and their exit codes.
+ENDS = {"done": 0, "stopped": 5, "failed": 137}
+
+
 class PlayedJob:
     """A job that has run for `age` seconds when it is made, with figures that depend on nothing but the time."""
 
@@ -195,8 +199,8 @@ class PlayedJob:
             process.update(state="lost", waits=[])
         if self.scene == "lost" and name == "pserver 1":
             process.update(state="restarting", restarts=1, waits=[])
-        if self.scene in ("done", "failed"):
-            process.update(state="exited", waits=[], exit_code=0)
+        if self.scene in ENDS:
+            process.update(state="exited", waits=[], exit_code=ENDS[self.scene])
         if self.scene == "failed":
             process.update(exit_code=137 if name == "trainer 1" else 3)
         return process
@@ -214,8 +218,8 @@ class PlayedJob:
     def __call__(self, since: Optional[int]) -> State:
         with self.lock:
             age = time.monotonic() - self.begun
-            over = self.scene in ("done", "failed")
-            second = min(age, self.SECONDS if self.scene == "done" else 400.0 if self.scene == "failed" else age)
+            over = self.scene in ENDS
+            second = min(age, self.SECONDS if self.scene == "done" else 400.0 if over else age)
             while self.second <= second:
                 self._play(self.second)
                 self.second += 1
@@ -226,7 +230,7 @@ class PlayedJob:
                 "fingerprint": "be46d29cc6e1528f",
                 "started": self.started,
                 "state": self.scene if over or self.scene == "stopping" else "running",
-                "exit_code": {"done": 0, "failed": 137}.get(self.scene),
+                "exit_code": ENDS.get(self.scene),
                 "message": "trainer 1 was killed by signal 9 (Killed)" if self.scene == "failed" else "",
                 "fraction": min(1.0, second / self.SECONDS),
                 "max_steps": 0,
@@ -295,6 +299,7 @@ SCENES: dict[str, Callable[[], Source]] = {
     "waiting": lambda: PlayedJob(scene="waiting"),
     "lost": lambda: PlayedJob(scene="lost"),
     "stopping": lambda: PlayedJob(scene="stopping"),
+    "stopped": lambda: PlayedJob(age=430.0, scene="stopped"),
     "done": lambda: PlayedJob(age=PlayedJob.SECONDS + 40, scene="done"),
     "failed": lambda: PlayedJob(age=430.0, scene="failed"),
     "large": lambda: PlayedJob(servers=16, trainers=32),

@@ -229,7 +229,8 @@ def test_processes_that_the_message_does_not_name_are_named(window: chromium.Bro
 
 
 @pytest.mark.parametrize(
-    "code, meaning", [(1, "an error"), (2, "bad input"), (3, "a peer is lost; run again with --resume"), (4, "damaged")]
+    "code, meaning", [(1, "an error"), (2, "bad input"), (3, "a peer is lost; run again with --resume"), (4, "damaged"),
+                      (5, "stopped by a signal")]
 )
 def test_exit_codes_are_explained(window: chromium.Browser, play: Play, code: int, meaning: str) -> None:
     state = a_state()
@@ -250,6 +251,17 @@ def test_a_job_that_is_done_stays_when_launch_has_ended(window: chromium.Browser
     window.wait("!document.getElementById('lost').hidden")
     assert "launch has ended" in window.text("#lost")
     assert not window.evaluate("document.body.classList.contains('stale')")
+
+
+def test_a_stopped_job_is_neither_done_nor_failed(window: chromium.Browser, play: Play) -> None:
+    play(page_server.SCENES["stopped"]())
+    assert window.text("#state") == "stopped"
+    assert window.text("#outcome strong").startswith("The job was stopped before it was complete, after ")
+    assert window.text("#outcome p") == "Run again with --resume"
+    assert window.evaluate("document.getElementById('outcome').dataset.tone") == "warn"
+    tones = "[...document.querySelectorAll('.node')].map(x => x.dataset.tone)"
+    assert set(window.evaluate(tones)) == {"warn"}
+    assert window.text("#figure-progress .now") != "100.0 %"
 
 
 def test_a_lost_connection_is_said_and_found_again(window: chromium.Browser, play: Play) -> None:

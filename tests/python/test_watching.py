@@ -173,8 +173,9 @@ def test_metrics_of_every_process(job):
         assert status["role"] in ("pserver", "trainer") and status["rss_bytes"] > 0
 
 
-def test_a_job_that_was_stopped_ends_with_the_code_that_was_asked_for(job, tmp_path):
-    process = subprocess.Popen([LAUNCH, f"--job={job}", "--servers=1", "--trainers=2", "--stop_code=75",
+@pytest.mark.parametrize("flags, code", [([], 5), (["--stop_code=75"], 75), (["--stop_code=0"], 0)])
+def test_a_job_that_was_stopped_ends_with_the_code_that_was_asked_for(job, tmp_path, flags, code):
+    process = subprocess.Popen([LAUNCH, f"--job={job}", "--servers=1", "--trainers=2", *flags,
                                 f"--log_dir={tmp_path / 'log'}", "--set=train.epochs=1000000",
                                 f"--set=checkpoint.dir=\"{tmp_path / 'saved'}\""], stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
@@ -183,7 +184,7 @@ def test_a_job_that_was_stopped_ends_with_the_code_that_was_asked_for(job, tmp_p
     process.terminate()
     process.terminate()  # schedulers may send it twice
     rest = process.stdout.read()
-    assert process.wait(SECONDS) == 75
+    assert process.wait(SECONDS) == code
     assert rest.splitlines()[-1].startswith("done ") and " stopped=1" in rest
     assert list(Path(tmp_path / "saved").glob("step-*"))
 

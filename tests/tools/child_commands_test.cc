@@ -67,6 +67,15 @@ TEST(ChildCommandsTest, ATrainerIsToldWhoItIsInEveryLaunchersWords) {
   }
 }
 
+TEST(ChildCommandsTest, EveryProcessHasTheExitCodeOfAStop) {
+  LaunchOptions options = Node();
+  const ChildCommand usual = TrainerCommand(options, MeetingOf(options), {});
+  EXPECT_THAT(usual.command, Not(Contains(StartsWith("--stop_code"))));
+  options.stop_code = 0;
+  EXPECT_THAT(TrainerCommand(options, MeetingOf(options), {}).command, Contains("--stop_code=0"));
+  EXPECT_THAT(ServerCommand(options, 0, /*threads=*/1).command, Contains("--stop_code=0"));
+}
+
 TEST(ChildCommandsTest, WithoutGpusTheDevicesAreLeftAsTheyAre) {
   const LaunchOptions options = Node();
   EXPECT_FALSE(TrainerCommand(options, MeetingOf(options), {}).environment.contains("CUDA_VISIBLE_DEVICES"));

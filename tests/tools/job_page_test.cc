@@ -154,6 +154,14 @@ TEST_F(JobPageStateTest, AProcessThatHasEndedWaitsForNobodyAndIsNotAsked) {
   EXPECT_EQ(state_.State(-1).processes(0).exit_code(), 134);
 }
 
+TEST_F(JobPageStateTest, AJobHasAnExitCodeWhenItHasEnded) {
+  state_.SetJob("stopping", 0, "Terminated");
+  EXPECT_FALSE(state_.State(-1).job().has_exit_code());
+  state_.SetJob("stopped", 5, "");
+  EXPECT_EQ(state_.State(-1).job().state(), "stopped");
+  EXPECT_EQ(state_.State(-1).job().exit_code(), 5);
+}
+
 TEST_F(JobPageStateTest, AnAddressForAllInterfacesIsThatOfTheHost) {
   state_.TakeLine(other_, true, "metrics http://0.0.0.0:9102/metrics");
   EXPECT_THAT(state_.Addresses(), UnorderedElementsAre(Pair(other_, "http://far:9102")));

@@ -21,6 +21,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -344,8 +345,8 @@ TEST_F(LaunchTest, WhoDoesNotEndWithinTwoLeasesIsKilled) {
   const std::string ready = (directory_ / "ready").string();
   const Result result = Run(
       1, 2,
-      {{"FAKE_TRAINER_0", "block;child;touch " + ready + ";ignore"}, {"FAKE_TRAINER_1", "await " + ready + ";exit 5"}});
-  EXPECT_EQ(result.code, 5);
+      {{"FAKE_TRAINER_0", "block;child;touch " + ready + ";ignore"}, {"FAKE_TRAINER_1", "await " + ready + ";exit 7"}});
+  EXPECT_EQ(result.code, 7);
   EXPECT_THAT(result.err, HasSubstr("did not end within two leases"));
 }
 
@@ -371,6 +372,51 @@ TEST_F(LaunchTest, ASignalIsPassedOnOnceAndACleanEndIsZero) {
     EXPECT_THAT(Lines(result.out), AllOf(Contains("[trainer.0] " + got), Contains("[trainer.1] " + got)));
     EXPECT_THAT(result.out, Not(HasSubstr("second signal")));
   }
+}
+
+TEST_F(LaunchTest, AJobThatWasStoppedIsNeitherCompleteNorFailed) {
+  struct Case {
+    std::vector<std::string> flags;
+    int code;
+  };
+  for (const Case& c : {Case{{}, 5}, Case{{"--stop_code=75"}, 75}, Case{{"--stop_code=0"}, 0}}) {
+    Launched launched(Arguments(1, 2, c.flags), {{"FAKE_TRAINER", "halt"}});
+    launched.Await("] waiting", 2);
+    kill(launched.pid(), SIGTERM);
+    const Result result = launched.Finish();
+    EXPECT_EQ(result.code, c.code) << result.err;
+    EXPECT_EQ(Lines(result.out).back(), "done steps=3 stopped=1");
+    EXPECT_THAT(result.err, Not(HasSubstr("failed")));
+  }
+}
+
+TEST_F(LaunchTest, AStopThatAnotherProcessWasAskedForIsOneToo) {
+  const Result result = Run(1, 2, {{"FAKE_TRAINER", "out done steps=3 stopped=1;exit 5"}});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(Lines(result.out).back(), "done steps=3 stopped=1");
+  EXPECT_THAT(result.err, Not(HasSubstr("failed")));
+}
+
+TEST_F(LaunchTest, AJobThatWasStoppedIsNotStartedAgain) {
+  const Result result = Run(1, 2, {{"FAKE_TRAINER", "exit 5"}}, {"--restarts=3"});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err, Not(HasSubstr("restart")));
+}
+
+TEST_F(LaunchTest, AFailureBesideAStopCounts) {
+  const std::string dead = (directory_ / "dead").string();
+  const Result result =
+      Run(1, 2, {{"FAKE_TRAINER_0", "await " + dead + ";exit 5"}, {"FAKE_TRAINER_1", "touch " + dead + ";exit 2"}});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 failed: exit code 2; the last lines"));
+}
+
+TEST_F(LaunchTest, AProcessThatWasStoppedIsNotBlamedForALostPeer) {
+  const std::string lost = (directory_ / "lost").string();
+  const Result result =
+      Run(1, 2, {{"FAKE_TRAINER_0", "await " + lost + ";exit 5"}, {"FAKE_TRAINER_1", "touch " + lost + ";exit 3"}});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launch: trainer.1 failed: exit code 3; the last lines"));
 }
 
 // While a program is loaded, SIGTERM would kill it.
@@ -415,12 +461,36 @@ TEST_F(LaunchTest, ASecondSignalKillsEveryoneAtOnce) {
 }
 
 TEST_F(LaunchTest, ASignalBeforeTheTrainersStartEndsTheServers) {
-  Launched launched(Arguments(2, 1), {{"FAKE_PSERVER", "unready"}});
-  launched.Await("waiting for pserver.0, pserver.1 to be ready");
+  for (const auto& [flag, code] : {std::pair{"--stop_code=5", 5}, std::pair{"--stop_code=0", 128 + SIGTERM}}) {
+    Launched launched(Arguments(2, 1, {flag}), {{"FAKE_PSERVER", "unready"}});
+    launched.Await("waiting for pserver.0, pserver.1 to be ready");
+    kill(launched.pid(), SIGTERM);
+    const Result result = launched.Finish();
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("before the trainers were started"), Not(HasSubstr("failed"))));
+  }
+}
+
+TEST_F(LaunchTest, ASecondSignalBeforeTheTrainersStartKillsTheServers) {
+  Launched launched(Arguments(1, 1), {{"FAKE_PSERVER", "unready;ignore"}});
+  launched.Await("ignoring");
   kill(launched.pid(), SIGTERM);
-  const Result result = launched.Finish();
-  EXPECT_EQ(result.code, 128 + SIGTERM);
-  EXPECT_THAT(result.err, HasSubstr("before the trainers were started"));
+  launched.Await("before the trainers were started");
+  kill(launched.pid(), SIGINT);
+  EXPECT_EQ(launched.Finish().code, 128 + SIGTERM);
+}
+
+TEST_F(LaunchTest, ASignalAfterAFailureBeforeTheTrainersStartHidesNothing) {
+  WriteJob("deadlines { lease_s: 25 slow_warning_s: 0.1 }");
+  const std::string here = (directory_ / "here").string(), stopped = (directory_ / "stopped").string();
+  Launched launched(Arguments(2, 1),
+                    {{"FAKE_PSERVER_0", "unready;await " + here + ";exit 2"},
+                     {"FAKE_PSERVER_1", "unready;block;touch " + here + ";await " + stopped + ";exit 5"}});
+  launched.Await("failed: exit code 2");
+  kill(launched.pid(), SIGTERM);
+  launched.Await("before the trainers were started");
+  std::ofstream(stopped) << "";
+  EXPECT_EQ(launched.Finish().code, 2);
 }
 
 TEST_F(LaunchTest, NobodyOutlivesALaunchThatIsKilled) {
@@ -897,10 +967,10 @@ TEST_F(LaunchTest, ASignalIsPassedOnToOtherHosts) {
 TEST_F(LaunchTest, RemoteProcessesThatDoNotEndAreKilled) {
   const std::string ready = (directory_ / "ready").string();
   const Result result = Launched(RemoteArguments("127.0.0.1:1,203.0.113.1:1"),
-                                 {{"FAKE_TRAINER_0", "await " + ready + ";exit 5"},
+                                 {{"FAKE_TRAINER_0", "await " + ready + ";exit 7"},
                                   {"FAKE_TRAINER_1", "block;child;touch " + ready + ";ignore"}})
                             .Finish();
-  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(result.code, 7);
   EXPECT_THAT(result.err, HasSubstr("trainer.1 on 203.0.113.1 did not end within two leases"));
 }
 
@@ -979,7 +1049,7 @@ TEST_F(LaunchTest, ASignalWhileHostsAreAwaitedEndsLaunch) {
   Launched launched(RemoteArguments("127.0.0.1:1,203.0.113.66:1", {"--ssh_timeout_s=1000"}), {});
   launched.Await("waiting for host 203.0.113.66 to be ready");
   kill(launched.pid(), SIGTERM);
-  EXPECT_EQ(launched.Finish().code, 128 + SIGTERM);
+  EXPECT_EQ(launched.Finish().code, 5);
 }
 
 TEST_F(LaunchTest, ProcessorsAreDividedOnRequest) {

@@ -77,7 +77,7 @@ start_launch --set train.epochs=10000
 wait_checkpoint
 kill -TERM "${pid[launch]}"
 wait_end 30 launch
-expect_rc 0 launch
+expect_rc 5 launch
 [[ $(last_line) == "done steps="*" stopped=1" ]] || fail "last line: $(last_line)"
 "$checkpoint" verify "$work/checkpoints" > /dev/null || fail "the checkpoint does not verify"
 steps=$(last_line | grep -oE 'steps=[0-9]+' | cut -d = -f 2)
@@ -166,7 +166,7 @@ wait_end 30 launch
 expect_rc 3 launch
 expect_log launch 'trainer.0. .*waits for server 0 at .*: to join, for 1 s; the last try: .*refused'
 expect_log launch \
-  'launch: pserver.0 \(exit code 0\) ended before the trainers were done: pserver.1, trainer.0 did not end'
+  'launch: pserver.0 \(exit code 5\) ended before the trainers were done: pserver.1, trainer.0 did not end'
 expect_no_children
 
 scene "launch itself is killed"

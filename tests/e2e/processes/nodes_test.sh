@@ -101,7 +101,7 @@ start_nodes --servers=1 --set train.epochs=10000
 wait_checkpoint
 kill -TERM "${pid[node.1]}"
 wait_end 30 node.0 node.1
-expect_rc 0 node.0 node.1
+expect_rc 5 node.0 node.1
 [[ $(tail -n 1 "$work/node.0.out") == "done steps="*" stopped=1" ]] || fail "last line: $(tail -n 1 "$work/node.0.out")"
 expect_no_children
 

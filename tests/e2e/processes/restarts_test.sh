@@ -106,7 +106,7 @@ start_launch --set train.epochs=100000
 wait_checkpoint
 kill -TERM "${pid[launch]}"
 wait_end 30 launch
-stopped=${rc[launch]}
+expect_rc 5 launch
 ! grep -q 'restart 1' "$work/launch.log" || fail "started again"
 start_launch --set train.epochs=100000
 kill -KILL "$(wait_child --trainer_id=1)"
@@ -115,7 +115,7 @@ kill -KILL "$(wait_child --trainer_id=1)"
 wait_line 'restart 2 .* in 1 s'
 kill -TERM "${pid[launch]}"
 wait_end 10 launch
-expect_rc "$stopped" launch
+expect_rc 5 launch
 expect_log launch 'Terminated: the job is not started again'
 expect_no_children
 

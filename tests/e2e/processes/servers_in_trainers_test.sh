@@ -45,7 +45,7 @@ start_launch --set train.epochs=10000
 wait_checkpoint
 kill -TERM "${pid[launch]}"
 wait_end 30 launch
-expect_rc 0 launch
+expect_rc 5 launch
 [[ $(last_line) == "done steps="*" stopped=1" ]] || fail "last line: $(last_line)"
 expect_no_children
 

@@ -156,7 +156,7 @@ agent=$(ps -o ppid= -p "$remote" | tr -d ' ')
 [ "$agent" != "${pid[launch]}" ] || fail "trainer 0 is not on another host"
 kill -TERM "${pid[launch]}"
 wait_end 30 launch
-expect_rc 0 launch
+expect_rc 5 launch
 [[ $(last_line) == "done steps="*" stopped=1" ]] || fail "last line: $(last_line)"
 [ -s "digests of 'one' run/log" ] || fail "no digests"
 expect_nobody

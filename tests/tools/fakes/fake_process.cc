@@ -17,6 +17,7 @@
 //   held                    which signals were held back when it began: "held 1 2 15"
 //   block                   SIGTERM and SIGINT stay pending from now on
 //   wait                    for a signal, says which and ends with 0
+//   halt                    as wait, then as a chief whose job was stopped: "done ... stopped=1", --stop_code or 5
 //   ignore                  stays for ever, through SIGTERM, SIGINT and SIGHUP
 //   child                   leaves a process behind that does the same
 //   touch PATH    await PATH    sleep MILLISECONDS
@@ -182,6 +183,11 @@ void Do(const std::string& command) {
   } else if (verb == "wait") {
     WaitForSignal();
     exit(0);
+  } else if (verb == "halt") {
+    WaitForSignal();
+    puts("done steps=3 stopped=1");
+    const std::string code = Flag("--stop_code");
+    exit(code.empty() ? 5 : atoi(code.c_str()));
   } else if (verb == "ignore") {
     puts("ignoring");
     StayForEver();
