@@ -1,7 +1,8 @@
 #!/bin/bash
-# tools/slurm_job on Slurm as two nodes of this host: figures and checkpoint of one launch, a stop and a requeue, a
-# trainer that is killed, a wrong job, and what the script says where there is no Slurm. Skips the rest of it, and says
-# so in the XML of the test, where Slurm is not installed or the user is not root.
+# tools/slurm_job on Slurm as two nodes of this host: figures and checkpoint of one launch, a stop, which starts no job
+# that depends on success, requeues by hand and by itself, a trainer that is killed, a wrong job, and what the script
+# says where there is no Slurm. Skips the rest of it, and says so in the XML of the test, where Slurm is not installed or
+# the user is not root.
 source tests/e2e/processes/cluster.sh
 source tests/e2e/processes/slurm.sh
 trap 'stop_slurm; finish' EXIT
@@ -106,9 +107,16 @@ rm -rf "$work/checkpoints"
 alone=$(digest)
 submit "${longer[@]}"
 wait_checkpoint
+next=$(sbatch --parsable --dependency=afterok:"$id" --output=/dev/null --wrap=true) || fail "sbatch fails"
 scancel --signal=TERM --batch "$id"
-expect_state 60 COMPLETED 0
+expect_state 60 FAILED 5
 expect_log job "^slurm_job: stopped; 'scontrol requeue $id' goes on from the checkpoint"
+since=$(now)
+until [[ $(scontrol --oneliner show job "$next") =~ Reason=DependencyNeverSatisfied ]]; do
+  after 30 "$since" && fail "what depends on a stopped job: $(scontrol --oneliner show job "$next")" && break
+  sleep 0.1
+done
+scancel "$next"
 stopped=$(grep -E '^0: done .* stopped=1$' "$work/job.log" | grep -oE 'steps=[0-9]+' | cut -d = -f 2)
 [[ -n $stopped && $(newest) = step-$(printf %012d "$stopped") ]] ||
   fail "stopped at step '$stopped', the newest checkpoint is '$(newest)'"
@@ -121,11 +129,24 @@ expect_digest "$alone"
 expect_log job "^slurm_job: started again \(1\): goes on from the newest checkpoint"
 [ -s "$work/mylog/slurm.$id.1/node.1/trainer.1.log" ] || fail "no log of the second start"
 
-scene "a second stop ends the job at once"
-submit --set train.epochs=100000
+scene "a job that is stopped requeues itself if it is told to"
+submit --requeue_when_stopped "${longer[@]}"
 wait_checkpoint
-# Without this trainer the others come to no step border.
-kill -STOP "$(pid_of_trainer 1)"
+scancel --signal=TERM --batch "$id"
+since=$(now)
+until [ "$(field Restarts)" = 1 ]; do
+  after 60 "$since" && fail "job $id is $(field JobState), started again $(field Restarts) times" && break
+  sleep 0.1
+done
+expect_state 90 COMPLETED 0
+[ "$(figures "$work/job.log")" = "$(figures "$work/alone.out")" ] ||
+  fail "ends with '$(figures "$work/job.log")', a run without a stop with '$(figures "$work/alone.out")'"
+expect_digest "$alone"
+
+scene "a second stop ends the job at once"
+# Without this trainer the others come to no step border; launch would continue one that is stopped.
+submit --set train.epochs=100000 --env WEIR_FAULT_POINT=stall:trainer.1:first_part:30
+wait_log job 'this process has reached its fault point'
 scancel --signal=TERM --batch "$id"
 wait_log job 'told to stop: the job ends at a step border'
 scancel --signal=TERM --batch "$id"
