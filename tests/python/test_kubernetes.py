@@ -127,6 +127,14 @@ CHANGES = {
         readinessProbe={"tcpSocket": {"port": 80}}),
     "podFailurePolicy: Count at exit code 2 (BadInput), expected FailJob":
         lambda o: spec(o, "Job")["podFailurePolicy"]["rules"].pop(),
+    "podFailurePolicy: FailJob at exit code 5, expected Ignore":
+        lambda o: spec(o, "Job")["podFailurePolicy"]["rules"].__setitem__(
+            slice(1, 3), [dict(spec(o, "Job")["podFailurePolicy"]["rules"][2], onExitCodes={
+                "containerName": "trainer", "operator": "In", "values": [2, 4, 5]})]),
+    "podFailurePolicy: Count at exit code 5, expected Ignore":
+        lambda o: spec(o, "Job")["podFailurePolicy"]["rules"].pop(1),
+    "podFailurePolicy: Count at exit code 75, expected Ignore":
+        lambda o: container(o, "Job")["args"].append("--stop_code=75"),
     "podFailurePolicy: FailJob at exit code 3 (PeerLost), expected Count":
         lambda o: spec(o, "Job")["podFailurePolicy"]["rules"][2]["onExitCodes"].update(values=[2, 3, 4]),
     "podFailurePolicy: Count at exit code 137 of an evicted pod, expected Ignore":
@@ -137,8 +145,8 @@ CHANGES = {
         lambda o: job_file(o, "lease_s: 5", "lease_s: 10"),
     "--trainer_id of trainers is not $(JOB_COMPLETION_INDEX)":
         lambda o: container(o, "Job")["args"].__setitem__(1, "--trainer_id=0"),
-    "a trainer of a job that is stopped ends with 0, as if the job were done: it lacks --stop_code=75":
-        lambda o: container(o, "Job")["args"].remove("--stop_code=75"),
+    "a trainer of a job that is stopped ends with 0, as if the job were complete: --stop_code=0":
+        lambda o: container(o, "Job")["args"].append("--stop_code=0"),
     "trainers are started again without --resume": lambda o: container(o, "Job")["args"].remove("--resume"),
     "no claim data in volumes.yaml": lambda o: manifests.pod_spec(by_kind(o, "Job"))["volumes"][1].update(
         persistentVolumeClaim={"claimName": "data"}),
@@ -162,9 +170,18 @@ def test_what_does_not_agree_is_named(message):
 
 
 def test_exit_codes_are_those_of_the_programs():
-    assert manifests.exit_codes() == {"Ok": 0, "Failure": 1, "BadInput": 2, "PeerLost": 3, "DataLoss": 4}
-    codes = dict(manifests.exit_codes(), BadInput=5)
-    assert any("Count at exit code 5 (BadInput)" in each for each in manifests.wrong_in(EXAMPLE, codes=codes))
+    assert manifests.exit_codes() == {
+        "Ok": 0, "Failure": 1, "BadInput": 2, "PeerLost": 3, "DataLoss": 4, "Stopped": 5}
+    codes = dict(manifests.exit_codes(), BadInput=6)
+    assert any("Count at exit code 6 (BadInput)" in each for each in manifests.wrong_in(EXAMPLE, codes=codes))
+
+
+def test_another_code_for_a_stop_needs_its_rule():
+    def change(objects):
+        container(objects, "Job")["args"].append("--stop_code=75")
+        spec(objects, "Job")["podFailurePolicy"]["rules"][1]["onExitCodes"].update(values=[75])
+
+    assert manifests.wrong_in(EXAMPLE, change=change) == []
 
 
 def test_the_job_file_is_read_as_protobuf_reads_it():
@@ -297,7 +314,8 @@ def test_an_evicted_pod_stops_the_job_which_is_not_complete(play, launched, evic
     player.evict(evicted)
     player.play(deadline_s=SECONDS)
     assert player.status == "Complete", player.events
-    assert [actions(player, f"weir-trainer-{i}") for i in range(2)] == [[(75, "Ignore"), (0, "Done")]] * 2
+    assert [actions(player, f"weir-trainer-{i}") for i in range(2)] == [[(5, "Ignore"), (0, "Done")]] * 2
+    assert actions(player, "weir-pserver-1")[0] == (5, "Restart")
     assert all(pod.failures == 0 for pod in player.pods)
     assert same_figures(player, launched)
 
@@ -347,4 +365,4 @@ def test_start_ends_at_sigterm_while_it_waits(tmp_path):
                          check=False).stdout != b"sleep\n":
         assert process.poll() is None
     process.terminate()
-    assert process.wait(SECONDS) == 143
+    assert process.wait(SECONDS) == 5
