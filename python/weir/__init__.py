@@ -13,8 +13,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from weir.ending import Ending
 from weir.errors import (
-    ClientError, DamagedFileError, JobError, OtherModelWarning, ProgramsMissingError, RunError, WeirError)
+    ClientError, DamagedFileError, JobError, OtherModelWarning, ProgramsMissingError, RunError, StoppedError, WeirError)
 from weir.version import __version__
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "Client",
     "ClientError",
     "DamagedFileError",
+    "Ending",
     "Job",
     "JobError",
     "NotFoundError",
@@ -43,6 +45,7 @@ __all__ = [
     "Run",
     "RunError",
     "ServerStatus",
+    "StoppedError",
     "WeirError",
     "__version__",
     "checkpoints",

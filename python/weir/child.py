@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Mapping, Optional, Sequence, Union
 
-from weir.errors import RunError
+from weir.ending import BAD_INPUT, STOPPED, meaning_of
+from weir.errors import RunError, StoppedError
 
-__all__ = ["BAD_INPUT", "arguments_of", "error_of", "exit_code_of", "meaning_of", "start"]
+__all__ = ["arguments_of", "error_of", "exit_code_of", "start"]
 
 # Becomes the program, which gets SIGHUP from the kernel when its parent dies, however that happens. The kernel takes
 # threads for parents: when the thread that started the program dies, another one of the process is the parent, and its
@@ -27,32 +27,11 @@ for each in (signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ): signal.signal(each,
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
-# Exit code for a wrong job, command line or file (framework/base/exit_code.h).
-BAD_INPUT = 2
-
-_MEANINGS = {
-    0: "the program is done",
-    1: "an error that no other code names",
-    BAD_INPUT: "the job, the command line, the data or a file that they name is wrong; running again changes nothing",
-    3: "a process of the job is lost; train with resume=True goes on from the newest checkpoint",
-    4: "bytes on disk are damaged; use an older copy",
-}
-
 # Lines of launch about the process that failed first, and the last lines of that process.
 _CULPRIT = re.compile(r"launch: (?P<what>\S+ failed: .*); the last lines of .*:$")
 _OF_CULPRIT = "launch:   "
 _MESSAGE = re.compile(r"(?:trainer|pserver|launch): ")
 _LINES_SHOWN = 10
-
-
-def meaning_of(exit_code: int) -> str:
-    """Returns what an exit code of a C++ program says."""
-    if exit_code > 128:
-        try:
-            return f"ended by {signal.Signals(exit_code - 128).name}"
-        except ValueError:
-            return f"ended by signal {exit_code - 128}"
-    return _MEANINGS.get(exit_code, "an exit code that Weir's programs do not have")
 
 
 def exit_code_of(process: subprocess.Popen[bytes]) -> int:
@@ -94,7 +73,8 @@ def start(program: Union[str, os.PathLike[str]], arguments: Sequence[str],
 
 
 def error_of(program: str, exit_code: int, stderr: Sequence[str], log: Sequence[str], note: str = "") -> RunError:
-    """Makes the error of a program that has failed. Its text has the last lines, unless the message says it all.
+    """Makes the error of a program that has not completed its work: a StoppedError if a signal has stopped it. The text
+    has the last lines, unless the message says it all.
 
     Args:
         program: its name.
@@ -107,16 +87,20 @@ def error_of(program: str, exit_code: int, stderr: Sequence[str], log: Sequence[
     meaning = meaning_of(exit_code)
     text = [message, f"{program} ended with exit code {exit_code}: {meaning}."]
     # Bad input has a message of its own, to which the lines before it add nothing.
-    if lines and not (exit_code == BAD_INPUT and complete):
+    if lines and exit_code != STOPPED and not (exit_code == BAD_INPUT and complete):
         text += ["Last lines:", *(f"  {line}" for line in lines[-_LINES_SHOWN:])]
     if note:
         text.append(note)
-    return RunError("\n".join(text), exit_code, meaning, list(log))
+    return (StoppedError if exit_code == STOPPED else RunError)("\n".join(text), exit_code, meaning, list(log))
 
 
 def _message(program: str, exit_code: int, lines: list[str]) -> tuple[str, list[str], bool]:
     """Returns the message of the failure, the last lines of the process that failed, and whether it wrote a message."""
     what = f"{program} failed: {meaning_of(exit_code)}"
+    if exit_code == STOPPED:
+        # A training has no message of its end; what launch says last is whom it has passed the signal on to.
+        what = f"{program} was stopped before its work was complete"
+        lines = [line for line in lines if not line.startswith("launch: ")]
     for at in range(len(lines) - 1, -1, -1):
         found = _CULPRIT.match(lines[at])
         if found:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from weir.ending import Ending, ending_of
+
 __all__ = ["ClientError", "DamagedFileError", "JobError", "OtherModelWarning", "ProgramsMissingError", "RunError",
-           "WeirError"]
+           "StoppedError", "WeirError"]
 
 
 class WeirError(Exception):
@@ -41,10 +43,11 @@ class ClientError(WeirError):
 
 
 class RunError(WeirError):
-    """A run of a C++ program failed.
+    """A run of a C++ program failed, or was stopped (StoppedError).
 
     Attributes:
         exit_code: of the program (128 + signal after a signal).
+        ending: Ending.WRONG if it would fail again, Ending.BROKEN if it may be tried again.
         meaning: what the exit code says, such as "the job, or what it names, is wrong".
         log: the last lines that it wrote.
     """
@@ -54,3 +57,14 @@ class RunError(WeirError):
         self.exit_code = exit_code
         self.meaning = meaning
         self.log = log
+
+    @property
+    def ending(self) -> Ending:
+        return ending_of(self.exit_code)
+
+
+class StoppedError(RunError):
+    """A run of a C++ program was asked to end by a signal that did not come from here, and is not complete.
+
+    `train(resume=True)` goes on from the checkpoint of a training. `ending` is Ending.STOPPED.
+    """

@@ -68,6 +68,7 @@ def predict(
     Raises:
         weir.RunError: the job, the checkpoint or a line of the data is wrong. Of a line of arrays, the text says which
             row it is.
+        weir.StoppedError: a signal from elsewhere has ended the program before it had scored all.
         ValueError: the arrays do not fit the job.
         ImportError: `carry` without pandas.
 

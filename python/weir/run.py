@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Union
 
 from weir import child, programs
+from weir.ending import BAD_INPUT, COMPLETE, STOPPED, Ending, ending_of
 from weir.job_on_disk import JobOnDisk
 from weir.progress import Display, Figures, parse, show
 
@@ -87,6 +88,7 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
 
     Raises:
         weir.RunError: the training failed (with wait).
+        weir.StoppedError: a signal from elsewhere, as of a scheduler, has ended it before it was complete (with wait).
         weir.ProgramsMissingError: the C++ programs are not installed.
     """
     if local and page is not None:
@@ -197,8 +199,15 @@ class Run:
 
     @property
     def exit_code(self) -> Optional[int]:
-        """Exit code of the training: 0 if it is done, 128 + signal after a signal; None while it runs."""
+        """Exit code of the training: 0 if it is complete, 5 if it was stopped, 128 + signal after a signal that ended
+        it at once; None while it runs."""
         return None if self.running or self._process is None else child.exit_code_of(self._process)
+
+    @property
+    def ending(self) -> Optional[Ending]:
+        """How the training has ended; None while it runs."""
+        code = self.exit_code
+        return None if code is None else ending_of(code)
 
     @property
     def log(self) -> list[str]:
@@ -231,8 +240,9 @@ class Run:
             timeout: seconds to wait at most; None: as long as it takes.
 
         Raises:
-            weir.RunError: the training failed. The text begins with the message of the C++ program. A training that
-                stop() has ended did not fail.
+            weir.RunError: the training failed. The text begins with the message of the C++ program.
+            weir.StoppedError: a signal from elsewhere has ended the training before it was complete. After stop() there
+                is no error: `ending` is Ending.STOPPED, or Ending.COMPLETE if the training was done before.
             TimeoutError: it still runs; it goes on.
             RuntimeError: a callback of the run waits for it.
         """
@@ -280,11 +290,11 @@ class Run:
         return f"<weir.Run: {state}, {self.done or (self.progress[-1] if self.progress else 'no step yet')}>"
 
     def _failed(self, code: int) -> bool:
-        return code != 0 and not (self._stopping and code == 128 + signal.SIGTERM)
+        return code != COMPLETE and not (self._stopping and code in (STOPPED, 128 + signal.SIGTERM))
 
     def _keeps_logs(self, code: int) -> bool:
         # Of bad input the message says all there is to know.
-        return self._remove_logs is None or (self._failed(code) and code != child.BAD_INPUT)
+        return self._remove_logs is None or (self._failed(code) and code != BAD_INPUT)
 
     def _end(self) -> None:
         """Stops the training and waits for its end; Ctrl-C meanwhile stops it at once."""

@@ -22,7 +22,8 @@ import pytest
 
 from weir import child, programs, progress, v1
 from weir.checkpoint import Checkpoint
-from weir.errors import ProgramsMissingError, RunError
+from weir.ending import Ending, ending_of, meaning_of
+from weir.errors import ProgramsMissingError, RunError, StoppedError
 from weir.job import Job
 from weir.run import Run, train
 
@@ -96,7 +97,7 @@ def start_forever(job: Path, **options) -> Run:
 
 def test_a_cluster_trains_and_reports(job):
     run = train(job, servers=2, trainers=2, log_dir=job.parent / "logs", progress=False)
-    assert run.exit_code == 0 and not run.running
+    assert run.exit_code == 0 and run.ending is Ending.COMPLETE and not run.running
     assert run.done["steps"] == 63 and run.done["examples"] == 4000
     assert [each["step"] for each in run.evaluations] == [20, 40, 60, 63]
     last = run.evaluations[-1]
@@ -224,7 +225,7 @@ def test_a_wrong_job_is_refused_with_the_message_of_the_checker_first(job, wrong
     assert lines[0] == message
     assert "exit code 2" in lines[1] and caught.value.meaning in lines[1]
     assert lines[2] == "The job is in no file: line and column are those of its text."
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 2 and caught.value.ending is Ending.WRONG
     assert any(message in line for line in caught.value.log)
     job.write_text(text)
     with pytest.raises(RunError) as caught:
@@ -244,7 +245,7 @@ def test_a_killed_server_is_named_with_its_signal(job):
     with pytest.raises(RunError, match=r"\Apserver.1 failed: killed by signal 9") as caught:
         train(job, progress=False, env={"WEIR_FAULT_POINT": "kill:server.1:last_part:20"},
               overrides=["deadlines.lease_s=1", "deadlines.heartbeat_s=0.2"])
-    assert caught.value.exit_code == 128 + signal.SIGKILL
+    assert caught.value.exit_code == 128 + signal.SIGKILL and caught.value.ending is Ending.BROKEN
     assert caught.value.meaning == "ended by SIGKILL"
     assert "Last lines:\n  " in str(caught.value)
     logs = Path(str(caught.value).rsplit("Log files: ", 1)[1])
@@ -271,10 +272,10 @@ def test_logs_of_bad_input_are_kept_where_the_user_wants_them(job):
 
 def test_stop_ends_a_run_in_good_order_with_a_checkpoint(job):
     run = start_forever(job)
-    assert run.running and run.exit_code is None and run.done == {}
+    assert run.running and run.exit_code is None and run.ending is None and run.done == {}
     run.stop()
     assert run.wait(SECONDS) is run
-    assert run.exit_code == 0
+    assert run.exit_code == 5 and run.ending is Ending.STOPPED
     assert run.done["stopped"] == 1
     assert checkpoints(job) == [f"step-{run.done['steps']:012}"]
     run.stop()
@@ -308,6 +309,22 @@ def test_stop_ends_a_run_in_one_process_too(job):
     run = start_forever(job, local=True)
     run.stop()
     assert run.wait(SECONDS).done["stopped"] == 1
+    assert run.exit_code == 5 and run.ending is Ending.STOPPED
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_a_stop_that_comes_from_elsewhere_is_an_error(job, local):
+    run = start_forever(job, local=local)
+    assert run._process is not None
+    run._process.terminate()  # as a scheduler does
+    with pytest.raises(StoppedError, match="^(launch|trainer) was stopped before its work was complete\n") as caught:
+        run.wait(SECONDS)
+    assert caught.value.exit_code == run.exit_code == 5
+    assert caught.value.ending is run.ending is Ending.STOPPED
+    assert run.done["stopped"] == 1
+    # Started again, it goes on.
+    again = train(job, progress=False, local=local, resume=True, overrides=[f"train.max_steps={run.done['steps'] + 3}"])
+    assert again.ending is Ending.COMPLETE and again.done["steps"] == run.done["steps"] + 3
 
 
 def test_a_second_stop_ends_a_run_at_once(job):
@@ -322,6 +339,7 @@ def test_a_second_stop_ends_a_run_at_once(job):
     assert passed_on.wait(SECONDS), run.log
     run.stop()
     assert run.wait(SECONDS).exit_code == 128 + signal.SIGTERM
+    assert run.ending is Ending.BROKEN
     assert run.done == {}
 
 
@@ -534,9 +552,28 @@ def test_an_undefined_figure_is_nan_with_its_reason():
 
 
 def test_exit_codes_have_a_meaning():
-    assert "running again changes nothing" in child.meaning_of(2)
-    assert "resume=True" in child.meaning_of(3)
-    assert child.meaning_of(139) == "ended by SIGSEGV"
+    assert "running again changes nothing" in meaning_of(2)
+    assert "resume=True" in meaning_of(3) and "resume=True" in meaning_of(5)
+    assert meaning_of(139) == "ended by SIGSEGV"
+
+
+def test_exit_codes_tell_four_endings_apart():
+    endings = {code: ending_of(code) for code in (0, 1, 2, 3, 4, 5, 130, 137, 143)}
+    assert [code for code, ending in endings.items() if ending is Ending.COMPLETE] == [0]
+    assert [code for code, ending in endings.items() if ending is Ending.STOPPED] == [5]
+    assert [code for code, ending in endings.items() if ending is Ending.WRONG] == [2, 4]
+    assert [code for code, ending in endings.items() if ending is Ending.BROKEN] == [1, 3, 130, 137, 143]
+
+
+def test_the_error_of_a_stop_says_nothing_of_a_failure():
+    passed_on = "launch: Terminated is passed on to pserver.0, trainer.0; a second signal stops them at once"
+    error = child.error_of("launch", 5, ["[trainer.0] SIGTERM: the job ends", passed_on], [])
+    assert isinstance(error, StoppedError)
+    assert str(error) == ("launch was stopped before its work was complete\n"
+                          f"launch ended with exit code 5: {meaning_of(5)}.")
+    said = "the prediction was asked to stop and is not complete (asked to stop): nothing was written to scores"
+    assert str(child.error_of("trainer", 5, [f"trainer: {said}"], [])).startswith(said)
+    assert type(child.error_of("launch", 3, [passed_on], [])) is RunError
 
 
 @pytest.mark.parametrize("local", [True, False])
