@@ -134,7 +134,7 @@ class _Chain:
             self.apart = self.apart or adds_an_average(self.case["job"], self._newest_step(), self.expected.steps)
             attempt["seconds"], attempt["code"], attempt["reached"] = round(ended.seconds, 1), ended.code, ended.reached
             resume, output = True, ended.output
-            complete = ended.code == 0 and "done steps=" in output and " stopped=1" not in output
+            complete = ended.code == 0 and "done steps=" in output
         if self.case["shows"] != "counts":
             self._same_end(output)
         calm = not any(a.get("disturbance") for a in self.case["attempts"])
@@ -180,10 +180,14 @@ class _Chain:
         if attempt["lease"] == clusters.SHORT_LEASE:
             # A process that was frozen, or that a busy machine has not run for so long, is dead to the others.
             allowed |= {3, 137} | ({2} if "was declared dead" in output else set())
-        if signal in ("TERM", "INT", "HUP") and not fault and ended.reached:
-            # It may come before the process can hear it, or before there is a job to stop.
-            number = {"TERM": 15, "INT": 2, "HUP": 1}[signal]
-            allowed |= {-number, 128 + number, 3}
+        if signal in ("TERM", "INT", "HUP") and ended.reached:
+            allowed |= {5}
+            if not fault:
+                # It may come before the process can hear it, or before there is a job to stop.
+                number = {"TERM": 15, "INT": 2, "HUP": 1}[signal]
+                allowed |= {-number, 128 + number, 3}
+            if ended.code in (0, 5) and "done steps=" in output and (ended.code == 5) != (" stopped=1" in output):
+                raise Failure("exit", "%s ends with %s, but: %s" % (name, ended.code, output.strip().splitlines()[-1]))
         if ended.code not in allowed:
             text = "%s ends with %s, expected %s: %s" % (name, ended.code, sorted(allowed), _last_error(ended.output))
             raise Failure("exit", text)
