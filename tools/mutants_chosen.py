@@ -700,6 +700,13 @@ CHOSEN = [
         tests=("//tests/tools:launch_test",),
     ),
     Chosen(
+        "callers-of-a-server-that-is-gone-are-wrong",
+        "framework/membership/roster.cc",
+        "holder.state == RosterPlace::kAbsent && caller.session() != 0",
+        "false",
+        tests=("//tests/framework/membership:roster_test",),
+    ),
+    Chosen(
         "servers-of-a-node-end-with-its-trainers",
         "tools/launcher.cc",
         "  if (!trainers && options_.keep_going && !options_.placement.whole_job()) return;\n",

@@ -136,6 +136,10 @@ absl::Status Roster::CheckCaller(const v1::Caller& caller, absl::Time now) {
   const int id = caller.trainer();
   if (absl::Status known = CheckId(id, ""); !known.ok()) return known;
   const RosterPlace& holder = place(id);
+  if (holder.state == RosterPlace::kAbsent && caller.session() != 0) {
+    return absl::AbortedError(
+        absl::StrCat("trainer ", id, " has not joined ", options_.self, ": the process that it has joined is gone"));
+  }
   if (holder.state == RosterPlace::kAbsent) {
     return absl::FailedPreconditionError(absl::StrCat("trainer ", id, " has not joined ", options_.self));
   }

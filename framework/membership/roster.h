@@ -97,7 +97,8 @@ class Roster {
   // it takes the place of a dead one. The place has no lease before Renew.
   bool Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
   // Returns OK if job, trainer and session of the caller are those of a place that has joined or is done, or of a
-  // reader (trainer kReader; the job may be absent); renews its lease. InvalidArgument if there is no such place, else
+  // reader (trainer kReader; the job may be absent); renews its lease. InvalidArgument if there is no such place;
+  // Aborted if the caller's session is of another process of this server, which has been started anew; else
   // FailedPrecondition.
   absl::Status CheckCaller(const v1::Caller& caller, absl::Time now);
   void Renew(int trainer, absl::Time now);

@@ -143,18 +143,24 @@ rm -rf "$work/checkpoints"
   fail "one launch fails"
 long=$(digest)
 
-for servers in 2 0; do
-  scene "a trainer is killed, and both nodes start again, $servers servers"
-  start_nodes --servers=$servers --set train.epochs=12 --restarts=5
+# Processes of the other node may still speak to a server that was started again.
+restarts() {
+  local servers=$1 node=$2 victim=$3
+  scene "$victim is killed, and both nodes start again, $servers servers"
+  start_nodes --servers="$servers" --set train.epochs=12 --restarts=5
   wait_checkpoint
-  kill -KILL "$(pgrep -P "${pid[node.1]}" -f -- --trainer_id=1)"
+  kill -KILL "$(pgrep -P "${pid[node.$node]}" -f -- "--$victim")"
   wait_end 60 node.0 node.1
   expect_rc 0 node.0 node.1
-  expect_log node.1 'launch: restart 1 .*: trainer.1 failed: killed by signal 9 \(Killed\)'
-  [[ $(tail -n 1 "$work/node.0.out") == "done "*" restarts=1 "* ]] || fail "last line: $(tail -n 1 "$work/node.0.out")"
+  expect_log "node.$node" 'launch: restart 1 .* failed: killed by signal 9 \(Killed\)'
+  [[ $(tail -n 1 "$work/node.0.out") == "done "*" restarts="* ]] || fail "last line: $(tail -n 1 "$work/node.0.out")"
   expect_digest "$long"
   expect_no_children
-done
+}
+restarts 2 1 trainer_id=1
+restarts 2 0 server_id=0
+restarts 1 0 server_id=0
+restarts 0 1 trainer_id=1
 
 scene "nodes with different numbers of servers"
 rm -rf "$work/checkpoints"

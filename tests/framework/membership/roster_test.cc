@@ -92,6 +92,16 @@ TEST_F(RosterTest, CallersAreKnownByTheirSession) {
   EXPECT_FALSE(lockstep_.CheckCaller(caller, now_).ok());
 }
 
+// A server that was started again at the same address. To its trainers the one that they know is lost.
+TEST_F(RosterTest, ACallerThatHasJoinedAnotherProcessHasLostItsServer) {
+  v1::Caller caller = CallerFor(lockstep_, 0);
+  EXPECT_EQ(lockstep_.CheckCaller(caller, now_).code(), absl::StatusCode::kFailedPrecondition);
+  caller.set_session(7);
+  const absl::Status lost = lockstep_.CheckCaller(caller, now_);
+  EXPECT_EQ(lost.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("the process that it has joined is gone"));
+}
+
 TEST_F(RosterTest, ACallRenewsTheLease) {
   JoinAll(lockstep_);
   Pass(lockstep_, absl::Seconds(8));
