@@ -205,7 +205,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
   const int64_t batches = int64_t{mode_.accumulate()} * mode_.workers();
   const int64_t batch_size = o_.job->config.data().batch_size();
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
-  if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches);
+  if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches, {});
   self_.client->SetFirstStep(step_);
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
                    MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns(),
