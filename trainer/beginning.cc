@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "proto/trainer.pb.h"
+#include "trainer/places_exchange.h"
 #include "transpiler/job/job.h"
 
 namespace weir {
@@ -81,6 +82,7 @@ std::string Beginning::Serialize() const {
   message.set_first_step_examples(point.first_step_examples);
   message.set_stream_scheme(point.stream_scheme);
   if (point.not_evaluated) message.set_not_evaluated(true);
+  if (point.has_places) message.set_places(true);
   if (point.follow.streams_size() > 0) *message.mutable_follow() = point.follow;
   if (resumed) {
     message.set_checkpoint(point.name);
@@ -102,6 +104,7 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
   if (message.has_early_stop()) beginning.point.early_stop = message.early_stop();
   beginning.point.first_step_examples = message.first_step_examples();
   beginning.point.stream_scheme = message.stream_scheme();
+  beginning.point.has_places = message.places();
   beginning.point.follow = message.follow();
   beginning.point.not_evaluated = message.not_evaluated();
   beginning.point.name = message.checkpoint();
@@ -115,13 +118,14 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   // The beginning is decided once while the servers live, by the chief of that moment; if that one dies before it has
   // posted, by the next chief.
   ASSIGN_OR_RETURN(Client::Word word, client->AwaitWord(kBeginning, 0));
-  std::string residuals;
+  std::string residuals, places;
   if (word.by < 0) {
     ASSIGN_OR_RETURN(Beginning mine, Decide(o));
     word.by = o.trainer.id;
     word.text = mine.Serialize();
     RETURN_IF_ERROR(client->Post(kBeginning, word.text, 0));
     residuals = std::move(mine.point.residuals);
+    places = std::move(mine.point.places);
   }
   Begun begun;
   ASSIGN_OR_RETURN(begun.beginning, Beginning::Parse(word.text));
@@ -140,10 +144,14 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.
   if (begun.beginning.resumed && client->KeepsResiduals() && !takes_over.has_value())
     RETURN_IF_ERROR(RestoreResiduals(client, word.by, residuals, begun.step));
+  if (begun.beginning.point.has_places && !takes_over.has_value()) {
+    ASSIGN_OR_RETURN(begun.places, DealPlaces(o.trainer, word.by, o.job->config.train().lanes(), places));
+  }
   begun.takes_over = takes_over.has_value();
   if (takes_over.has_value()) {
     // A dead trainer that had done nothing begins where all do.
     begun.step = std::max(begun.step, *takes_over);
+    begun.places = PostedPlaces(o.trainer);
     LOG(INFO) << "trainer " << o.trainer.id << " takes the place of a dead one and goes on at step " << begun.step;
   }
   return begun;

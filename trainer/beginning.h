@@ -20,7 +20,7 @@ struct Beginning {
   // True if the servers hold the state of a checkpoint.
   bool resumed = false;
   // Contents of that checkpoint that trainers need; step 0 and nothing else in a fresh run. `residuals` names a file of
-  // the chief and is not sent.
+  // the chief and is not sent; `places` are dealt out.
   ResumePoint point;
 
   // Returns a v1::Beginning.
@@ -48,6 +48,8 @@ struct Begun {
   std::vector<int64_t> first_steps;
   // True if this process takes the place of a dead trainer.
   bool takes_over = false;
+  // Where streams of this trainer can go on.
+  v1::StreamPlaces places;
 };
 
 // Brings checkpoints or row files into the servers (the chief does that), gives all trainers the chief's dense

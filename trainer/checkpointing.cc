@@ -268,7 +268,9 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   ASSIGN_OR_RETURN(point.statistics, ReadStatistics(path, manifest));
   for (const v1::CheckpointFile& file : manifest.extra()) {
     if (file.name() == kResidualsFile) point.residuals = absl::StrCat(path, "/", kResidualsFile);
+    point.has_places = point.has_places || file.name() == kPlacesFile;
   }
+  ASSIGN_OR_RETURN(point.places, ReadExtra(path, manifest, kPlacesFile));
   if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
   if (manifest.has_early_stop()) point.early_stop = manifest.early_stop();
   point.first_step_examples = manifest.first_step_examples();
@@ -326,8 +328,12 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteFiles(const std::stri
   v1::CheckpointManifest manifest;
   const std::string directory = absl::StrCat(dir_, "/", name);
   RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, trainers.statistics, &manifest));
-  // The other trainers wait until their residuals are taken, so this comes before the servers' work.
+  // The other trainers wait until their residuals and places are taken, so this comes before the servers' work.
   RETURN_IF_ERROR(WriteResiduals(directory, trainers, &manifest));
+  if (trainers.places != nullptr) {
+    ASSIGN_OR_RETURN(const v1::StreamPlaces places, trainers.places());
+    RETURN_IF_ERROR(WriteExtra(directory, kPlacesFile, places.SerializeAsString(), &manifest));
+  }
   RETURN_IF_ERROR(WriteShards(name, version, &manifest));
   return manifest;
 }

@@ -26,6 +26,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
+#include "proto/stream_places.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/embedded/dense_replica.h"
 #include "trainer/data/stream_rule.h"
@@ -42,6 +43,9 @@ struct ResumePoint {
   std::string statistics;
   // File with the residuals of the trainers that wrote it, or "".
   std::string residuals;
+  // Whether it has places of streams, and what its file says of them.
+  bool has_places = false;
+  std::string places;
   std::optional<v1::LossScale> loss_scale;
   std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0 if unknown.
@@ -62,6 +66,8 @@ struct TrainerState {
   std::string statistics;
   // Passes the residuals of all trainers to its Take, piece by piece (Client::GatherResiduals); null: there are none.
   std::function<absl::Status(const Client::Take&)> residuals;
+  // Returns where the streams of all trainers go on; null: nobody knows.
+  std::function<absl::StatusOr<v1::StreamPlaces>()> places;
   std::optional<v1::LossScale> loss_scale;
   std::optional<v1::EarlyStopState> early_stop;
   // Sync: number of examples in step 0; 0: no step was made.

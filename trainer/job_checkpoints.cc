@@ -14,6 +14,7 @@
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "trainer/follower.h"
+#include "trainer/places_exchange.h"
 
 namespace weir {
 namespace {
@@ -30,13 +31,24 @@ const ProfileName kCheckpoint("checkpoint");
 
 JobCheckpoints::JobCheckpoints(Options options) : o_(std::move(options)), number_(o_.first_number) {}
 
-absl::Status JobCheckpoints::PostResiduals(int64_t step) {
-  if (!keeps() || o_.trainer.sync || o_.trainer.IsChief() || !o_.trainer.client->KeepsResiduals() ||
-      posted_step_ == step) {
-    return absl::OkStatus();
+v1::StreamPlaces JobCheckpoints::OwnPlaces(const BorderState& at) {
+  v1::StreamPlaces places = at.places();
+  if (o_.trainer.sync) return places;
+  if (places_step_ != at.step) {
+    v1::StreamPlaces kept = places;
+    kept.clear_absent();
+    places_step_ = at.step;
+    places_[0] = std::exchange(places_[1], kept.SerializeAsString());
   }
-  posted_step_ = step;
-  return o_.trainer.client->PostResiduals(step);
+  places.MergeFromString(places_[0]);
+  return places;
+}
+
+absl::Status JobCheckpoints::Post(const BorderState& at) {
+  if (!keeps() || o_.trainer.sync || o_.trainer.IsChief() || posted_step_ == at.step) return absl::OkStatus();
+  posted_step_ = at.step;
+  if (at.places != nullptr) RETURN_IF_ERROR(PostPlaces(o_.trainer, at.step, OwnPlaces(at)));
+  return o_.trainer.client->KeepsResiduals() ? o_.trainer.client->PostResiduals(at.step) : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<int64_t>> JobCheckpoints::ClaimNumber(int64_t step) {
@@ -59,6 +71,7 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
   int64_t number = at.step;
   if (o_.trainer.sync && !o_.trainer.IsChief()) {
     if (client->KeepsResiduals()) RETURN_IF_ERROR(client->GatherResiduals(at.step, kFirst, {}));
+    if (at.places != nullptr) RETURN_IF_ERROR(SendPlaces(o_.trainer, at.step, kFirst, OwnPlaces(at)));
     if (o_.trainer.replica != nullptr) RETURN_IF_ERROR(o_.checkpointing->WriteShareFor(kFirst));
     return false;
   }
@@ -72,6 +85,11 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
     state.residuals = [client, sync = o_.trainer.sync, step = at.step](const Client::Take& take) {
       // In async the others are in the middle of their steps: theirs are those of their last posts.
       return sync ? client->GatherResiduals(step, kFirst, take) : client->TakeResiduals(step, take);
+    };
+  }
+  if (at.places != nullptr) {
+    state.places = [&] {
+      return o_.trainer.sync ? GatherPlaces(o_.trainer, at.step, OwnPlaces(at)) : TakePlaces(o_.trainer, OwnPlaces(at));
     };
   }
   if (at.statistics != nullptr) state.statistics = at.statistics->Serialize();
@@ -91,7 +109,7 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
 
 absl::Status JobCheckpoints::Save(const BorderState& at) {
   if (!keeps() || saved_step_ == at.step) return absl::OkStatus();
-  RETURN_IF_ERROR(PostResiduals(at.step));
+  RETURN_IF_ERROR(Post(at));
   if (o_.trainer.sync || o_.trainer.IsChief()) RETURN_IF_ERROR(Write(at).status());
   saved_step_ = at.step;
   return absl::OkStatus();

@@ -7,12 +7,15 @@
 #define WEIR_TRAINER_JOB_CHECKPOINTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/checkpoint.pb.h"
+#include "proto/stream_places.pb.h"
 #include "trainer/checkpointing.h"
 #include "trainer/data/statistics.h"
 #include "trainer/metrics.h"
@@ -36,6 +39,8 @@ struct BorderState {
   int stream_scheme = kStreamScheme;
   // Borrowed; null: no files follow.
   Follower* follower = nullptr;
+  // Returns where this trainer's streams go on behind these steps; null, on all trainers: that is not known.
+  std::function<v1::StreamPlaces()> places = nullptr;
   // Evaluation of this very step, if there was one.
   std::optional<MetricResult> eval;
 };
@@ -62,8 +67,9 @@ class JobCheckpoints {
   // Takes part in the checkpoint at the end of the run. In async it returns when there is one with all steps of this
   // trainer, also if chiefs die over it.
   absl::Status SaveLast(const BorderState& at);
-  // Async: posts this trainer's residuals, once per step, for the checkpoints of the chief (who has its own).
-  absl::Status PostResiduals(int64_t step);
+  // Async: posts this trainer's residuals, and the places of its streams, once per step, for the checkpoints of the
+  // chief (who has its own).
+  absl::Status Post(const BorderState& at);
   // Adds an evaluation to the checkpoint of its step, if this trainer has written that or was resumed from it. A
   // failure is logged.
   void RecordEvaluation(int64_t step, const MetricResult& eval);
@@ -76,10 +82,17 @@ class JobCheckpoints {
   // trainer has become the chief.
   absl::StatusOr<std::optional<int64_t>> ClaimNumber(int64_t step);
 
+  // Returns the places of this trainer's streams for a checkpoint. In async also those of the border before: servers
+  // may not have all of this trainer's steps yet, and a resume uses the newest places that they have come to.
+  v1::StreamPlaces OwnPlaces(const BorderState& at);
+
   const Options o_;
   int64_t number_;  // of the last checkpoint that this trainer wrote or was resumed from
   int64_t saved_step_ = -1;
   int64_t posted_step_ = -1;
+  // Async: the places of the last two borders at which they were asked for, as v1::StreamPlaces, the newer ones last.
+  int64_t places_step_ = -1;
+  std::string places_[2];
 };
 
 }  // namespace weir

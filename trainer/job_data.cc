@@ -132,6 +132,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> JobData::MakeReader(const DataSet& d
                                 .first_batches = o_.batches_per_step,
                                 .followed = followed ? follower_->files() : nullptr,
                                 .starts = followed ? follower_->starts() : std::vector<StreamStart>(),
+                                .keeps_places = o_.keeps_places && !one_pass,
                                 .warns_of_absent = !one_pass && o_.trainer.IsChief(),
                                 .threads = o_.reader_threads});
   return reader.ok() ? std::move(reader) : AtField(*o_.job, reader.status());

@@ -34,6 +34,8 @@ struct JobDataOptions {
   ThreadPool* pool = nullptr;
   // Batches of a stream in one step: train.accumulate_steps x train.workers.
   int64_t batches_per_step = 1;
+  // Whether readers of the training data are asked where streams go on.
+  bool keeps_places = false;
   // Number of threads that read and parse; 0 = the reader's choice.
   int reader_threads = 0;
   // LaneReaderOptions.before_batch of the training data.

@@ -25,7 +25,7 @@ struct TrainFiles {
 // lanes, scheme of placement, accumulate_steps, workers, whether the job is sync, geo or has async_tables, every
 // setting of data but those of data.eval, the training files themselves (names may differ), and the rule that cuts them
 // into streams, where this build does not know it. If the manifest has no such description, the patterns are compared
-// instead. data.bad_line may change: every line up to the place where the run goes on parses, or the new run names it;
+// instead. data.bad_line may change: the new run names a line that does not parse where it reads it again;
 // so may data.follow.until. Everything else may change from run to run: servers, trainers, learning rates, deadlines,
 // epochs, max_steps. Parameters, tables and optimizer states are compared when they are loaded. `path`: path of the
 // checkpoint, for messages.

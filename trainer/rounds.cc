@@ -34,7 +34,10 @@ int64_t FirstExamples(const std::vector<LaneBatch>& newest) {
 }  // namespace
 
 Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
-    : o_(std::move(options)), reader_(std::move(reader)), first_step_examples_(o_.expected_first_step) {
+    : o_(std::move(options)),
+      reader_(std::move(reader)),
+      first_step_examples_(o_.expected_first_step),
+      done_(o_.first_step) {
   now_.batches.resize(static_cast<size_t>(o_.workers->count()));
   next_.batches.resize(static_cast<size_t>(o_.workers->count()));
   if (!o_.mode.prefetch_rows()) return;
@@ -120,6 +123,8 @@ absl::Status Rounds::StartNext(int64_t step, int batch) {
 
 void Rounds::EndStep() {
   trained_ += in_step_;
+  done_ = now_.step + 1;
+  if (o_.keeps_places) reader_->Passed(done_ * o_.mode.accumulate() * o_.mode.workers());
   if (overlap_ != nullptr) overlap_->StepEnds(Clock::Real()->Now());
 }
 
@@ -155,6 +160,10 @@ absl::Status Rounds::HeedEnds() {
 bool Rounds::TooSmall() const {
   if (o_.trainer.sync || now_.batch + 1 < o_.mode.accumulate()) return false;
   return 2 * (in_step_ + ExamplesIn(now_.batches)) < FirstExamples(now_.batches.back());
+}
+
+v1::StreamPlaces Rounds::Places() const {
+  return reader_ == nullptr ? places_ : reader_->Places(done_ * o_.mode.accumulate() * o_.mode.workers());
 }
 
 double Rounds::fraction() const {
@@ -218,6 +227,7 @@ int64_t Rounds::CloseReader() {
   WarnOfSkippedLines(*reader_, "data.train");
   const int64_t skipped_lines = reader_->skipped_lines();
   absent_ = reader_->absent_inputs();
+  if (o_.keeps_places) places_ = Places();
   reader_.reset();
   return skipped_lines;
 }

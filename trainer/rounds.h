@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/counters.h"
 #include "framework/graph/training_mode.h"
+#include "proto/stream_places.pb.h"
 #include "trainer/ahead_thread.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/ending.h"
@@ -55,6 +56,9 @@ class Rounds {
     Workers* workers = nullptr;
     // Borrowed; null: no files follow.
     Follower* follower = nullptr;
+    // Whether Places will be asked for.
+    bool keeps_places = false;
+    int64_t first_step = 0;
     // Sync with prefetch_rows: pulls ahead of the version in every step, also where that takes longer than it saves.
     bool always_ahead = false;
   };
@@ -70,6 +74,8 @@ class Rounds {
   bool stopped() const { return stopped_; }
   // Counts the examples of the step's rounds as trained on.
   void EndStep();
+  // Returns where the streams of this trainer go on behind the steps that have ended. Also after CloseReader.
+  v1::StreamPlaces Places() const;
   // Returns the part of the run, over all epochs, that the streams have given, from 0 to 1; 0 while unknown.
   double fraction() const;
 
@@ -116,6 +122,8 @@ class Rounds {
   // Examples of this trainer: in step 0; in the rounds of the present step; in all steps since it began or was resumed.
   int64_t first_ = 0, in_step_ = 0, trained_ = 0;
   int64_t first_step_examples_ = 0;
+  int64_t done_;             // steps that have ended, those before a resume included
+  v1::StreamPlaces places_;  // after CloseReader
   bool stopped_ = false;
   // With prefetch_rows: rounds that had to wait for their batches or rows.
   Counter* late_ = nullptr;

@@ -77,6 +77,8 @@ class TrainLoop {
   // Returns the state for a checkpoint at this border.
   BorderState StateAtBorder() const;
   const v1::Train& train() const { return o_.job->config.train(); }
+  // Whether checkpoints have the places of streams.
+  bool KeepsPlaces() const { return follower_ == nullptr && !o_.job->config.checkpoint().dir().empty(); }
   bool LastStepDone() const { return train().max_steps() > 0 && step_ >= train().max_steps(); }
   bool Due(int64_t every) const { return every > 0 && step_ % every == 0; }
 
@@ -144,6 +146,7 @@ absl::Status TrainLoop::Begin() {
                                          .program = &o_.programs->main,
                                          .pool = o_.pool,
                                          .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
+                                         .keeps_places = !config.checkpoint().dir().empty(),
                                          .reader_threads = o_.reader_threads,
                                          .before_batch = o_.before_batch}));
   std::vector<Input> inputs = ProgramInputs(*o_.programs);
@@ -205,7 +208,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
   const int64_t batches = int64_t{mode_.accumulate()} * mode_.workers();
   const int64_t batch_size = o_.job->config.data().batch_size();
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
-  if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches);
+  if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches, begun.places);
   self_.client->SetFirstStep(step_);
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
                    MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns(),
@@ -239,6 +242,8 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                       .expected_first_step = follower_ == nullptr ? begun.beginning.point.first_step_examples : 0,
                       .workers = workers_.get(),
                       .follower = follower_.get(),
+                      .keeps_places = KeepsPlaces(),
+                      .first_step = step_,
                       .always_ahead = o_.always_ahead},
       std::move(reader));
   if (self_.IsChief() && batches > 1) {
@@ -451,6 +456,7 @@ BorderState TrainLoop::StateAtBorder() const {
                        .first_step_examples = rounds_->first_step_examples(),
                        .stream_scheme = data_->spec().stream_scheme,
                        .follower = follower_.get()};
+  if (KeepsPlaces()) state.places = [this] { return rounds_->Places(); };
   if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
   if (early_stop_.on()) state.early_stop = early_stop_.State();
   if (evaluations_->Has(step_)) state.eval = evaluations_->result();
@@ -460,7 +466,7 @@ BorderState TrainLoop::StateAtBorder() const {
 absl::Status TrainLoop::End() {
   RETURN_IF_ERROR(workers_->Finish());
   // In async the last checkpoint comes after the last steps of all trainers, and after their last residuals.
-  RETURN_IF_ERROR(checkpoints_->PostResiduals(step_));
+  RETURN_IF_ERROR(checkpoints_->Post(StateAtBorder()));
   ending_.open_evaluations = evaluations_->Open();
   ending_.error = deferred_.error();
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,

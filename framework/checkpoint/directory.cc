@@ -129,7 +129,7 @@ bool IsFileOfCheckpoint(std::string_view name) {
     name = name.substr(0, at);
   }
   const std::string_view shard = "shard-";
-  return name == kManifest || name == kStatisticsFile || name == kResidualsFile ||
+  return name == kManifest || name == kStatisticsFile || name == kResidualsFile || name == kPlacesFile ||
          (name.starts_with(shard) && IsDigits(name.substr(shard.size())));
 }
 

@@ -28,6 +28,7 @@ std::optional<int64_t> ParseStepDirectoryName(std::string_view name);
 // Files of trainers in a step's directory.
 inline constexpr char kStatisticsFile[] = "statistics";
 inline constexpr char kResidualsFile[] = "residuals";
+inline constexpr char kPlacesFile[] = "places";
 
 struct CheckpointPath {
   int64_t step = 0;

@@ -69,6 +69,7 @@ constexpr Known kKnown[] = {
     {.key = "skipped_steps", .help = "Steps skipped because a gradient was not finite."},
     {.key = "clamped_gradients", .help = "Gradients beyond the range of their format, sent as its greatest number."},
     {.key = "variables.bytes", .as = As::kGauge, .help = "Memory of the variables of a step."},
+    {.key = "data.read", .help = "Bytes read from data files, as they lie there."},
     {.key = "prefetch.ahead", .help = "Rows pulled ahead of their version."},
     {.key = "prefetch.corrected", .help = "Rows pulled ahead that a later update changed."},
     {.key = "prefetch.late", .help = "Batches that a step had to wait for."},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/counters.h"
 #include "framework/base/exit_code.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/owner.h"
@@ -26,8 +27,10 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 class CheckpointingTest : public ::testing::Test {
  protected:
@@ -222,6 +225,98 @@ TEST_F(CheckpointingTest, ARunWhoseDirectoryHasPassedToAnotherWritesNothingMore)
   EXPECT_EQ(ExitCodeOf(status), kExitBadInput) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("has passed to job 'somebody'"));
   EXPECT_THAT(Steps(checkpoints_), ElementsAre(20));
+}
+
+constexpr char kLongJob[] = R"(
+name: "long"
+data {
+  train { files: "long-*.csv" }
+  csv { column { name: "label" } column { name: "x" } column { name: "id" type: ID } }
+  shuffle: NO_SHUFFLE
+  batch_size: 64
+}
+model {
+  layer { name: "vector" embedding { ids: "id" table: "vectors" pooling: SUM } }
+  layer { name: "input" concat { input: "x" input: "vector" } }
+  layer { name: "out" fc { input: "input" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "vectors" width: 2 is_sparse: true is_distributed: true optimizer { adagrad {} } }
+optimizer { adam { learning_rate: 0.01 } }
+train { lanes: 8 digest_every_steps: 1457 }
+checkpoint { dir: "checkpoints" every_steps: 1456 }
+)";
+
+// Writes 104 MiB: four files of 26,624 lines of 1 KiB, of which the job reads three columns.
+void WriteLongLines(const std::string& dir) {
+  for (int f = 0; f < 4; ++f) {
+    std::ofstream out(absl::StrCat(dir, "/long-", f, ".csv"));
+    out << "label,x,id,rest\n";
+    for (int i = 0; i < 26624; ++i) {
+      std::string line = absl::StrCat(i % 2, ",0.", i % 100, ",", i % 991, ",");
+      line.resize(1023, 'r');
+      out << line << "\n";
+    }
+  }
+}
+
+TEST_F(CheckpointingTest, AResumeSeeksInPlainFiles) {
+  WriteLongLines(dir_);
+  const auto run = [&](int64_t steps, bool resume) {
+    const int64_t before = Counters::Process().Value("data.read");
+    const auto result = TrainInProcess({.job_text = kLongJob,
+                                        .directory = dir_,
+                                        .overrides = {absl::StrCat("train.max_steps=", steps)},
+                                        .resume = resume});
+    EXPECT_TRUE(result.ok()) << result.status();
+    return std::pair(result.ok() ? result->digests : std::vector<std::string>(),
+                     Counters::Process().Value("data.read") - before);
+  };
+  // 1456 of 1664 steps, and the one behind them.
+  constexpr int64_t kBytes = 4 * 26624 * int64_t{1024};
+  const auto [whole, read] = run(1457, /*resume=*/false);
+  EXPECT_GT(read, kBytes * 85 / 100);
+  fs::remove_all(dir_ + "/checkpoints/step-000000001457");
+  const auto [resumed, again] = run(1457, /*resume=*/true);
+  EXPECT_EQ(resumed, whole);
+  EXPECT_THAT(resumed, SizeIs(1));
+  EXPECT_LE(again, kBytes * 2 / 100);
+}
+
+TEST_F(CheckpointingTest, PlacesOfStreamsFitAnyNumberOfTrainers) {
+  const std::vector<std::string> window = {"data.shuffle=WINDOW", "data.shuffle_window=9", "train.epochs=20"};
+  const InProcessResult whole = Run(100, {.overrides = window, .trainers = 2});
+  fs::remove_all(checkpoints_);
+  Run(42, {.overrides = window, .servers = 2, .trainers = 2});
+  testing::internal::CaptureStderr();
+  Run(70, {.overrides = window, .trainers = 3, .resume = true});
+  // The last one has two streams.
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("data: 2 streams go on where the checkpoint left them; read again: 18 examples of shuffle"));
+  // As a build writes it that knows no places.
+  const absl::StatusOr<v1::CheckpointManifest> read = ReadManifest(checkpoints_ + "/step-000000000070");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(Run(100, {.overrides = window, .trainers = 2, .resume = true}).digests.back(), Eq(whole.digests.back()));
+  fs::remove_all(checkpoints_ + "/step-000000000100");
+  fs::remove_all(checkpoints_ + "/step-000000000080");
+  v1::CheckpointManifest manifest = *read;
+  manifest.clear_extra();
+  const std::string temporary = *BeginCheckpoint(checkpoints_, 70);
+  fs::copy(checkpoints_ + "/step-000000000070", checkpoints_ + "/" + temporary, fs::copy_options::recursive);
+  ASSERT_TRUE(PublishCheckpoint(checkpoints_, temporary, manifest).ok());
+  EXPECT_THAT(Run(100, {.overrides = window, .trainers = 2, .resume = true}).digests.back(), Eq(whole.digests.back()));
+}
+
+TEST_F(CheckpointingTest, InAsyncATrainerGoesOnAtTheStepThatTheServersHave) {
+  // Steps of several batches, and the places of a chief and of another trainer, whose steps are not the chief's.
+  const std::vector<std::string> async = {"distribute.sync=false", "train.accumulate_steps=2", "data.shuffle=WINDOW",
+                                          "data.shuffle_window=5"};
+  Run(45, {.overrides = async, .trainers = 2});
+  testing::internal::CaptureStderr();
+  Run(60, {.overrides = async, .trainers = 2, .resume = true});
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("data: 4 streams go on where the checkpoint left them"));
+  EXPECT_THAT(log, Not(HasSubstr("does not go on at its place")));
 }
 
 }  // namespace

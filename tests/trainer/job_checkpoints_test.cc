@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
 #include "glog/logging.h"
@@ -15,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "trainer/beginning.h"
+#include "trainer/places_exchange.h"
 #include "transpiler/job/job.h"
 
 namespace weir {
@@ -132,6 +134,85 @@ TEST_F(JobCheckpointsTest, InAsyncEachTrainerResumesAtItsOwnStep) {
     ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
     EXPECT_EQ(begun.step, t == 0 ? 2 : 5);
     EXPECT_EQ(begun.beginning.point.step, 2);
+    return absl::OkStatus();
+  }),
+            absl::OkStatus());
+}
+
+// A place of stream `stream` behind `step` batches.
+v1::StreamPlaces PlaceOf(int stream, int64_t step, const std::vector<std::string>& absent) {
+  v1::StreamPlaces places;
+  places.set_streams(2);
+  places.add_places()->set_stream(stream);
+  places.mutable_places(0)->set_batches(step);
+  for (const std::string& name : absent) places.mutable_absent()->add_names(name);
+  return places;
+}
+
+std::string TextOf(const v1::StreamPlaces& places) {
+  std::string text = absl::StrCat(places.streams(), ":");
+  for (const v1::StreamPlace& place : places.places())
+    absl::StrAppend(&text, " ", place.stream(), "@", place.batches());
+  for (const std::string& name : places.absent().names()) absl::StrAppend(&text, " no ", name);
+  return text;
+}
+
+TEST_F(JobCheckpointsTest, EveryTrainerGetsThePlacesOfItsStreams) {
+  config_.config.mutable_train()->set_lanes(2);
+  StartCluster({.trainers = 2});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    RETURN_IF_ERROR(BeginTrainer(t, /*resume=*/false).status());
+    RETURN_IF_ERROR(Train(t, 0, 3));
+    const std::vector<std::string> absent = t == 0 ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{"b"};
+    return checkpoints(t).Save({.step = 3, .version = 3, .places = [&] { return PlaceOf(t, 3, absent); }});
+  }),
+            absl::OkStatus());
+  for (const int trainers : {2, 1}) {
+    StartCluster({.trainers = trainers});
+    ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+      ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
+      EXPECT_EQ(TextOf(begun.places), trainers == 1 ? "2: 0@3 1@3 no b" : absl::StrCat("2: ", t, "@3 no b"));
+      return absl::OkStatus();
+    }),
+              absl::OkStatus());
+  }
+}
+
+TEST_F(JobCheckpointsTest, InAsyncPlacesAreThoseOfTheLastTwoPosts) {
+  config_.config.mutable_train()->set_lanes(2);
+  StartCluster({.trainers = 2, .sync = false});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    RETURN_IF_ERROR(BeginTrainer(t, /*resume=*/false).status());
+    return Train(t, 0, t == 0 ? 2 : 5);
+  }),
+            absl::OkStatus());
+  const auto border = [](int t, int64_t step) {
+    return BorderState{.step = step, .places = [t, step] { return PlaceOf(t, step, {"a"}); }};
+  };
+  for (const int64_t step : {2, 3, 4}) ASSERT_EQ(checkpoints(1).Save(border(1, step)), absl::OkStatus());
+  ASSERT_EQ(checkpoints(0).Save(border(0, 2)), absl::OkStatus());
+  ASSERT_EQ(checkpoints(1).Save(border(1, 5)), absl::OkStatus());
+
+  StartCluster({.trainers = 2, .sync = false});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
+    EXPECT_EQ(TextOf(begun.places), t == 0 ? "2: 0@2 no a" : "2: 1@4 1@3 no a");
+    return absl::OkStatus();
+  }),
+            absl::OkStatus());
+}
+
+TEST_F(JobCheckpointsTest, PlacesThatCannotBeReadAreNone) {
+  config_.config.mutable_train()->set_lanes(2);
+  v1::StreamPlaces all = PlaceOf(0, 3, {});
+  EXPECT_EQ(AddPlaces("\x07", 1, &all).code(), absl::StatusCode::kDataLoss);
+  v1::StreamPlaces other;
+  other.set_streams(3);
+  EXPECT_EQ(AddPlaces(other.SerializeAsString(), 1, &all).code(), absl::StatusCode::kDataLoss);
+  StartCluster({.trainers = 2});
+  ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+    ASSIGN_OR_RETURN(const v1::StreamPlaces places, DealPlaces(Trainer(t), 0, /*lanes=*/2, "\x07"));
+    EXPECT_EQ(TextOf(places), "0:");
     return absl::OkStatus();
   }),
             absl::OkStatus());

@@ -24,7 +24,9 @@ class SlowReader : public LaneReader {
 
   const std::vector<Column>& columns() const override { return columns_; }
   int lanes() const override { return 1; }
-  void SkipTo(int64_t) override {}
+  void SkipTo(int64_t, const v1::StreamPlaces&) override {}
+  void Passed(int64_t) override {}
+  v1::StreamPlaces Places(int64_t) const override { return {}; }
   absl::Status Next(absl::Duration, std::vector<LaneBatch>*) override {
     return late_-- > 0 ? absl::DeadlineExceededError("waits for stream 0") : end_;
   }

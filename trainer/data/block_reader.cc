@@ -15,7 +15,7 @@ absl::StatusOr<bool> BlockReader::Read(BlockOfRecords* block) {
   block->ends.clear();
   block->offset = offset_;
   if (bytes_ == nullptr) {
-    ASSIGN_OR_RETURN(bytes_, ByteSource::Open(file_, 0));
+    ASSIGN_OR_RETURN(bytes_, ByteSource::Open(file_, offset_));
   }
   std::vector<char>& bytes = block->bytes;
   size_t filled = rest_.size(), whole = 0;

@@ -1,7 +1,8 @@
-// A file of lines or TFRecords, read from its start in blocks of whole records.
+// A file of lines or TFRecords, read from its start, or from a record on, in blocks of whole records.
 #ifndef WEIR_TRAINER_DATA_BLOCK_READER_H_
 #define WEIR_TRAINER_DATA_BLOCK_READER_H_
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,11 +29,19 @@ class BlockReader {
   // Whether it reads the records of a file.
   static bool Reads(const DataFile& file) { return file.lines() || file.tf_record; }
 
+  // Place at which a reading of a file begins.
+  struct Begin {
+    int64_t at = 0;       // byte at which a record begins; of a sequential file 0
+    int64_t records = 0;  // in front of it
+    auto operator<=>(const Begin&) const = default;
+  };
+
   // `block`: bytes that are read at once. Opens nothing before the first Read.
-  BlockReader(const DataFile& file, size_t block) : file_(file), block_(block) {}
+  BlockReader(const DataFile& file, size_t block, const Begin& begin)
+      : file_(file), block_(block), offset_(begin.at), records_(begin.records) {}
 
   // Reads the next records. Returns whether more may follow. With an error, too, `block` has the records before it.
-  // Blocks are cut at the same places in every reading of a file.
+  // Blocks are cut at the same places in every reading of a file from one place on.
   absl::StatusOr<bool> Read(BlockOfRecords* block);
 
   // Gives record `i` of a block of a file, and its place in the file. A line is without its end and without a mark of
@@ -52,8 +61,8 @@ class BlockReader {
   const size_t block_;
   std::unique_ptr<ByteSource> bytes_;
   std::vector<char> rest_;  // bytes behind the last whole record so far
-  int64_t offset_ = 0;      // of `rest_`
-  int64_t records_ = 0;     // before `rest_`
+  int64_t offset_;          // of `rest_`
+  int64_t records_;         // before `rest_`
 };
 
 }  // namespace weir

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/counters.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
@@ -65,6 +66,8 @@ class RawBytes {
   virtual ~RawBytes() = default;
   // Reads up to `size` bytes and returns their number; 0 at the end.
   virtual absl::StatusOr<size_t> Read(char* out, size_t size) = 0;
+  // Implements ByteSource::JumpTo.
+  virtual bool JumpTo(int64_t /*offset*/) { return false; }
 };
 
 class FileBytes : public RawBytes {
@@ -90,7 +93,14 @@ class FileBytes : public RawBytes {
       got += static_cast<size_t>(n);
       at_ += n;
     }
+    static Counter* const read = Counters::Process().Get("data.read", "bytes");
+    read->Add(static_cast<int64_t>(got));
     return got;
+  }
+
+  bool JumpTo(int64_t offset) override {
+    at_ = offset;
+    return true;
   }
 
  private:
@@ -135,6 +145,12 @@ class PlainSource : public ByteSource {
           absl::StrCat(info_.name, ": ends at byte ", at_, ", had ", info_.bytes, " bytes when the job started"));
     }
     return got;
+  }
+
+  bool JumpTo(int64_t offset) override {
+    if (!raw_->JumpTo(offset)) return false;
+    at_ = offset;
+    return true;
   }
 
  private:

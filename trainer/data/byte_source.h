@@ -1,4 +1,5 @@
-// Uncompressed bytes of a plain, gzip or zstd file, or of what a command makes of a file. One thread at a time.
+// Uncompressed bytes of a plain, gzip or zstd file, or of what a command makes of a file. One thread at a time. The
+// counter "data.read" of the process has the bytes read from files, as they lie there.
 #ifndef WEIR_TRAINER_DATA_BYTE_SOURCE_H_
 #define WEIR_TRAINER_DATA_BYTE_SOURCE_H_
 
@@ -21,6 +22,9 @@ class ByteSource {
   virtual absl::StatusOr<size_t> Read(char* out, size_t size) = 0;
   // Reads `size` bytes, fewer only at the end of the file.
   absl::StatusOr<size_t> ReadFully(char* out, size_t size);
+
+  // Goes on with byte `offset`. Returns false, and changes nothing, if the bytes can only be read in order.
+  virtual bool JumpTo(int64_t /*offset*/) { return false; }
 
   // Opens the file: a plain one from byte `begin` on, a sequential one from its start. `file` must outlive the source.
   // Errors: NotFound, DataLoss. A file behind a command is opened by the first Read, whose errors are then also those

@@ -60,6 +60,12 @@ void ExampleStream::Rewind(int64_t epoch) {
   epoch_ = epoch;
 }
 
+void ExampleStream::BeginWith(int64_t epoch) {
+  Rewind(epoch);
+  // Lanes that go on in a file read it together.
+  round_ = epoch;
+}
+
 void ExampleStream::Rewind(int64_t epoch, const DataSet* data, int64_t dealt_before) {
   CHECK_GT(epoch, epoch_);
   Rewind(epoch);
@@ -84,11 +90,46 @@ absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(con
   return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", AboutLine(header, parser.status())));
 }
 
-absl::Status ExampleStream::OpenSegment() {
+absl::Status ExampleStream::OpenSource(const DataFile& file, const PlaceOfRecord* from, bool alone, Segment* opened) {
+  const bool seeks = from != nullptr && file.seekable();
+  if (options_.ahead != nullptr && !alone && RecordsAhead::IsFor(file, *opened)) {
+    RecordsAhead::Reader reader = {
+        .file = opened->file, .lane = options_.lane, .round = round_, .shared = opened->modulus > 1};
+    if (seeks) reader.begin = BeginBefore(*from, opened->file);
+    opened->begin = reader.begin.at;
+    passed_ = reader.begin.records;
+    if (opened->begin > 0 && options_.parser->has_header()) ++reader.begin.records;
+    ASSIGN_OR_RETURN(source_, options_.ahead->Open(file, reader, FollowingFiles()));
+    return absl::OkStatus();
+  }
+  if (seeks) {
+    opened->begin = from->at;
+    // What lies behind it is the business of JumpTo.
+    if (alone && (file.lines() || file.tf_record)) opened->end = from->at + 1;
+  }
+  passed_ = seeks ? from->number : 0;
+  ASSIGN_OR_RETURN(source_, OpenRecords(file, *opened));
+  return absl::OkStatus();
+}
+
+BlockReader::Begin ExampleStream::BeginBefore(const PlaceOfRecord& place, int64_t file) const {
+  BlockReader::Begin last;
+  if (options_.begins == nullptr) return last;
+  const auto begins = options_.begins->find({epoch_, file});
+  if (begins == options_.begins->end()) return last;
+  for (const BlockReader::Begin& begin : begins->second) {
+    if (begin.at <= place.at) last = begin;
+  }
+  return last;
+}
+
+absl::Status ExampleStream::OpenSegment(const PlaceOfRecord* from, bool alone) {
   direct_ = nullptr;
   parser_ = options_.parser;
-  const Segment& segment = segments_[segment_];
-  const DataFile& file = data_->files()[static_cast<size_t>(segment.file)];
+  before_ = from == nullptr ? dealt_records_ : from->before;
+  alone_ = alone;
+  Segment segment = segments_[segment_];
+  const DataFile& file = FileOf(segment);
   if (file.examples != nullptr) {
     const auto [below, fresh] = below_headers_.try_emplace(segment.file);
     if (fresh) {
@@ -100,15 +141,7 @@ absl::Status ExampleStream::OpenSegment() {
     }
     parser_ = below->second.get();
   }
-  if (options_.ahead != nullptr && RecordsAhead::IsFor(file, segment)) {
-    ASSIGN_OR_RETURN(
-        source_,
-        options_.ahead->Open(
-            file, {.file = segment.file, .lane = options_.lane, .round = round_, .shared = segment.modulus > 1},
-            FollowingFiles()));
-  } else {
-    ASSIGN_OR_RETURN(source_, OpenRecords(file, segment));
-  }
+  RETURN_IF_ERROR(OpenSource(file, from, alone, &segment));
   if (file.examples != nullptr && options_.where == nullptr && !options_.forgives_labels &&
       parser_->slots() == static_cast<int64_t>(file.examples->slots) &&
       parser_->floats() == static_cast<int64_t>(file.examples->floats)) {
@@ -159,10 +192,16 @@ bool ExampleStream::SkipToOwn(const Segment& segment) {
   if (others < 0) others = segment.modulus - passed + PlaceIn(++round, segment);
   const int64_t skipped = source_->Skip(others);
   dealt_records_ += skipped;
+  passed_ += skipped;
   if (skipped < others) return false;
   const int64_t place = PlaceIn(round, segment);
   source_->Prefetch(segment.modulus - place + PlaceIn(round + 1, segment));
   return true;
+}
+
+uint64_t ExampleStream::PlaceOf(const Segment& segment) const {
+  return segment.numbered ? kDealtPlace | static_cast<uint64_t>(dealt_records_)
+                          : static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset);
 }
 
 bool ExampleStream::NextLine(std::string_view* line) {
@@ -179,8 +218,9 @@ bool ExampleStream::NextLine(std::string_view* line) {
         return false;
       }
       position_.file = segment.file;
-      place_ = segment.numbered ? kDealtPlace | static_cast<uint64_t>(dealt_records_)
-                                : static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset);
+      read_ = {
+          .segment = static_cast<int64_t>(segment_), .at = position_.offset, .number = passed_++, .before = before_};
+      place_ = PlaceOf(segment);
       dealt_records_ += segment.dealt;
       return true;
     }
@@ -197,6 +237,7 @@ bool ExampleStream::BeginNext(Begun* begun) {
   if (!NextLine(&line)) return false;
   const DataFile& file = data_->files()[static_cast<size_t>(position_.file)];
   begun->position = position_;
+  begun->place = read_;
   begun->parser = parser_;
   begun->example.draw = DrawAt(place_);
   begun->parsed = line.empty() && file.lines() ? EmptyLine() : parser_->Begin(line, &begun->example);
@@ -215,6 +256,7 @@ Example* ExampleStream::NextAhead(InputPosition* position) {
     if (line.parsed.ok()) line.parsed = line.parser->End(&line.example);
     if (Judge(line.line, line.position, std::move(line.parsed), &line.example)) {
       *position = line.position;
+      given_ = line.place;
       line_ = line.line;
       return &line.example;
     }
@@ -236,6 +278,7 @@ bool ExampleStream::Next(Example* example, InputPosition* position) {
   while (NextLine(&line)) {
     if (Take(line, example)) {
       Notice(*example);
+      given_ = read_;
       *position = position_;
       line_ = line;
       return true;
@@ -256,25 +299,77 @@ bool ExampleStream::Next(Example* scratch, RecordPool* pool, Record* record, Inp
   }
   std::string_view line;
   while (NextLine(&line)) {
-    const bool direct = direct_ != nullptr && LabelsAreGood(line);
-    if (direct && options_.borrows) {
-      *record = Record(const_cast<char*>(line.data()), direct_->sizes(), direct_->block());
-    } else if (direct) {
-      *record = Record(line.data(), direct_->sizes(), pool);
-    } else if (Take(line, scratch)) {
-      Notice(*scratch);
-      *record = Record(*scratch, pool);
-    } else if (status_.ok()) {
-      continue;
-    } else {
-      return false;
+    if (MakeRecord(line, scratch, pool, record)) {
+      given_ = read_;
+      *position = position_;
+      line_ = line;
+      return true;
     }
-    if (direct) Notice(line);
-    *position = position_;
-    line_ = line;
-    return true;
+    if (!status_.ok()) return false;
   }
   return false;
+}
+
+bool ExampleStream::MakeRecord(std::string_view line, Example* scratch, RecordPool* pool, Record* record) {
+  const bool direct = direct_ != nullptr && LabelsAreGood(line);
+  if (direct && options_.borrows) {
+    *record = Record(const_cast<char*>(line.data()), direct_->sizes(), direct_->block());
+  } else if (direct) {
+    *record = Record(line.data(), direct_->sizes(), pool);
+  } else if (Take(line, scratch)) {
+    Notice(*scratch);
+    *record = Record(*scratch, pool);
+  } else {
+    return false;
+  }
+  if (direct) Notice(line);
+  return true;
+}
+
+bool ExampleStream::ReadAgain(const PlaceOfRecord& place, bool last, int64_t most, Example* scratch, RecordPool* pool,
+                              Record* record) {
+  if (!status_.ok()) return false;
+  const Segment& segment = segments_[static_cast<size_t>(place.segment)];
+  // The others of a file in which one can seek are far from each other, and other lanes do not read the same ones.
+  const bool alone = !last && FileOf(segment).seekable();
+  if (source_ == nullptr || static_cast<int64_t>(segment_) != place.segment || alone_ != alone) {
+    segment_ = static_cast<size_t>(place.segment);
+    source_ = nullptr;
+    status_ = OpenSegment(&place, alone);
+    if (!status_.ok()) return false;
+  }
+  if (alone_ && passed_ <= place.number && source_->JumpTo(place.at)) passed_ = place.number;
+  if (passed_ < place.number) {
+    int64_t wanted = place.number - passed_;
+    if (most < wanted / segment.modulus) wanted = most * segment.modulus;
+    const int64_t skipped = source_->Skip(wanted);
+    passed_ += skipped;
+    if (skipped < wanted) status_ = source_->status().ok() ? NotThere(place) : source_->status();
+    if (!status_.ok() || passed_ < place.number) return false;
+  }
+  std::string_view line;
+  const bool read = passed_ == place.number && source_->Next(&line, &position_.offset);
+  if (!read || position_.offset != place.at) {
+    status_ = source_->status().ok() ? NotThere(place) : source_->status();
+    return false;
+  }
+  position_.file = segment.file;
+  dealt_records_ = place.before + (segment.dealt ? passed_ : 0);
+  given_ = place;
+  place_ = PlaceOf(segment);
+  ++passed_;
+  dealt_records_ += segment.dealt;
+  if (record == nullptr || MakeRecord(line, scratch, pool, record)) return true;
+  if (status_.ok()) status_ = NotThere(place);
+  return false;
+}
+
+absl::Status ExampleStream::NotThere(const PlaceOfRecord& place) const {
+  const DataFile& file = FileOf(segments_[static_cast<size_t>(place.segment)]);
+  return absl::DataLossError(
+      absl::StrCat(file.name, ": the checkpoint says that stream ", options_.stream, " has read an example at ",
+                   file.idx != nullptr || file.examples != nullptr ? "number " : "byte ", place.at,
+                   ", and there is none; resume from another checkpoint, or start a fresh run without --resume"));
 }
 
 void ExampleStream::Notice(const Example& example) {

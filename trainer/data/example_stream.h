@@ -23,6 +23,7 @@
 #include "trainer/data/record_source.h"
 #include "trainer/data/records_ahead.h"
 #include "trainer/data/seen_inputs.h"
+#include "trainer/data/stream_place.h"
 #include "trainer/data/stream_rule.h"
 
 namespace weir {
@@ -65,6 +66,8 @@ class ExampleStream {
     SeenInputs* seen = nullptr;
     // Records may keep the blocks of example files alive: they are few, and soon gone.
     bool borrows = false;
+    // Where the streams that `ahead` reads for begin files in the middle. Borrowed; null: nowhere.
+    const FileBegins* begins = nullptr;
   };
 
   explicit ExampleStream(Options options);
@@ -84,20 +87,42 @@ class ExampleStream {
   std::string_view line() const { return line_; }
   // Starts again from the beginning, as an epoch from 0 on. Not after an error.
   void Rewind(int64_t epoch = 0);
+  // Begins with epoch `epoch`, before anything is read.
+  void BeginWith(int64_t epoch);
   // Goes on with the examples of other files, as epoch `epoch`, which is greater than that of all files before. `data`:
   // borrowed. `dealt_before`: records of earlier files that are dealt one by one, whose dealing goes on.
   void Rewind(int64_t epoch, const DataSet* data, int64_t dealt_before);
   // Returns the number of records that are dealt one by one in the present files, of all streams; at their end only.
   int64_t dealt_records() const { return dealt_records_; }
+  // Returns the place of the record that Next has given, or ReadAgain.
+  const PlaceOfRecord& place() const { return given_; }
+
+  // Reads a record of the present epoch that an earlier run has read: before the first Next of the epoch, and in
+  // ascending order. `last`: Next goes on behind it. Of a file that can only be read in order up to `most` records of
+  // the stream are passed at once: returns false to be called again with the same record. Also returns false with an
+  // error in status(); DataLoss: there is no such record. `record` may be null; else `scratch` must be prepared.
+  bool ReadAgain(const PlaceOfRecord& place, bool last, int64_t most, Example* scratch, RecordPool* pool,
+                 Record* record);
 
  private:
   bool NextLine(std::string_view* line);
+  // Returns place_ of the record at position_, which is number dealt_records_.
+  uint64_t PlaceOf(const Segment& segment) const;
   // Skips records of other streams; returns false at the end of the segment and on an error.
   bool SkipToOwn(const Segment& segment);
   // Returns the place in round `round` of the record that this stream gets of a segment that is dealt.
   int64_t PlaceIn(int64_t round, const Segment& segment);
-  // Opens the source of segments_[segment_] and finds the parser of its lines.
-  absl::Status OpenSegment();
+  // Opens the source of segments_[segment_] and finds the parser of its lines. `from`: a record in it, in front of
+  // which little is read where the file allows it; null: the first. `alone`: few records are read, and not by other
+  // lanes.
+  absl::Status OpenSegment(const PlaceOfRecord* from = nullptr, bool alone = false);
+  // Opens the records of `file` for OpenSegment. Sets opened->begin to where they begin, and passed_.
+  absl::Status OpenSource(const DataFile& file, const PlaceOfRecord* from, bool alone, Segment* opened);
+  // Returns the last of Options.begins of a file that is not behind `place`.
+  BlockReader::Begin BeginBefore(const PlaceOfRecord& place, int64_t file) const;
+  const DataFile& FileOf(const Segment& segment) const { return data_->files()[static_cast<size_t>(segment.file)]; }
+  // Returns the error of a record that is not where an earlier run has read it.
+  absl::Status NotThere(const PlaceOfRecord& place) const;
   // Returns the files behind segments_[segment_] that all streams read.
   std::vector<RecordsAhead::Following> FollowingFiles() const;
   // Finds the parser below the header of a segment's file, and moves source_ behind the header if it begins there.
@@ -112,6 +137,7 @@ class ExampleStream {
     const LineParser* parser = nullptr;
     absl::Status parsed;
     std::string line;  // not of an example file
+    PlaceOfRecord place;
   };
   // Begins the next line. Returns false at the end of the stream and on an error.
   bool BeginNext(Begun* begun);
@@ -119,6 +145,8 @@ class ExampleStream {
   // until the next call; null at the end and on an error.
   Example* NextAhead(InputPosition* position);
   uint64_t DrawAt(uint64_t place) const;
+  // Makes the record of a line, or of the bytes of an example; as Take.
+  bool MakeRecord(std::string_view line, Example* scratch, RecordPool* pool, Record* record);
   // Makes an example of a line. Returns false if it is left out or, with an error in status(), wrong.
   bool Take(std::string_view line, Example* example);
   // The rest of it for an example that was `parsed`.
@@ -136,6 +164,7 @@ class ExampleStream {
   std::vector<Segment> segments_;  // of data_
   size_t segment_ = 0;
   std::unique_ptr<RecordSource> source_;  // of segments_[segment_]
+  bool alone_ = false;                    // it has been opened so
   const LineParser* parser_;              // of its lines
   // source_, if its records are the examples; null if they have to be parsed or filtered.
   const ExampleFileSource* direct_ = nullptr;
@@ -143,6 +172,10 @@ class ExampleStream {
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
   int64_t dealt_before_ = 0;   // the same of earlier files
+  int64_t passed_ = 0;         // records of the segment passed so far, without a header
+  int64_t before_ = 0;         // dealt_records_ at the beginning of the segment
+  PlaceOfRecord read_;         // of the record that NextLine has given
+  PlaceOfRecord given_;
   const RoundDealer dealer_;
   struct DrawnPlace {
     int64_t round = -1;

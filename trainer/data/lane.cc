@@ -15,10 +15,17 @@ constexpr double kMiB = 1 << 20;
 // Records of a piece of work: 150 KB of a lane's text, among 1.2 MB of all of 8 lanes, which stay in a core's cache
 // until the last lane has taken its own.
 constexpr int64_t kPiece = 512;
+// Examples of all shuffle buffers whose places are kept for checkpoints: 256 MiB of memory, and 100 MiB of a checkpoint
+// (a record takes 3 bytes for its slot, and 3 for its place among the others of its stream).
+constexpr int64_t kMostKept = int64_t{1} << 24;
 
 }  // namespace
 
-Lane::Lane(LaneContext* shared, int stream) : shared_(*shared), stream_(stream), records_(MakeOptions(shared, stream)) {
+Lane::Lane(LaneContext* shared, int stream)
+    : shared_(*shared),
+      stream_(stream),
+      records_(MakeOptions(shared, stream)),
+      trail_(shared->keeps_places() ? std::make_unique<StreamTrail>(stream, shared->epochs()) : nullptr) {
   if (shared->followed() == nullptr) return;
   const StreamStart& start = shared->options.starts[static_cast<size_t>(stream - shared->options.streams.begin)];
   group_ = start.group - 1;
@@ -71,12 +78,28 @@ ShuffledStream::Options Lane::MakeOptions(LaneContext* shared, int stream) {
     options.buffer_examples = spec.config.shuffle_window();
   }
   options.seed = spec.seed;
+  options.stream.begins = &shared->begins;
+  options.keeps_places = shared->keeps_places();
+  options.most_kept = kMostKept / spec.streams();
   return options;
+}
+
+void Lane::GoOn(v1::StreamPlace place) {
+  passed_ = place.batches();
+  first_examples_ = place.first_examples();
+  ended_ = place.ended();
+  if (trail_ != nullptr) trail_->Begin(place);
+  if (place.has_last() || ended_) {
+    in_epoch_ = place.given();
+  } else {
+    skip_records_ = place.given();
+  }
+  records_.GoOn(std::move(place));
 }
 
 absl::StatusOr<bool> Lane::Work(LaneBatch* batch) {
   awaited_ = 0;
-  const bool prepared = records_.Prepare(kPiece);
+  const bool prepared = ended_ || records_.Prepare(kPiece);
   RETURN_IF_ERROR(records_.status());
   if (!prepared) return false;
   if ((skip_ > 0 || skip_records_ > 0) && !ended_) {
@@ -86,6 +109,7 @@ absl::StatusOr<bool> Lane::Work(LaneBatch* batch) {
   ASSIGN_OR_RETURN(const bool gathered, Gather(&batch->positions));
   if (!gathered) return false;
   Pass();
+  Mark();
   batch->examples = static_cast<int64_t>(batch_.size());
   batch->ended = batch_.empty();
   batch->stopped = stopped_;
@@ -117,6 +141,12 @@ std::string Lane::Describe() const {
 }
 
 absl::Status Lane::Skip() {
+  const absl::Status skipped = SkipPiece();
+  if (trail_ != nullptr) trail_->Skip(records_.TakeChanges());
+  return skipped;
+}
+
+absl::Status Lane::SkipPiece() {
   const bool follows = shared_.followed() != nullptr;
   if (!follows && passed_ >= shared_.options.first_batches && records_.epoch_examples() >= 0 && Jump())
     return absl::OkStatus();
@@ -148,13 +178,14 @@ bool Lane::Jump() {
     // Every epoch gives as many batches as the first.
     const int64_t each = shared_.drop_last() ? examples / size : 1;
     if (each == 0) return false;
-    const int64_t in_epoch = in_epoch_ / size;
+    const int64_t in_epoch = (in_epoch_ + skip_records_) / size;
     const int64_t epochs = std::min((in_epoch + skip_) / each, last - records_.epoch());
     if (epochs <= 0) return false;
     epoch = records_.epoch() + epochs;
     passed_ += skip_;
     skip_ = in_epoch + skip_ - epochs * each;
     passed_ -= skip_;
+    skip_records_ = 0;
   } else {
     // All batches so far were full.
     const __int128 records = static_cast<__int128>(passed_ + skip_) * size;
@@ -245,6 +276,13 @@ absl::StatusOr<bool> Lane::EndGroup() {
   if (stopped_ || shared_.drop_last()) batch_.clear();
   ended_ = true;
   return true;
+}
+
+void Lane::Mark() {
+  if (trail_ == nullptr) return;
+  StreamBorder border = {.batches = passed_, .first_examples = first_examples_, .ended = ended_, .given = in_epoch_};
+  records_.Describe(&border);
+  trail_->Add(border, records_.TakeChanges());
 }
 
 void Lane::Pass() {

@@ -23,6 +23,8 @@
 #include "trainer/data/seen_inputs.h"
 #include "trainer/data/shuffled_stream.h"
 #include "trainer/data/statistics.h"
+#include "trainer/data/stream_place.h"
+#include "trainer/data/stream_trail.h"
 
 namespace weir {
 
@@ -36,7 +38,8 @@ struct LaneContext {
   DataStatistics statistics;
   bool has_statistics = false;
   std::unique_ptr<SeenInputs> seen;       // never null
-  std::unique_ptr<RecordsAhead> ahead;    // null: no lines are compressed
+  FileBegins begins;                      // where streams go on in the middle of files
+  std::unique_ptr<RecordsAhead> ahead;    // null: no file is read for several lanes
   std::atomic<bool> cancelled{false};     // checked between lines; the lock of the reader orders everything else
   std::atomic<int64_t> skipped_lines{0};  // a counter that no thread waits for
   mutable Mutex skipped_mu;
@@ -46,6 +49,10 @@ struct LaneContext {
   int64_t epochs() const { return options.one_pass_in_order ? 1 : options.spec.epochs; }
   bool drop_last() const { return !options.one_pass_in_order && options.spec.config.drop_last(); }
   bool shuffles() const { return !options.one_pass_in_order && options.spec.config.shuffle() != v1::Data::NO_SHUFFLE; }
+  // Whether places at which streams go on will be asked for.
+  bool keeps_places() const {
+    return options.keeps_places && options.followed == nullptr && options.spec.stream_scheme == kStreamScheme;
+  }
   int64_t shuffle_bytes() const { return (options.spec.config.shuffle_memory_mb() << 20) / options.spec.streams(); }
 };
 
@@ -54,8 +61,10 @@ class Lane {
   // Borrows `shared`.
   Lane(LaneContext* shared, int stream);
 
-  // Skips `batches` batches before the first one that is made. Call before the first Work.
-  void SkipTo(int64_t batches) { skip_ = batches; }
+  // Begins at a place that CheckStreamPlace has accepted. Call before SkipTo.
+  void GoOn(v1::StreamPlace place);
+  // Skips batches, so that the first one that is made is number `batches`, from 0. Call before the first Work.
+  void SkipTo(int64_t batches) { skip_ = batches - passed_; }
 
   // Does a piece of the work on the next batch. Returns true when the batch is complete; at the end of the stream it
   // has 0 examples and `ended`. Pieces keep lanes that read one compressed file close together. Errors are those of the
@@ -64,6 +73,11 @@ class Lane {
 
   // Returns the group of files without which the next Work can do nothing; 0: there is none.
   int64_t awaited() const { return awaited_; }
+
+  // Returns the places behind the last batches; null if none are kept. May be used by any thread.
+  StreamTrail* trail() const { return trail_.get(); }
+  // Returns the most examples that the buffer of a shuffle may hold; -1 without shuffling.
+  int64_t most_buffered() const { return records_.most_buffered(); }
 
   int64_t epoch() const { return records_.epoch(); }
   // Returns true if the stream has been read as a whole.
@@ -81,6 +95,7 @@ class Lane {
   double Fraction() const;
   // Skips a piece of what SkipTo asked for: one batch, some records, or all before the epoch of the first wanted batch.
   absl::Status Skip();
+  absl::Status SkipPiece();
   // Moves to the epoch of the first wanted batch if that is a later one, and sets what to skip within it.
   bool Jump();
   bool NextRecord(Record* record, InputPosition* position);
@@ -94,6 +109,8 @@ class Lane {
   absl::StatusOr<bool> EndGroup();
   // Counts the batch that Gather has collected as given or skipped.
   void Pass();
+  // Adds the place behind it to trail_.
+  void Mark();
   int64_t BatchSize() const { return shared_.options.spec.StreamBatch(stream_); }
 
   LaneContext& shared_;
@@ -115,6 +132,7 @@ class Lane {
   int64_t dealt_before_ = 0;
   int64_t awaited_ = 0;
   bool stopped_ = false;
+  const std::unique_ptr<StreamTrail> trail_;
 };
 
 }  // namespace weir

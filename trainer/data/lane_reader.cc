@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "framework/formats/line_parser.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
+#include "trainer/data/chosen_places.h"
 #include "trainer/data/features.h"
 #include "trainer/data/lane.h"
 #include "trainer/data/records_ahead.h"
@@ -81,11 +84,13 @@ class Machine : public std::enable_shared_from_this<Machine> {
     });
   }
 
-  void SkipTo(int64_t step) {
-    CHECK(shared_->followed() == nullptr) << "SkipTo in files that follow";
-    CHECK(threads_.empty()) << "SkipTo after the first Next";
-    for (const std::unique_ptr<Lane>& lane : lanes_) lane->SkipTo(step);
+  void SkipTo(int64_t step, const v1::StreamPlaces& places);
+  void Passed(int64_t step) {
+    for (const std::unique_ptr<Lane>& lane : lanes_) {
+      if (lane->trail() != nullptr) lane->trail()->Passed(step);
+    }
   }
+  v1::StreamPlaces Places(int64_t step) const;
 
   absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches);
 
@@ -214,6 +219,46 @@ void Machine::Close() {
                  << " and is not waited for any longer: " << absl::StrJoin(stuck, ", ");
   }
   threads_.clear();
+}
+
+v1::StreamPlaces Machine::Places(int64_t step) const {
+  v1::StreamPlaces places;
+  places.set_streams(shared_->options.spec.streams());
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    if (lane->trail() == nullptr) continue;
+    std::optional<v1::StreamPlace> place = lane->trail()->At(step);
+    if (place.has_value()) *places.add_places() = *std::move(place);
+  }
+  places.mutable_absent();
+  for (const uint32_t absent : shared_->seen->Absent())
+    places.mutable_absent()->add_names(shared_->seen->inputs()[absent].name);
+  return places;
+}
+
+void Machine::SkipTo(int64_t step, const v1::StreamPlaces& places) {
+  CHECK(shared_->followed() == nullptr) << "SkipTo in files that follow";
+  CHECK(threads_.empty()) << "SkipTo after the first Next";
+  const LaneRange& streams = shared_->options.streams;
+  if (streams.count > 0) {
+    ChosenPlaces chosen = ChoosePlaces({.data = &shared_->data,
+                                        .spec = &shared_->options.spec,
+                                        .epochs = shared_->epochs(),
+                                        .streams = streams,
+                                        .most_buffered = lanes_[0]->most_buffered(),
+                                        .batches = step},
+                                       places);
+    for (const std::string& reason : chosen.refused) LOG(WARNING) << reason;
+    if (!chosen.summary.empty()) LOG(INFO) << "data: " << chosen.summary;
+    shared_->begins = std::move(chosen.begins);
+    for (v1::StreamPlace& place : chosen.places)
+      lanes_[static_cast<size_t>(place.stream() - streams.begin)]->GoOn(std::move(place));
+  }
+  // What examples before the places had.
+  if (places.has_absent()) {
+    const auto& names = places.absent().names();
+    shared_->seen->SeeAllBut(std::set<std::string>(names.begin(), names.end()));
+  }
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->SkipTo(step);
 }
 
 void Machine::StartThreads() {
@@ -377,6 +422,7 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
       out.stopped = queue.ready.front().stopped;
       out.last = queue.ready.front().last;
       out.first_examples = queue.ready.front().first_examples;
+      out.fraction = queue.ready.front().fraction;
       out.positions.clear();
       out.vars = queue.ready.front().vars;
       continue;
@@ -419,7 +465,9 @@ class Reader : public LaneReader {
 
   const std::vector<Column>& columns() const override { return machine_->columns(); }
   int lanes() const override { return machine_->lanes(); }
-  void SkipTo(int64_t step) override { machine_->SkipTo(step); }
+  void SkipTo(int64_t step, const v1::StreamPlaces& places) override { machine_->SkipTo(step, places); }
+  void Passed(int64_t step) override { machine_->Passed(step); }
+  v1::StreamPlaces Places(int64_t step) const override { return machine_->Places(step); }
   absl::Status Next(absl::Duration timeout, std::vector<LaneBatch>* batches) override {
     RETURN_IF_ERROR(machine_->Next(timeout, batches));
     machine_->WarnOfAbsent();

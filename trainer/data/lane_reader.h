@@ -29,6 +29,7 @@
 #include "framework/formats/example.h"
 #include "framework/runtime/lane_tree.h"
 #include "framework/tensor/tensor.h"
+#include "proto/stream_places.pb.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/followed_files.h"
@@ -77,6 +78,8 @@ struct LaneReaderOptions {
   std::shared_ptr<FollowedFiles> followed = nullptr;
   // With `followed`: where each stream of `streams` begins.
   std::vector<StreamStart> starts = {};
+  // Whether Places will be asked for. It knows nothing of files that follow.
+  bool keeps_places = false;
   // Log a warning, once, about inputs that the first examples do not have (trainer/data/seen_inputs.h).
   bool warns_of_absent = false;
   // Number of threads. 0: as many as cores, at most one per stream. No bit depends on it.
@@ -98,9 +101,20 @@ class LaneReader {
   virtual int lanes() const = 0;
 
   // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Call before
-  // the first Next. Reads the first epoch and part of the last on the reader's threads; errors come from Next. Not with
-  // LaneReaderOptions.followed.
-  virtual void SkipTo(int64_t step) = 0;
+  // the first Next. Not with LaneReaderOptions.followed.
+  //
+  // A stream goes on at the newest of its places in `places` that it had come to by then, if it fits the files and the
+  // job; the log says what is read again. Without one it reads the first epoch and part of the last. The reader's
+  // threads read; errors come from Next.
+  virtual void SkipTo(int64_t step, const v1::StreamPlaces& places) = 0;
+
+  // Says that every stream has given `step` batches that are trained on. Needed with LaneReaderOptions.keeps_places, so
+  // that memory does not grow. May be called from any thread.
+  virtual void Passed(int64_t step) = 0;
+  // Returns where streams go on that have given `step` batches, at least as many as at the last Passed: the newest
+  // places that are known up to there. Streams that have none are left out. Takes a second for ten million examples in
+  // shuffle buffers. May be called from any thread.
+  virtual v1::StreamPlaces Places(int64_t step) const = 0;
 
   // Returns the next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. Recycles what `batches`
   // held, so pass the batches of the step before; variables may be swapped with those of an executor. Waits for the

@@ -16,10 +16,14 @@ namespace {
 // Bytes read beyond the end of a part, which suffice for the rest of most last lines.
 constexpr int64_t kTail = 1024;
 
+// The same behind a single line, at least: most lines of a file are less than twice as long as the one before.
+constexpr int64_t kLeastTail = 128;
+
 // Returns the number of bytes to read at once at `offset` of a file in which the lines up to `end` are wanted: a small
 // part takes little memory, and little is read of the parts of other streams.
-size_t BlockFor(int64_t offset, int64_t end) {
-  return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock - kTail, std::max<int64_t>(end - offset, 0)) + kTail);
+size_t BlockFor(int64_t offset, int64_t end, int64_t tail = kTail) {
+  const int64_t left = std::clamp<int64_t>(end - offset, 0, ByteSource::kBlock);
+  return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock, left + tail));
 }
 
 }  // namespace
@@ -29,6 +33,7 @@ LineSource::LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, 
       bytes_(std::move(bytes)),
       offset_(offset),
       end_(end),
+      tail_(kTail),
       buffer_(BlockFor(offset, end) + LineParser::kPadding) {}
 
 absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const DataFile& file, const Segment& segment) {
@@ -65,7 +70,7 @@ bool LineSource::Fill() {
   }
   if (filled_ + LineParser::kPadding == buffer_.size()) buffer_.resize(2 * filled_ + LineParser::kPadding);
   const size_t room = buffer_.size() - LineParser::kPadding - filled_;
-  const size_t wanted = std::min(room, BlockFor(offset_ + static_cast<int64_t>(filled_), end_));
+  const size_t wanted = std::min(room, BlockFor(offset_ + static_cast<int64_t>(filled_), end_, tail_));
   const absl::StatusOr<size_t> got = bytes_->Read(buffer_.data() + filled_, wanted);
   if (!got.ok()) {
     status_ = got.status();
@@ -102,9 +107,27 @@ bool LineSource::Next(std::string_view* line, int64_t* offset) {
     *line = WithoutByteOrderMark(*line);
     if (newline == nullptr && line->empty()) return false;  // a file of the mark alone has no line
   }
+  length_ = static_cast<int64_t>(length);
   const size_t taken = length + (newline != nullptr ? 1 : 0);
   begin_ += taken;
   offset_ += static_cast<int64_t>(taken);
+  return true;
+}
+
+bool LineSource::JumpTo(int64_t offset) {
+  const int64_t behind = offset_ + static_cast<int64_t>(filled_ - begin_);
+  if (!status_.ok() || offset < offset_) return false;
+  if (offset <= behind) {
+    begin_ += static_cast<size_t>(offset - offset_);
+  } else {
+    if (!bytes_->JumpTo(offset)) return false;
+    begin_ = filled_ = 0;
+    at_end_ = false;
+  }
+  offset_ = offset;
+  // Of the lines behind it none may be wanted: Fill reads no more than is likely to hold this one.
+  end_ = offset + 1;
+  tail_ = std::max(kLeastTail, 2 * length_);
   return true;
 }
 

@@ -23,6 +23,7 @@ class LineSource : public RecordSource {
 
   // Reads the next line, without its \n or \r\n. InvalidArgument: a line of more than kMaxLine bytes, a file in UTF-16.
   bool Next(std::string_view* line, int64_t* offset) override;
+  bool JumpTo(int64_t offset) override;
 
   static constexpr int64_t kMaxLine = 16 << 20;  // bytes; a longer line is not a text of examples
 
@@ -37,8 +38,10 @@ class LineSource : public RecordSource {
 
   const DataFile& file_;
   std::unique_ptr<ByteSource> bytes_;
-  int64_t offset_;     // of buffer_[begin_] in the file
-  const int64_t end_;  // lines begin before it
+  int64_t offset_;      // of buffer_[begin_] in the file
+  int64_t end_;         // lines begin before it
+  int64_t tail_;        // bytes read beyond it
+  int64_t length_ = 0;  // of the last line
   std::vector<char> buffer_;
   size_t begin_ = 0;
   size_t filled_ = 0;

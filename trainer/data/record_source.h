@@ -20,6 +20,10 @@ class RecordSource {
   virtual bool Next(std::string_view* record, int64_t* offset) = 0;
   // Skips up to `records` records and returns how many were skipped; fewer if Next returns false.
   virtual int64_t Skip(int64_t records);
+  // Goes on with the record that begins at `offset`, at the place or behind it, and reads nothing in front of it and
+  // little behind it: for records far from each other. Returns false, and changes nothing, if the source cannot: Skip
+  // then leads there.
+  virtual bool JumpTo(int64_t /*offset*/) { return false; }
   // Says that the caller will read the record that is `records` behind the next one. Only a hint: most sources, whose
   // memory is read in order, have no use for it.
   virtual void Prefetch(int64_t /*records*/) {}

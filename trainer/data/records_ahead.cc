@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
+#include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
@@ -42,14 +43,15 @@ struct Block : BlockOfRecords {
 // One reading of a file. The lock of the State guards `busy` and the fields below it; the reader belongs to the thread
 // that has set `busy`.
 struct FilePass {
-  FilePass(const DataFile& of, size_t block) : file(of), reader(std::make_unique<BlockReader>(of, block)) {}
+  FilePass(const DataFile& of, size_t block, const BlockReader::Begin& begin)
+      : file(of), reader(std::make_unique<BlockReader>(of, block, begin)) {}
 
   const DataFile file;
   std::unique_ptr<BlockReader> reader;  // null once it has ended
 
   bool busy = false;
   std::deque<std::unique_ptr<Block>> blocks;
-  int64_t first = 0;   // number of blocks.front() in the file
+  int64_t first = 0;   // number of blocks.front() in the pass
   bool ended = false;  // no blocks follow
   absl::Status status;
   std::vector<int64_t> at;  // by lane: the block that it needs next
@@ -94,11 +96,18 @@ class RecordsAhead::State {
   void GiveUp(const Reader& reader, Block* block, FilePass* pass);
 
  private:
-  // All passes of one file in one round, in which every lane reads it once.
+  // All passes of one file from one place on in one round, in which every lane reads it once.
   using Round = std::vector<std::shared_ptr<FilePass>>;
+  struct RoundKey {
+    int64_t file = 0;
+    int64_t round = 0;
+    BlockReader::Begin begin = {};
+    auto operator<=>(const RoundKey&) const = default;
+  };
 
   void Work(int thread);
-  std::shared_ptr<FilePass> Begin(const DataFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<FilePass> Begin(const DataFile& file, const BlockReader::Begin& at)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Reads the next block of a pass that nobody reads. Lets go of the lock meanwhile.
   void ReadNext(FilePass* pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns a pass that wants another block, null if there is none: the pass of the thread's last block, up to
@@ -122,9 +131,9 @@ class RecordsAhead::State {
   CondVar ready_;  // a block is there, or a thread has ended
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::shared_ptr<FilePass>> passes_ ABSL_GUARDED_BY(mu_);
-  std::map<std::pair<int64_t, int64_t>, Round> rounds_ ABSL_GUARDED_BY(mu_);  // by file and round; shared files only
-  std::vector<std::unique_ptr<Block>> lent_ ABSL_GUARDED_BY(mu_);             // dropped by their pass, still read
-  std::vector<std::unique_ptr<Block>> spare_ ABSL_GUARDED_BY(mu_);            // memory for blocks
+  std::map<RoundKey, Round> rounds_ ABSL_GUARDED_BY(mu_);           // shared files only
+  std::vector<std::unique_ptr<Block>> lent_ ABSL_GUARDED_BY(mu_);   // dropped by their pass, still read
+  std::vector<std::unique_ptr<Block>> spare_ ABSL_GUARDED_BY(mu_);  // memory for blocks
   int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> left_ ABSL_GUARDED_BY(mu_);  // [i]: thread i has nothing more to do
@@ -262,13 +271,13 @@ std::shared_ptr<FilePass> RecordsAhead::State::PickPass(const std::shared_ptr<Fi
 std::shared_ptr<FilePass> RecordsAhead::State::Join(const DataFile& file, const Reader& reader, int64_t next) {
   const size_t lane = static_cast<size_t>(reader.lane);
   std::shared_ptr<FilePass> pass;
-  Round* const round = reader.shared ? &rounds_[{reader.file, reader.round}] : nullptr;
+  Round* const round = reader.shared ? &rounds_[{reader.file, reader.round, reader.begin}] : nullptr;
   for (size_t i = 0; round != nullptr && i < round->size(); ++i) {
     const std::shared_ptr<FilePass>& other = (*round)[i];
     if (!other->forgotten && other->first <= next) pass = other;
   }
   if (pass == nullptr) {
-    pass = Begin(file);
+    pass = Begin(file, reader.begin);
     if (round != nullptr) {
       // In the first pass all lanes begin at block 0. A later one takes the lanes that have fallen out of earlier ones.
       if (round->empty()) std::fill(pass->at.begin(), pass->at.end(), 0);
@@ -288,9 +297,9 @@ std::shared_ptr<FilePass> RecordsAhead::State::Join(const DataFile& file, const 
   return pass;
 }
 
-std::shared_ptr<FilePass> RecordsAhead::State::Begin(const DataFile& file) {
+std::shared_ptr<FilePass> RecordsAhead::State::Begin(const DataFile& file, const BlockReader::Begin& at) {
   ++begun_;
-  auto pass = std::make_shared<FilePass>(file, options_.block);
+  auto pass = std::make_shared<FilePass>(file, options_.block, at);
   pass->at.assign(static_cast<size_t>(options_.lanes), kNowhere);
   passes_.push_back(pass);
   return pass;
@@ -298,9 +307,9 @@ std::shared_ptr<FilePass> RecordsAhead::State::Begin(const DataFile& file) {
 
 void RecordsAhead::State::Expect(const DataFile& file, const Reader& reader) {
   MutexLock lock(&mu_);
-  Round& round = rounds_[{reader.file, reader.round}];
+  Round& round = rounds_[{reader.file, reader.round, reader.begin}];
   if (!round.empty() || cancelled_) return;
-  const std::shared_ptr<FilePass> pass = Begin(file);
+  const std::shared_ptr<FilePass> pass = Begin(file, reader.begin);
   std::fill(pass->at.begin(), pass->at.end(), 0);
   pass->expected = true;
   pass->filling = true;
@@ -311,7 +320,7 @@ void RecordsAhead::State::Expect(const DataFile& file, const Reader& reader) {
 
 void RecordsAhead::State::ForgetRounds(int64_t file, int64_t before) {
   auto it = rounds_.lower_bound({file, std::numeric_limits<int64_t>::min()});
-  while (it != rounds_.end() && it->first.first == file && it->first.second < before) {
+  while (it != rounds_.end() && it->first.file == file && it->first.round < before) {
     for (const std::shared_ptr<FilePass>& pass : it->second) pass->forgotten = true;
     it = rounds_.erase(it);
   }

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "trainer/data/block_reader.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
@@ -63,23 +64,25 @@ class RecordsAhead {
     int64_t round = 0;
     // True if all lanes read the file; false if only this one does.
     bool shared = false;
+    // Where the reading of a plain file begins. Lanes share passes that begin at one place.
+    BlockReader::Begin begin = {};
   };
   // A file that all lanes read later in the same round.
   struct Following {
     int64_t file = 0;  // index in the data set's files
     const DataFile* of = nullptr;
   };
-  // Opens the records of a file, equal to those of OpenRecords for all of it, for one thread at a time. The result may
-  // outlive this object. NotFound if there is no such file. `following`: files that the lane reads next, in this order;
-  // as many of them as there are threads, at most 8, are decompressed ahead, up to half a window each, if the file is
-  // shared.
+  // Opens the records of a file from Reader.begin on, equal to those of OpenRecords, for one thread at a time. The
+  // result may outlive this object. NotFound if there is no such file. `following`: files that the lane reads next, in
+  // this order; as many of them as there are threads, at most 8, are decompressed ahead, up to half a window each, if
+  // the file is shared.
   absl::StatusOr<std::unique_ptr<RecordSource>> Open(const DataFile& file, const Reader& reader,
                                                      absl::Span<const Following> following = {});
 
   // Ends all waits for records with Cancelled.
   void Cancel();
 
-  // Returns how often files have been read from their start so far.
+  // Returns how often reading a file has begun so far.
   int64_t passes() const;
 
  private:

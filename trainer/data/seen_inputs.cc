@@ -60,6 +60,12 @@ void SeenInputs::Look(const char* floats, const char* counts, std::vector<uint32
   });
 }
 
+void SeenInputs::SeeAllBut(const std::set<std::string>& names) {
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    if (!names.contains(inputs_[i].name)) seen_[i].store(true, std::memory_order_relaxed);
+  }
+}
+
 std::vector<uint32_t> SeenInputs::Absent() const {
   std::vector<uint32_t> absent = All();
   std::erase_if(absent, [&](uint32_t place) { return seen_[place].load(std::memory_order_relaxed); });

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ class SeenInputs {
   // Looks for the inputs `open` in an example, and takes those out of `open` that have been seen by now. `floats` and
   // `counts`: bytes of Example.floats and Example.counts, of any alignment; null counts: one id in every slot.
   void Look(const char* floats, const char* counts, std::vector<uint32_t>* open);
+  // Says that examples which are not looked at have had all inputs but those with these names.
+  void SeeAllBut(const std::set<std::string>& names);
   // Returns the places of those that have not been seen.
   std::vector<uint32_t> Absent() const;
   const std::vector<NamedInput>& inputs() const { return inputs_; }

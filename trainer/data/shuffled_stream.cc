@@ -15,23 +15,94 @@ ShuffledStream::ShuffledStream(Options options)
       key_(StableHash(absl::StrCat("shuffle of stream ", options_.stream.stream)) ^ MixId(options_.seed)),
       stream_(options_.stream) {
   ExampleStream::Prepare(*options_.stream.parser, &example_);
+  ForgetPlaces();
+}
+
+void ShuffledStream::ForgetPlaces() {
+  last_ = {};
+  kept_ = options_.keeps_places && options_.shuffle && !fits_;
+  changes_ = {};
+  changes_.begins = true;
 }
 
 bool ShuffledStream::Read(Record* record, InputPosition* position) {
   if (!stream_.Next(&example_, &pool_, record, position)) return false;
+  if (kept_ && stream_.place().segment != last_.segment) {
+    changes_.befores.emplace_back(stream_.place().segment, stream_.place().before);
+  }
+  last_ = stream_.place();
   ++read_;
   ++total_read_;
   return true;
 }
 
+void ShuffledStream::GoOn(v1::StreamPlace place) {
+  epoch_ = place.epoch();
+  epoch_examples_ = place.epoch_examples();
+  stream_.BeginWith(epoch_);
+  if (!place.has_last()) return;
+  read_ = total_read_ = place.read();
+  changes_.begins = false;
+  draws_ = static_cast<uint64_t>(place.buffer().draws());
+  if (draws_ > 0) DrawAhead();
+  window_ = options_.shuffle;
+  buffer_.resize(static_cast<size_t>(place.buffer().size()));
+  again_ = std::make_unique<Again>(Again{.place = std::move(place)});
+}
+
+bool ShuffledStream::ReadAgain(int64_t records) {
+  const v1::StreamPlace& place = again_->place;
+  const PlaceOfRecord last = {.segment = place.last().segment(),
+                              .at = place.last().at(),
+                              .number = place.last().number(),
+                              .before = place.last().before()};
+  const bool waits = place.buffer().waits();
+  bool read_last = false;
+  for (; again_->part < place.buffer().parts_size(); --records) {
+    if (records <= 0) return false;
+    const v1::ShuffleBuffer::Part& part = place.buffer().parts(again_->part);
+    const int i = again_->record;
+    PlaceOfRecord next = i == 0 ? PlaceOfRecord{} : again_->at;
+    next.segment = part.segment();
+    next.before = part.before();
+    next.at += static_cast<int64_t>(part.at(i));
+    next.number += static_cast<int64_t>(part.number(i));
+    // The last record that was read may still be in the buffer.
+    read_last = next.segment == last.segment && next.number == last.number;
+    if (!stream_.ReadAgain(next, read_last, records, &example_, &pool_, &buffer_[part.slot(i)])) return false;
+    again_->at = next;
+    ++again_->record;
+    if (again_->record == part.at_size()) {
+      ++again_->part;
+      again_->record = 0;
+    }
+  }
+  if (!read_last && !stream_.ReadAgain(last, true, records, &example_, &pool_, waits ? &waiting_ : nullptr))
+    return false;
+  has_waiting_ = waits;
+  last_ = waiting_place_ = last;
+  filled_ = options_.shuffle;
+  for (const Record& record : buffer_) buffered_bytes_ += record.bytes();
+  most_examples_ = static_cast<int64_t>(buffer_.size());
+  most_bytes_ = buffered_bytes_;
+  again_ = nullptr;
+  return true;
+}
+
 bool ShuffledStream::Prepare(int64_t records) {
+  if (again_ != nullptr) return ReadAgain(records);
   if (!options_.shuffle || filled_) return true;
   InputPosition position;
   for (; records > 0; --records) {
     if (!Read(&waiting_, &position)) {
       filled_ = true;
+      // Shuffled as a whole: nothing but the beginning of the epoch is a place to go on.
+      fits_ = true;
+      kept_ = false;
+      changes_.filled = {};
       break;
     }
+    waiting_place_ = last_;
     const bool fits = buffered_bytes_ + waiting_.bytes() <= options_.buffer_bytes &&
                       static_cast<int64_t>(buffer_.size()) < options_.buffer_examples;
     if (!fits && !buffer_.empty()) {
@@ -41,6 +112,7 @@ bool ShuffledStream::Prepare(int64_t records) {
       break;
     }
     buffered_bytes_ += waiting_.bytes();
+    Note(buffer_.size());
     buffer_.push_back(std::move(waiting_));
   }
   most_examples_ = std::max(most_examples_, static_cast<int64_t>(buffer_.size()));
@@ -57,9 +129,7 @@ uint64_t ShuffledStream::Draw(uint64_t n) {
   const auto choose = [](uint64_t bits, uint64_t of) {
     return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * of >> 64);
   };
-  if (draws_ == 0) {
-    for (uint64_t i = 0; i < kAhead; ++i) ahead_[i] = Random(i);
-  }
+  if (draws_ == 0) DrawAhead();
   const uint64_t chosen = choose(ahead_[draws_ % kAhead], n);
   ahead_[draws_ % kAhead] = Random(draws_ + kAhead);
   ++draws_;
@@ -76,19 +146,22 @@ uint64_t ShuffledStream::Draw(uint64_t n) {
 
 bool ShuffledStream::Next(Record* record, InputPosition* position) {
   InputPosition unused;
+  if (!Prepare(std::numeric_limits<int64_t>::max())) return false;
   if (!options_.shuffle) {
     if (Read(record, position == nullptr ? &unused : position)) return true;
   } else {
-    Prepare(std::numeric_limits<int64_t>::max());
     if (!status().ok()) return false;
     if (!buffer_.empty()) {
       const size_t chosen = Draw(buffer_.size());
       *record = std::move(buffer_[chosen]);
       if (has_waiting_) {
+        Note(chosen);
         buffer_[chosen] = std::move(waiting_);
         has_waiting_ = Read(&waiting_, &unused);
+        waiting_place_ = last_;
         return status().ok();
       }
+      if (kept_) changes_.changes.push_back({.slot = static_cast<uint32_t>(chosen)});
       buffer_[chosen] = std::move(buffer_.back());
       buffer_.pop_back();
       return true;
@@ -96,6 +169,29 @@ bool ShuffledStream::Next(Record* record, InputPosition* position) {
   }
   if (status().ok()) epoch_examples_ = read_;
   return false;
+}
+
+void ShuffledStream::Note(size_t slot) {
+  if (!kept_) return;
+  if (static_cast<int64_t>(slot) >= options_.most_kept || !KeptPlace::Fits(waiting_place_)) {
+    kept_ = false;
+    changes_ = {.begins = true};
+  } else if (slot == buffer_.size()) {
+    changes_.begins = true;
+    changes_.filled.emplace_back(waiting_place_);
+  } else {
+    changes_.changes.push_back({.slot = static_cast<uint32_t>(slot), .place = KeptPlace(waiting_place_)});
+  }
+}
+
+void ShuffledStream::Describe(StreamBorder* border) const {
+  border->epoch = epoch_;
+  border->epoch_examples = epoch_examples_;
+  border->read = read_;
+  border->shuffled = options_.shuffle;
+  border->draws = static_cast<int64_t>(draws_);
+  border->waits = has_waiting_;
+  if (!options_.shuffle || (kept_ && filled_)) border->last = last_;
 }
 
 void ShuffledStream::StartEpoch(int64_t epoch) {
@@ -117,6 +213,7 @@ void ShuffledStream::Forget(int64_t epoch) {
   read_ = 0;
   buffered_bytes_ = 0;
   filled_ = false;
+  ForgetPlaces();
 }
 
 }  // namespace weir

@@ -4,13 +4,17 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/record.h"
+#include "trainer/data/stream_place.h"
+#include "trainer/data/stream_trail.h"
 
 namespace weir {
 
@@ -23,13 +27,21 @@ class ShuffledStream {
     int64_t buffer_bytes = 0;
     int64_t buffer_examples = std::numeric_limits<int64_t>::max();
     uint64_t seed = 1;
+    // Whether Describe and TakeChanges are asked for, and the most records of a buffer whose places are kept for them.
+    bool keeps_places = false;
+    int64_t most_kept = 0;
   };
 
   // Records from this stream have their memory in it and must be destroyed before it.
   explicit ShuffledStream(Options options);
 
-  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch. Returns
-  // false while the buffer wants more. Calling it is optional.
+  // Goes on at a place of the stream that CheckStreamPlace has accepted and that has not ended: with what the stream
+  // has given of the present epoch behind it if the place has a record, else at the beginning of the epoch. Call before
+  // everything else.
+  void GoOn(v1::StreamPlace place);
+
+  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch, or for
+  // GoOn. Returns false while more are wanted. Calling it is optional.
   bool Prepare(int64_t records);
   // Reads the next record of the epoch. Returns false at its end and on an error; see status(). `position` may be null;
   // with shuffling it is not set.
@@ -40,6 +52,11 @@ class ShuffledStream {
   void StartEpoch(int64_t epoch);
   // Starts a later epoch, of other files (ExampleStream::Rewind).
   void StartEpoch(int64_t epoch, const DataSet* data, int64_t dealt_before);
+  // Sets the fields of `border` that are the stream's own.
+  void Describe(StreamBorder* border) const;
+  // Returns what has changed in the buffer since the last call.
+  BufferChanges TakeChanges() { return std::exchange(changes_, {}); }
+
   // ExampleStream::dealt_records, at the end of the epoch.
   int64_t dealt_records() const { return stream_.dealt_records(); }
   int64_t epoch() const { return epoch_; }
@@ -52,6 +69,8 @@ class ShuffledStream {
   // Returns true if the buffer had to emit elements before it had read the whole stream; known from the first Next of
   // an epoch on.
   bool window() const { return window_; }
+  // Returns the most examples that the buffer may hold; -1 without one.
+  int64_t most_buffered() const { return options_.shuffle ? options_.buffer_examples : -1; }
   // Return the largest number of examples and bytes that the buffer has held.
   int64_t most_examples() const { return most_examples_; }
   int64_t most_bytes() const { return most_bytes_; }
@@ -61,6 +80,15 @@ class ShuffledStream {
   void Forget(int64_t epoch);
   // Reads one record; returns false at the end of the stream.
   bool Read(Record* record, InputPosition* position);
+  // Does a piece of the work of GoOn. Returns false while more is to be done.
+  bool ReadAgain(int64_t records);
+  // Prepares the random numbers of the draws from draws_ on.
+  void DrawAhead() {
+    for (uint64_t i = draws_; i < draws_ + kAhead; ++i) ahead_[i % kAhead] = Random(i);
+  }
+  // Notes the place of the record in waiting_, which comes into `slot` of the buffer.
+  void Note(size_t slot);
+  void ForgetPlaces();
   // Returns a uniform number in [0, n): draw number draws_ of this (seed, stream, epoch).
   uint64_t Draw(uint64_t n);
   uint64_t Random(uint64_t draw) const;
@@ -78,6 +106,7 @@ class ShuffledStream {
   bool has_waiting_ = false;
   bool filled_ = false;
   bool window_ = false;
+  bool fits_ = false;  // the whole stream, into the buffer
   int64_t epoch_ = 0;
   uint64_t draws_ = 0;
   uint64_t ahead_[kAhead] = {};  // [i % kAhead]: Random(i), for draws from draws_ on
@@ -87,6 +116,19 @@ class ShuffledStream {
   int64_t epoch_examples_ = -1;
   int64_t most_examples_ = 0;
   int64_t most_bytes_ = 0;
+  PlaceOfRecord last_;           // of the last record read in this epoch
+  PlaceOfRecord waiting_place_;  // of waiting_
+  // Whether changes_ and what TakeChanges has returned before tell all of the buffer.
+  bool kept_ = false;
+  BufferChanges changes_;
+  // What GoOn is to read again, and how far it has come.
+  struct Again {
+    v1::StreamPlace place;
+    int part = 0;  // of the buffer
+    int record = 0;
+    PlaceOfRecord at;  // of that record
+  };
+  std::unique_ptr<Again> again_;  // null: nothing
 };
 
 }  // namespace weir

@@ -15,6 +15,15 @@ namespace {
 
 constexpr size_t kHeader = TfRecordFrame::kHeader, kFooter = TfRecordFrame::kFooter;
 
+// Bytes read beyond the end of a range, which suffice for most last records and the one behind.
+constexpr int64_t kRecordTail = 4096;
+
+// Returns the number of bytes to read at once at `offset` of a file in which the records up to `end` are wanted.
+size_t RecordBlock(int64_t offset, int64_t end) {
+  const int64_t left = std::clamp<int64_t>(end - offset, 0, ByteSource::kBlock);
+  return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock, left + kRecordTail));
+}
+
 }  // namespace
 
 TfRecordSource::TfRecordSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end)
@@ -38,7 +47,7 @@ absl::StatusOr<size_t> TfRecordSource::Fill(size_t size) {
       filled_ -= begin_;
       begin_ = 0;
     }
-    const size_t wanted = std::max(size, ByteSource::kBlock);
+    const size_t wanted = std::max(size, RecordBlock(offset_, end_));
     if (buffer_.size() < wanted + LineParser::kPadding) buffer_.resize(wanted + LineParser::kPadding);
     ASSIGN_OR_RETURN(const size_t got,
                      bytes_->Read(buffer_.data() + filled_, buffer_.size() - LineParser::kPadding - filled_));
@@ -46,6 +55,23 @@ absl::StatusOr<size_t> TfRecordSource::Fill(size_t size) {
     at_end_ = got == 0;
   }
   return std::min(size, filled_ - begin_);
+}
+
+bool TfRecordSource::JumpTo(int64_t offset) {
+  const int64_t behind = offset_ + static_cast<int64_t>(filled_ - begin_);
+  if (!status_.ok() || offset < offset_) return false;
+  if (offset <= behind) {
+    begin_ += static_cast<size_t>(offset - offset_);
+  } else {
+    if (!bytes_->JumpTo(offset)) return false;
+    begin_ = filled_ = 0;
+    at_end_ = false;
+  }
+  offset_ = offset;
+  // Of the records behind it none may be wanted.
+  end_ = offset + 1;
+  checked_behind_ = true;
+  return true;
 }
 
 absl::Status TfRecordSource::FindFirst() {

@@ -31,6 +31,7 @@ class TfRecordSource : public RecordSource {
   bool Next(std::string_view* record, int64_t* offset) override;
   // Checks no checksums of the records' bytes.
   int64_t Skip(int64_t records) override;
+  bool JumpTo(int64_t offset) override;
 
  private:
   TfRecordSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end);
@@ -50,8 +51,8 @@ class TfRecordSource : public RecordSource {
 
   const DataFile& file_;
   std::unique_ptr<ByteSource> bytes_;
-  int64_t offset_;     // of at() in the file
-  const int64_t end_;  // records begin before it
+  int64_t offset_;  // of at() in the file
+  int64_t end_;     // records begin before it
   // Whether the record behind the range has been checked, or there is none to check.
   bool checked_behind_ = false;
   std::vector<char> buffer_;

@@ -181,6 +181,7 @@ TEST(PrometheusTextTest, FamiliesOfAllEntriesAreThoseOfTheList) {
   const std::vector<Counters::Entry> entries = {
       {.name = "cache.hits", .unit = "rows"},
       {.name = "cache.misses", .unit = "rows"},
+      {.name = "data.read", .unit = "bytes"},
       {.name = "delay_compensation.most_bytes", .unit = "bytes"},
       {.name = "device.graph_captures", .unit = "graphs"},
       {.name = "device.graph_replays", .unit = "graphs"},

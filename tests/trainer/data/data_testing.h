@@ -139,7 +139,7 @@ using Numbers = std::vector<std::vector<std::vector<float>>>;
 inline absl::StatusOr<Numbers> ReadNumbers(const LaneReaderOptions& options, const DataSet& data, int64_t skip = 0) {
   absl::StatusOr<std::unique_ptr<LaneReader>> reader = LaneReader::Create(data, options);
   if (!reader.ok()) return reader.status();
-  if (skip > 0) (*reader)->SkipTo(skip);
+  if (skip > 0) (*reader)->SkipTo(skip, {});
   Numbers numbers(static_cast<size_t>((*reader)->lanes()));
   std::vector<LaneBatch> batches;
   while (true) {

@@ -132,7 +132,7 @@ TEST_F(LaneReaderTest, ExamplesOfTheFirstBatchesAreKnownBehindASkip) {
       for (const int64_t step : {first, first + 1, int64_t{100}}) {
         auto reader = LaneReader::Create(OpenTrain(options.spec), options);
         ASSERT_TRUE(reader.ok());
-        (*reader)->SkipTo(step);
+        (*reader)->SkipTo(step, {});
         std::vector<LaneBatch> batches;
         ASSERT_TRUE((*reader)->Next(absl::Seconds(60), &batches).ok());
         EXPECT_THAT(expected, ElementsAre(batches[0].first_examples, batches[1].first_examples))
