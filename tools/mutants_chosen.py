@@ -607,10 +607,10 @@ CHOSEN = [
         tests=("//tests/pserver/embedded:all_reduce_sums_test",),
     ),
     Chosen(
-        "a-clamped-gradient-leaves-a-residual",
+        "a-large-gradient-leaves-a-residual",
         "pserver/client/residuals.cc",
-        "std::isfinite(lost) && !beyond ? lost : 0",
-        "std::isfinite(lost) ? lost : 0",
+        "std::abs(left[i]) <= most ? WithResidual(values[i], left[i]) : values[i]",
+        "std::abs(left[i]) <= most || n > 0 ? WithResidual(values[i], left[i]) : values[i]",
         tests=("//tests/pserver/client:residuals_test",),
     ),
     Chosen(
