@@ -444,6 +444,7 @@ absl::Status TrainLoop::End() {
   RETURN_IF_ERROR(workers_->Finish());
   // In async the last checkpoint comes after the last steps of all trainers, and after their last residuals.
   RETURN_IF_ERROR(checkpoints_->PostResiduals(step_));
+  ending_.large_gradients = self_.client->counters().large_gradients;
   ending_.open_evaluations = evaluations_->Open();
   ending_.error = deferred_.error();
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,
@@ -463,6 +464,7 @@ absl::Status TrainLoop::End() {
   deferred_.Saved();
   RETURN_IF_ERROR(deferred_.error());
   RETURN_IF_ERROR(all.error);
+  summary_.large_gradients = all.large_gradients;
   summary_.left_out = all.left_out.examples;
   summary_.left_out_more = all.left_out.more;
   if (self_.IsChief()) WarnOfLeftOut(all.left_out, data_->spec().epochs);
@@ -491,6 +493,7 @@ std::string TrainSummary::DoneLine() const {
     }
   }
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
+  if (large_gradients > 0) absl::StrAppend(&line, " large_gradients=", large_gradients);
   if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);
   if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
   if (early_stopped) line += " early_stop=1";
