@@ -71,6 +71,9 @@ class TrainLoop {
   // Ends the run together with the other trainers: last checkpoint, errors, last evaluation.
   absl::Status End();
 
+  // FailedPrecondition: most examples of the last evaluation have no finite loss.
+  absl::Status CheckLosses(const MetricResult& eval) const;
+
   // Returns the state for a checkpoint at this border.
   BorderState StateAtBorder() const;
   const v1::Train& train() const { return o_.job->config.train(); }
@@ -477,8 +480,19 @@ absl::Status TrainLoop::End() {
     summary_.stopped |= evaluations_->stopped();
   }
   // An earlier result is not that of the end.
-  if (evaluations_->Has(step_) && !all.stopped) summary_.eval = evaluations_->result();
-  return absl::OkStatus();
+  if (!evaluations_->Has(step_) || all.stopped) return absl::OkStatus();
+  summary_.eval = evaluations_->result();
+  return CheckLosses(*summary_.eval);
+}
+
+absl::Status TrainLoop::CheckLosses(const MetricResult& eval) const {
+  // Single examples may have values that no model can bear.
+  if (2 * eval.not_finite <= eval.samples) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the evaluation after step ", step_, ": the loss is not finite for ", eval.not_finite, " of ", eval.samples,
+      " examples, so the model is ruined",
+      summary_.skipped_steps == 0 ? "" : absl::StrCat(", and ", summary_.skipped_steps, " steps were skipped"),
+      "; go on from an earlier checkpoint, with checked data, optimizer.clip or a smaller learning rate"));
 }
 
 }  // namespace
