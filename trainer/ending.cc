@@ -33,7 +33,8 @@ std::optional<LeftOut> LeftOut::Parse(absl::string_view text) {
 std::string Ending::Serialize() const {
   // Nearly always no input is absent, and it does not matter then what has been read as a whole.
   const std::string lacks = absent.places.empty() ? "" : absl::StrCat(" ", absent.Serialize());
-  return absl::StrCat(steps, "\n", skipped_lines, "\n", stopped ? 1 : 0, lacks, "\n", left_out.Serialize(), "\n",
+  const std::string large = large_gradients == 0 ? "" : absl::StrCat(" ", large_gradients);
+  return absl::StrCat(steps, large, "\n", skipped_lines, "\n", stopped ? 1 : 0, lacks, "\n", left_out.Serialize(), "\n",
                       open_evaluations, "\n", static_cast<int>(error.code()), "\n", std::string(error.message()));
 }
 
@@ -42,8 +43,10 @@ std::optional<Ending> Ending::Parse(absl::string_view text) {
   Ending ending;
   int stopped = 0, code = 0;
   if (parts.size() != 7) return std::nullopt;
+  const std::vector<absl::string_view> counts = absl::StrSplit(parts[0], absl::MaxSplits(' ', 1));
+  if (counts.size() == 2 && !absl::SimpleAtoi(counts[1], &ending.large_gradients)) return std::nullopt;
   const std::vector<absl::string_view> flags = absl::StrSplit(parts[2], absl::MaxSplits(' ', 1));
-  if (!absl::SimpleAtoi(parts[0], &ending.steps) || !absl::SimpleAtoi(parts[1], &ending.skipped_lines) ||
+  if (!absl::SimpleAtoi(counts[0], &ending.steps) || !absl::SimpleAtoi(parts[1], &ending.skipped_lines) ||
       !absl::SimpleAtoi(flags[0], &stopped) || !absl::SimpleAtoi(parts[5], &code)) {
     return std::nullopt;
   }
@@ -70,6 +73,7 @@ absl::StatusOr<Ending> Ending::OfAll(const std::vector<std::string>& endings, in
       return absl::InternalError(absl::StrCat("what trainer ", t, " says of its end cannot be read"));
     }
     all.steps += one->steps;
+    all.large_gradients += one->large_gradients;
     all.skipped_lines += one->skipped_lines;
     all.stopped |= one->stopped;
     all.left_out.Add(one->left_out);

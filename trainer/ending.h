@@ -30,6 +30,8 @@ struct LeftOut {
 // State of a trainer after its last step.
 struct Ending {
   int64_t steps = 0;
+  // Elements of gradients beyond 65504, pushed in WIRE_FLOAT16.
+  int64_t large_gradients = 0;
   // Lines of data.train skipped because of data.bad_line: SKIP.
   int64_t skipped_lines = 0;
   bool stopped = false;

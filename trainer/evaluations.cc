@@ -38,6 +38,7 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   WarnOfSkippedLines(*reader, "data.eval");
   v1::EvaluationPart part;
   part.set_measures(measures.Serialize());
+  if (measures.not_finite() > 0) part.set_not_finite(measures.not_finite());
   metrics.Serialize(&part);
   // Metrics of groups send every example. Server 0 has room for twice as much of one trainer: the evaluation before may
   // still be there.
@@ -72,7 +73,7 @@ absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& 
       *stopped = true;
       continue;
     }
-    RETURN_IF_ERROR(measures.MergeSerialized(part.measures()));
+    RETURN_IF_ERROR(measures.MergeSerialized(part.measures(), part.not_finite()));
     RETURN_IF_ERROR(metrics.Merge(part));
   }
   MetricResult result = measures.Result();

@@ -142,8 +142,12 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
   const float* losses = loss.data<float>();
   if (scalar) {
     sums->loss += static_cast<double>(losses[0]) * static_cast<double>(n);
+    if (!std::isfinite(losses[0])) not_finite_ += n;
   } else {
-    for (int64_t i = 0; i < n; ++i) sums->loss += losses[i];
+    for (int64_t i = 0; i < n; ++i) {
+      sums->loss += losses[i];
+      not_finite_ += std::isfinite(losses[i]) ? 0 : 1;
+    }
   }
   sums->samples += n;
   const float* p = prediction.data<float>();
@@ -181,6 +185,7 @@ absl::Status Metrics::Add(int lane, const Tensor& loss, const Tensor& prediction
 }
 
 void Metrics::Clear() {
+  not_finite_ = 0;
   lanes_.clear();
   positives_.clear();
   negatives_.clear();
@@ -207,12 +212,12 @@ std::string Metrics::Serialize() const {
   return out;
 }
 
-absl::Status Metrics::MergeSerialized(std::string_view bytes) {
+absl::Status Metrics::MergeSerialized(std::string_view bytes, int64_t not_finite) {
   const absl::Status bad = absl::DataLossError("metrics of a trainer cannot be read: the bytes are cut or not metrics");
   Metrics other(kind_, has_label_);
   Cursor in(bytes);
   int64_t lanes = 0;
-  if (!in.Get(&lanes)) return bad;
+  if (!in.Get(&lanes) || !CanBeCount(not_finite)) return bad;
   for (int64_t i = 0; i < lanes; ++i) {
     int64_t lane = 0, samples = 0, correct = 0;
     double loss = 0, squares = 0, distances = 0;
@@ -231,6 +236,7 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
     other.negatives_[bucket] = negatives;
     last = bucket;
   }
+  not_finite_ += not_finite;
   for (const LaneSums& s : other.lanes_) {
     LaneSums* mine = Lane(s.lane);
     mine->loss += s.loss;
@@ -251,7 +257,7 @@ absl::Status Metrics::MergeSerialized(std::string_view bytes) {
 }
 
 MetricResult Metrics::Result() const {
-  MetricResult result{.kind = kind_, .has_label = has_label_};
+  MetricResult result{.not_finite = not_finite_, .kind = kind_, .has_label = has_label_};
   std::vector<double> loss, squares, distances;
   std::vector<LaneRange> nodes;
   int64_t correct = 0;

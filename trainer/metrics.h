@@ -27,6 +27,8 @@ struct MetricResult {
   int64_t samples = 0;
   // Mean loss; 0 without samples.
   double loss = 0;
+  // Samples whose loss is infinite or NaN.
+  int64_t not_finite = 0;
   // BINARY: NaN when one class is missing.
   double auc = 0;
   // BINARY: examples of the class 1.
@@ -77,11 +79,12 @@ class Metrics {
   absl::Status Add(int lane, const Tensor& loss, const Tensor& prediction, const Tensor& label);
   void Clear();
 
-  // Serializes what is not zero.
+  // Serializes what is not zero, but for the number of samples without a finite loss.
   std::string Serialize() const;
-  // Adds serialized pieces. DataLoss when the bytes are malformed; *this is then unchanged. A lane may be in one
-  // process only.
-  absl::Status MergeSerialized(std::string_view bytes);
+  // Adds serialized pieces, of which `not_finite` samples had no finite loss. DataLoss when the bytes or the number are
+  // malformed; *this is then unchanged. A lane may be in one process only.
+  absl::Status MergeSerialized(std::string_view bytes, int64_t not_finite = 0);
+  int64_t not_finite() const { return not_finite_; }
   MetricResult Result() const;
 
  private:
@@ -96,6 +99,7 @@ class Metrics {
 
   v1::LossDesc::Kind kind_;
   bool has_label_;
+  int64_t not_finite_ = 0;          // samples
   std::vector<LaneSums> lanes_;     // by lane
   std::vector<int64_t> positives_;  // empty or kBuckets
   std::vector<int64_t> negatives_;

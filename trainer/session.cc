@@ -347,9 +347,8 @@ absl::Status Session::CheckStepsCanTakeEffect(int64_t step, int64_t run) {
   if (was.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "step ", step, ": ", was,
-      ", and no step that reads it can take effect: an earlier step has made it so, whose "
-      "gradients were finite but for their sum, or the checkpoint that was loaded; go on from an earlier checkpoint, "
-      "with optimizer.clip or a smaller learning rate"));
+      ", and no step that reads it can take effect: an earlier step has made it so, or the checkpoint that was loaded; "
+      "go on from an earlier checkpoint, with optimizer.clip or a smaller learning rate"));
 }
 
 absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<LaneBatch>* batches) {

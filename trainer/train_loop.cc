@@ -74,6 +74,9 @@ class TrainLoop {
   // Tells those who watch how often the run was restarted.
   void ReportRestarts();
 
+  // FailedPrecondition: most examples of the last evaluation have no finite loss.
+  absl::Status CheckLosses(const MetricResult& eval) const;
+
   // Returns the state for a checkpoint at this border.
   BorderState StateAtBorder() const;
   const v1::Train& train() const { return o_.job->config.train(); }
@@ -467,6 +470,7 @@ absl::Status TrainLoop::End() {
   RETURN_IF_ERROR(workers_->Finish());
   // In async the last checkpoint comes after the last steps of all trainers, and after their last residuals.
   RETURN_IF_ERROR(checkpoints_->Post(StateAtBorder()));
+  ending_.large_gradients = self_.client->counters().large_gradients;
   ending_.open_evaluations = evaluations_->Open();
   ending_.error = deferred_.error();
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,
@@ -488,6 +492,7 @@ absl::Status TrainLoop::End() {
   deferred_.Saved();
   RETURN_IF_ERROR(deferred_.error());
   RETURN_IF_ERROR(all.error);
+  summary_.large_gradients = all.large_gradients;
   summary_.left_out = all.left_out.examples;
   summary_.left_out_more = all.left_out.more;
   if (self_.IsChief()) WarnOfLeftOut(all.left_out, data_->spec().epochs);
@@ -500,7 +505,6 @@ absl::Status TrainLoop::End() {
     summary_.stopped |= evaluations_->stopped();
   }
   // An earlier result is not that of the end.
-  if (evaluations_->Has(step_) && !all.stopped) summary_.eval = evaluations_->result();
   if (run_progress_ != nullptr) {
     run_progress_->End();
     const v1::RunProgress& now = run_progress_->now();
@@ -508,7 +512,19 @@ absl::Status TrainLoop::End() {
     summary_.lost_seconds = now.lost_seconds();
     summary_.repeated_steps = now.repeated_steps();
   }
-  return absl::OkStatus();
+  if (!evaluations_->Has(step_) || all.stopped) return absl::OkStatus();
+  summary_.eval = evaluations_->result();
+  return CheckLosses(*summary_.eval);
+}
+
+absl::Status TrainLoop::CheckLosses(const MetricResult& eval) const {
+  // Single examples may have values that no model can bear.
+  if (2 * eval.not_finite <= eval.samples) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the evaluation after step ", step_, ": the loss is not finite for ", eval.not_finite, " of ", eval.samples,
+      " examples, so the model is ruined",
+      summary_.skipped_steps == 0 ? "" : absl::StrCat(", and ", summary_.skipped_steps, " steps were skipped"),
+      "; go on from an earlier checkpoint, with checked data, optimizer.clip or a smaller learning rate"));
 }
 
 void TrainLoop::ReportRestarts() {
@@ -531,6 +547,7 @@ std::string TrainSummary::DoneLine() const {
     }
   }
   if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
+  if (large_gradients > 0) absl::StrAppend(&line, " large_gradients=", large_gradients);
   if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);
   if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
   if (restarts > 0) {

@@ -65,6 +65,8 @@ struct TrainSummary {
   // Number of these steps that took no effect because a value of some trainer was not finite (nan_policy SKIP_STEP,
   // loss_scaling).
   int64_t skipped_steps = 0;
+  // Elements of gradients of the whole cluster that were beyond 65504 and pushed in WIRE_FLOAT16.
+  int64_t large_gradients = 0;
   // Number of examples of the whole cluster that no step used, because streams had ended and the rest was less than
   // half a step (docs/data.md). Examples that drop_last drops are not counted. 0 when max_steps or a stop ended the
   // run.
@@ -85,9 +87,9 @@ struct TrainSummary {
   double lost_seconds = 0;
   int64_t repeated_steps = 0;
 
-  // Returns "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", then " skipped_steps=…" and
-  // " left_out=…" if there are any, " loss_scale=…" with train.loss_scaling, and " restarts=… lost_s=…
-  // repeated_steps=…" if the run was restarted.
+  // Returns "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", then " skipped_steps=…",
+  // " large_gradients=…" and " left_out=…" if there are any, " loss_scale=…" with train.loss_scaling, and " restarts=…
+  // lost_s=… repeated_steps=…" if the run was restarted.
   std::string DoneLine() const;
 };
 

@@ -67,7 +67,7 @@ constexpr Known kKnown[] = {
      .help = "Other figure of the training since the last report, by its name."},
     {.key = "step_time", .help = "Time of a step."},
     {.key = "skipped_steps", .help = "Steps skipped because a gradient was not finite."},
-    {.key = "clamped_gradients", .help = "Gradients beyond the range of their format, sent as its greatest number."},
+    {.key = "large_gradients", .help = "Elements of gradients beyond 65504 that were pushed in WIRE_FLOAT16."},
     {.key = "variables.bytes", .as = As::kGauge, .help = "Memory of the variables of a step."},
     {.key = "data.read", .help = "Bytes read from data files, as they lie there."},
     {.key = "prefetch.ahead", .help = "Rows pulled ahead of their version."},

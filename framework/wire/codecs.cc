@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "framework/tensor/float16.h"
 #include "framework/wire/frame.h"
@@ -16,7 +17,8 @@
 namespace weir {
 namespace {
 
-constexpr uint32_t kInfinity = 0x7f800000;
+constexpr uint32_t kMagnitude = 0x7fffffff, kMantissa = 0x7fffff, kInfinity = 0x7f800000;
+constexpr uint32_t kMostFloat16Bits = std::bit_cast<uint32_t>(kMostFloat16);
 
 size_t GroupsOf(size_t n, size_t group) { return (n + group - 1) / group; }
 
@@ -28,7 +30,8 @@ float ScaleOf(const float* in, size_t n) {
   uint32_t most = 0;  // magnitudes compare as their bits do, and Inf and NaN are above all others
   for (size_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(in[i]) & 0x7fffffffu);
   if (most >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
-  const float scale = std::bit_cast<float>(most) / 127;
+  // 127 times the scale of the greatest float would be infinite, and of no other.
+  const float scale = std::bit_cast<float>(std::min(most, kInfinity - 2)) / 127;
   return scale < std::numeric_limits<float>::min() ? 0 : scale;
 }
 
@@ -156,6 +159,27 @@ WEIR_AVX2 void DecodeInt8Vector(const int8_t* in, size_t n, float scale, float* 
   for (; i < n; ++i) out[i] = static_cast<float>(in[i]) * scale;
 }
 
+size_t CountBeyondFloat16Plain(const float* in, size_t n) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(in[i]) & kMagnitude;
+    count += magnitude > kMostFloat16Bits && magnitude < kInfinity ? 1 : 0;
+  }
+  return count;
+}
+
+WEIR_AVX2 size_t CountBeyondFloat16Vector(const float* in, size_t n) {
+  const __m256i magnitude = _mm256_set1_epi32(kMagnitude);
+  const __m256i most = _mm256_set1_epi32(kMostFloat16Bits), infinity = _mm256_set1_epi32(kInfinity);
+  size_t count = 0, i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i x = _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(in + i)), magnitude);
+    const __m256i beyond = _mm256_and_si256(_mm256_cmpgt_epi32(x, most), _mm256_cmpgt_epi32(infinity, x));
+    count += static_cast<size_t>(std::popcount(static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(beyond)))));
+  }
+  return count + CountBeyondFloat16Plain(in + i, n - i);
+}
+
 void EncodeAs(v1::WireFormat format, const float* in, size_t n, size_t group, char* out, bool vectors) {
   if (n == 0) return;  // an empty span may have a null pointer
   uint16_t* const halves = reinterpret_cast<uint16_t*>(out);
@@ -218,7 +242,59 @@ void DecodeAs(v1::WireFormat format, const char* in, size_t n, size_t group, flo
   }
 }
 
+// Returns 2^e, -126 <= e <= 127.
+float PowerOfTwo(int e) { return std::bit_cast<float>(static_cast<uint32_t>(127 + e) << 23); }
+
+// Returns the least exponent by which the finite values of a group fit.
+int ExponentOf(const float* in, size_t n) {
+  uint32_t most = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(in[i]) & kMagnitude;
+    if (magnitude < kInfinity) most = std::max(most, magnitude);
+  }
+  if (most <= kMostFloat16Bits) return 0;
+  const int exponent = static_cast<int>(most >> 23) - static_cast<int>(kMostFloat16Bits >> 23);
+  const bool fits = (most & kMantissa) <= (kMostFloat16Bits & kMantissa);
+  return std::min(fits ? exponent : exponent + 1, kMostExponent);
+}
+
 }  // namespace
+
+size_t CountBeyondFloat16(const float* in, size_t n) {
+  return HasVectors() ? CountBeyondFloat16Vector(in, n) : CountBeyondFloat16Plain(in, n);
+}
+
+std::string EncodeWithExponents(const float* in, size_t n, size_t group, char* out) {
+  std::string exponents(GroupsOf(n, group), '\0');
+  std::vector<float> scaled;
+  for (size_t g = 0; g < exponents.size(); ++g) {
+    const size_t begin = g * group, size = std::min(group, n - begin);
+    const int exponent = ExponentOf(in + begin, size);
+    exponents[g] = static_cast<char>(exponent);
+    const float factor = PowerOfTwo(-exponent);
+    scaled.resize(size);
+    for (size_t i = 0; i < size; ++i) scaled[i] = in[begin + i] * factor;
+    Encode(v1::WIRE_FLOAT16, scaled.data(), size, group, out + begin * sizeof(uint16_t));
+  }
+  return exponents;
+}
+
+void DecodeWithExponents(const char* in, size_t n, size_t group, std::string_view exponents, float* out) {
+  CHECK(AreExponents(exponents, n, group));
+  Decode(v1::WIRE_FLOAT16, in, n, group, out);
+  for (size_t g = 0; g < exponents.size(); ++g) {
+    if (exponents[g] == 0) continue;
+    const float factor = PowerOfTwo(exponents[g]);
+    const size_t begin = g * group, end = std::min(begin + group, n);
+    for (size_t i = begin; i < end; ++i) out[i] *= factor;
+  }
+}
+
+bool AreExponents(std::string_view exponents, size_t n, size_t group) {
+  return exponents.size() == GroupsOf(n, group) && std::all_of(exponents.begin(), exponents.end(), [](char e) {
+           return static_cast<unsigned char>(e) <= kMostExponent;
+         });
+}
 
 size_t EncodedBytes(v1::WireFormat format, size_t n, size_t group) {
   switch (format) {

@@ -274,7 +274,8 @@ Client::Counters ClientImpl::counters() const {
           .messages = calls.messages(),
           .rows_pulled = rows_.rows() + ahead_.rows(),
           .rows_pushed = pusher_.rows(),
-          .retries = calls.retries()};
+          .retries = calls.retries(),
+          .large_gradients = pusher_.large_gradients()};
 }
 
 bool ClientImpl::ReceivesBesideSends() {

@@ -176,6 +176,8 @@ class Client : public ParamChannel {
   // Bytes and messages in and out since creation.
   struct Counters {
     int64_t bytes_sent = 0, bytes_received = 0, messages = 0, rows_pulled = 0, rows_pushed = 0, retries = 0;
+    // Finite elements of gradients beyond 65504, pushed in WIRE_FLOAT16.
+    int64_t large_gradients = 0;
   };
   virtual Counters counters() const = 0;
 

@@ -23,9 +23,10 @@ void PushBuilder::Begin() {
 }
 
 void PushBuilder::Put(PushTensor tensor, Part* part) {
-  char* const to = part->buffer.data + part->packed.Add(std::move(tensor.item), tensor.bytes);
-  tensor.write(to);
+  char* const to = part->buffer.data + part->packed.bytes();
+  tensor.write(to, &tensor.item);
   ClearTail(to, tensor.bytes);
+  part->packed.Add(std::move(tensor.item), tensor.bytes);
 }
 
 void PushBuilder::SendPart(v1::PushRequest header, Part part, bool last) {

@@ -20,8 +20,8 @@ namespace weir {
 struct PushTensor {
   v1::PushItem item;  // without offset
   size_t bytes = 0;   // in the payload
-  // Writes `bytes` bytes to a destination aligned to 64.
-  std::function<void(char*)> write;
+  // Writes `bytes` bytes to a destination aligned to 64, and sets fields of the item that depend on the values.
+  std::function<void(char*, v1::PushItem*)> write;
 };
 
 class PushBuilder {

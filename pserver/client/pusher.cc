@@ -35,6 +35,10 @@ absl::StatusOr<bool> TakeReply(const Slices& answer) {
   return true;
 }
 
+void SetExponents(std::string exponents, v1::PushItem* item) {
+  if (!exponents.empty()) item->set_exponents(std::move(exponents));
+}
+
 // Checks the sizes of gradient rows. The server of a table that counts takes no push without shows and clicks, and no
 // other takes one with them.
 absl::Status CheckSizes(const BlockRef& block, const RowForm& form, absl::Span<const LaneRows> lanes) {
@@ -82,8 +86,8 @@ Pusher::Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffer
       nodes_(AlignedNodes(
           LanesOfTrainer(placement->plan().lanes(), placement->plan().trainers(), calls->settings().trainer_id))),
       push_nodes_(PushNodesOf(nodes_)),
-      clamped_counter_(Counters::Process().Get(
-          absl::StrCat("trainer.", calls->settings().trainer_id, ".clamped_gradients"), "gradients")) {
+      large_counter_(Counters::Process().Get(absl::StrCat("trainer.", calls->settings().trainer_id, ".large_gradients"),
+                                             "gradients")) {
   const CallSettings& settings = calls->settings();
   for (int s = 0; s < settings.servers(); ++s) {
     builders_.push_back(std::make_unique<PushBuilder>(
@@ -141,7 +145,9 @@ absl::Status Pusher::SendDense(const BlockRef& block, absl::Span<const LaneTenso
       PushTensor tensor;
       tensor.item = std::move(planned.tensors[i].item);
       tensor.bytes = planned.tensors[i].bytes;
-      tensor.write = [this, gradient = std::move(gradient)](char* out) { WriteDense(gradient, out); };
+      tensor.write = [this, gradient = std::move(gradient)](char* out, v1::PushItem* item) {
+        WriteDense(gradient, out, item);
+      };
       tensors.push_back(std::move(tensor));
     }
     builders_[static_cast<size_t>(block.server)]->Add(std::move(tensors));
@@ -149,7 +155,7 @@ absl::Status Pusher::SendDense(const BlockRef& block, absl::Span<const LaneTenso
   return absl::OkStatus();
 }
 
-void Pusher::WriteDense(const DenseGradient& gradient, char* out) {
+void Pusher::WriteDense(const DenseGradient& gradient, char* out, v1::PushItem* item) {
   const v1::Plan& plan = placement_.plan();
   const v1::WireFormat format = plan.wire().push();
   const size_t floats = static_cast<size_t>(gradient.count);
@@ -158,8 +164,10 @@ void Pusher::WriteDense(const DenseGradient& gradient, char* out) {
   const absl::Span<float> sum = absl::MakeSpan(reinterpret_cast<float*>(as_is ? out : exact.data), floats);
   const absl::Status summed = SumDense(gradient.runs, plan.lanes() == 0 ? plan.trainers() : plan.lanes(), sum);
   CHECK(summed.ok()) << summed;
-  if (!as_is)
-    residuals_.EncodeDense(gradient.block, gradient.node, gradient.block_count, gradient.begin, sum, format, out);
+  if (as_is) return;
+  SetExponents(
+      residuals_.EncodeDense(gradient.block, gradient.node, gradient.block_count, gradient.begin, sum, format, out),
+      item);
 }
 
 // --------------------------------------------------------------------------------------------------------------- rows
@@ -219,8 +227,8 @@ void Pusher::SendRowRange(const RowGradient& gradient, int server, size_t begin,
     PushTensor tensor;
     tensor.item = std::move(planned.tensor.item);
     tensor.bytes = planned.tensor.bytes;
-    tensor.write = [this, &gradient, i, range, layout = planned.layout](char* out) {
-      WriteRows(gradient, i, range, layout, out);
+    tensor.write = [this, &gradient, i, range, layout = planned.layout](char* out, v1::PushItem* item) {
+      WriteRows(gradient, i, range, layout, out, item);
     };
     tensors.push_back(std::move(tensor));
   }
@@ -228,7 +236,7 @@ void Pusher::SendRowRange(const RowGradient& gradient, int server, size_t begin,
 }
 
 void Pusher::WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range,
-                       const PushRowLayout& layout, char* out) {
+                       const PushRowLayout& layout, char* out, v1::PushItem* item) {
   const PlacedRows& rows = gradient.rows;
   const RowUnion& of_node = rows.unions()[node];
   const int width = gradient.form.width;
@@ -247,8 +255,9 @@ void Pusher::WriteRows(const RowGradient& gradient, size_t node, const RowUnion:
   const WireBuffer exact = buffers_.Get(floats * sizeof(float));
   const absl::Span<float> sums = absl::MakeSpan(reinterpret_cast<float*>(exact.data), floats);
   of_node.WriteSums(rows.lanes(), range, width, sums.data());
-  residuals_.EncodeRows(gradient.block.name, nodes_[node], width, absl::MakeConstSpan(sent, range.size()),
-                        of_node.Before(rows.ids(), range), sums, gradient.form.format, values);
+  SetExponents(residuals_.EncodeRows(gradient.block.name, nodes_[node], width, absl::MakeConstSpan(sent, range.size()),
+                                     of_node.Before(rows.ids(), range), sums, gradient.form.format, values),
+               item);
 }
 
 // -------------------------------------------------------------------------------------------------------------- parts
@@ -300,16 +309,16 @@ void Pusher::EndStep(bool took_effect) {
   } else {
     residuals_.Drop();
   }
-  const int64_t clamped = residuals_.clamped();
-  if (clamped == clamped_) return;
-  if (clamped_ == 0) {
-    LOG(WARNING) << "step " << step_ << ": " << clamped << " elements of gradients are beyond the range of the format "
-                 << "they are pushed in, and are sent as its greatest number; push: WIRE_BFLOAT16 (distribute.wire, "
-                 << "table.wire) has the range of float32, and optimizer.clip or a smaller learning rate may help; "
-                 << "more of them are only counted (weir_clamped_gradients_total)";
+  const Residuals::Large large = residuals_.large();
+  if (large.count == large_) return;
+  if (large_ == 0) {
+    LOG(WARNING) << "step " << step_ << ": " << large.count << " elements of gradients are beyond 65504, the range of "
+                 << "WIRE_FLOAT16, the first of them in '" << large.first << "': the server gets them right, but small "
+                 << "elements beside them late; checked data, optimizer.clip or a smaller learning rate may help; more "
+                 << "of them are only counted (weir_large_gradients_total)";
   }
-  clamped_counter_->Add(clamped - clamped_);
-  clamped_ = clamped;
+  large_counter_->Add(large.count - large_);
+  large_ = large.count;
 }
 
 std::vector<CallPtr> Pusher::TakeSends() {

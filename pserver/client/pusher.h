@@ -62,8 +62,10 @@ class Pusher {
   int64_t rows() const { return rows_; }
 
   Residuals& residuals() { return residuals_; }
-  // Ends a step for the residuals (Residuals::Keep, Drop), and counts the values that its format has clamped.
+  // Ends a step for the residuals (Residuals::Keep, Drop), and counts its gradients beyond the range of WIRE_FLOAT16.
   void EndStep(bool took_effect);
+  // Returns their number so far. Thread-safe.
+  int64_t large_gradients() const { return residuals_.large().count; }
   // Returns the nodes of this trainer's lanes, each of which is pushed as one sum.
   absl::Span<const LaneRange> nodes() const { return nodes_; }
 
@@ -74,12 +76,12 @@ class Pusher {
   static std::vector<DenseRun> RunsOf(const LaneRange& node, absl::Span<const StepChannel::LaneTensor> lanes,
                                       int64_t begin, int64_t count);
   // Sums and encodes one node of a dense gradient.
-  void WriteDense(const DenseGradient& gradient, char* out);
+  void WriteDense(const DenseGradient& gradient, char* out, v1::PushItem* item);
   // Sends rows at [begin, end) of the order to a server.
   void SendRowRange(const RowGradient& gradient, int server, size_t begin, size_t end);
   // Writes the ids, sums and counts of one node's rows.
   void WriteRows(const RowGradient& gradient, size_t node, const RowUnion::Range& range, const PushRowLayout& layout,
-                 char* out);
+                 char* out, v1::PushItem* item);
   void SendPart(int server, v1::PushRequest header, const Slices& payload);
   // Returns true if the part takes effect on arrival, by itself.
   bool TakesEffectAlone(const v1::PushRequest& header) const;
@@ -101,8 +103,8 @@ class Pusher {
   Sent sent_;
   std::atomic<int64_t> step_samples_{0};  // atomic: read by any thread that sends a part
   std::atomic<int64_t> rows_{0};          // atomic: for counters alone
-  int64_t clamped_ = 0;                   // values, up to the last EndStep
-  Counter* const clamped_counter_;
+  int64_t large_ = 0;                     // large gradients, up to the last EndStep
+  Counter* const large_counter_;
   Mutex mu_;
   std::vector<CallPtr> parts_ ABSL_GUARDED_BY(mu_);  // of this step
 };

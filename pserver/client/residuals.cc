@@ -1,7 +1,6 @@
 #include "pserver/client/residuals.h"
 
 #include <algorithm>
-#include <bit>
 #include <climits>
 #include <cmath>
 #include <limits>
@@ -17,12 +16,8 @@ namespace weir {
 
 namespace {
 
-// Greatest finite number of a format.
-float Most(v1::WireFormat format) {
-  if (format == v1::WIRE_FLOAT16) return 65504;
-  if (format == v1::WIRE_BFLOAT16) return std::bit_cast<float>(0x7f7f0000u);
-  return std::numeric_limits<float>::max();
-}
+// What WIRE_INT8 may lose of a group with 65504.
+constexpr float kLargeResidual = 256;
 
 // A gradient and its residual, or the gradient alone if their sum is none.
 float WithResidual(float value, float left) {
@@ -30,23 +25,41 @@ float WithResidual(float value, float left) {
   return std::isfinite(sum) ? sum : value;
 }
 
+// Adds the residuals of a group, but for those that are left from gradients of another size.
+void AddResiduals(const float* left, size_t n, float* values) {
+  const auto is_large = [](float residual) { return std::abs(residual) > kLargeResidual; };
+  float most = std::numeric_limits<float>::max();
+  if (std::any_of(left, left + n, is_large)) {
+    most = kLargeResidual;
+    for (size_t i = 0; i < n; ++i) most = std::isfinite(values[i]) ? std::max(most, std::abs(values[i])) : most;
+  }
+  for (size_t i = 0; i < n; ++i) values[i] = std::abs(left[i]) <= most ? WithResidual(values[i], left[i]) : values[i];
+}
+
 }  // namespace
 
-void Residuals::EncodeAndSubtract(absl::Span<float> values, size_t group, v1::WireFormat format, char* out) {
-  Encode(format, values.data(), values.size(), group, out);
+std::string Residuals::EncodeAndSubtract(const std::string& name, absl::Span<float> values, size_t group,
+                                         v1::WireFormat format, char* out) {
+  const size_t large = format == v1::WIRE_FLOAT16 ? CountBeyondFloat16(values.data(), values.size()) : 0;
   // Kept between calls to avoid allocation; safe because nothing below calls back into this function.
   static thread_local std::vector<float> sent;
   sent.resize(values.size());
-  Decode(format, out, values.size(), group, sent.data());
-  const float most = Most(format);
-  int64_t clamped = 0;
+  std::string exponents;
+  if (large == 0) {
+    Encode(format, values.data(), values.size(), group, out);
+    Decode(format, out, values.size(), group, sent.data());
+  } else {
+    exponents = EncodeWithExponents(values.data(), values.size(), group, out);
+    DecodeWithExponents(out, values.size(), group, exponents, sent.data());
+    MutexLock lock(&mu_);
+    if (large_.count == 0) large_.first = name;
+    large_.count += static_cast<int64_t>(large);
+  }
   for (size_t i = 0; i < values.size(); ++i) {
     const float lost = values[i] - sent[i];
-    const bool beyond = std::abs(values[i]) > most && std::isfinite(values[i]);
-    clamped += beyond;
-    values[i] = std::isfinite(lost) && !beyond ? lost : 0;
+    values[i] = std::isfinite(lost) ? lost : 0;
   }
-  if (clamped > 0) clamped_.fetch_add(clamped, std::memory_order_relaxed);
+  return exponents;
 }
 
 Residuals::Rows::Rows(int w, size_t bytes) : width(w), locks(std::make_unique<Mutex[]>(kLocks)) {
@@ -88,16 +101,19 @@ Residuals::Rows* Residuals::RowsOf(const std::string& table, const LaneRange& no
   return rows.get();
 }
 
-void Residuals::EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
-                            absl::Span<float> values, v1::WireFormat format, char* out) {
+std::string Residuals::EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
+                                   absl::Span<float> values, v1::WireFormat format, char* out) {
   Dense* const dense = DenseOf(block, node, count);
   float* const left = dense->left.data() + begin;
   DenseBefore before = {dense, static_cast<size_t>(begin), std::vector<float>(left, left + values.size())};
-  for (size_t i = 0; i < values.size(); ++i) values[i] = WithResidual(values[i], left[i]);
-  EncodeAndSubtract(values, kDenseGroup, format, out);
+  for (size_t i = 0; i < values.size(); i += kDenseGroup) {
+    AddResiduals(left + i, std::min(kDenseGroup, values.size() - i), values.data() + i);
+  }
+  std::string exponents = EncodeAndSubtract(block, values, kDenseGroup, format, out);
   std::copy(values.begin(), values.end(), left);
   MutexLock lock(&mu_);
   dense_before_.push_back(std::move(before));
+  return exponents;
 }
 
 Residuals::RowsBefore Residuals::TakeSpare() {
@@ -112,8 +128,9 @@ Residuals::RowsBefore Residuals::TakeSpare() {
   return taken;
 }
 
-void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
-                           const int64_t* before, absl::Span<float> values, v1::WireFormat format, char* out) {
+std::string Residuals::EncodeRows(const std::string& table, const LaneRange& node, int width,
+                                  absl::Span<const int64_t> ids, const int64_t* before, absl::Span<float> values,
+                                  v1::WireFormat format, char* out) {
   Rows& rows = *RowsOf(table, node, width);
   const size_t place_before = before == nullptr ? SIZE_MAX : rows.Place(*before);
   const size_t w = static_cast<size_t>(width);
@@ -147,8 +164,7 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
           if (at[i] == last) continue;
           last = at[i];
           see(at[i]);
-          float* const left = rows.Of(ids[begin + i], at[i]);
-          for (size_t j = 0; j < w; ++j) fn(left[j], values[(begin + i) * w + j]);
+          fn(rows.Of(ids[begin + i], at[i]), values.data() + (begin + i) * w);
         } while (++i < n && at[i] * kLocks / rows.ids.size() == stripe);
       }
       n = next;
@@ -163,11 +179,12 @@ void Residuals::EncodeRows(const std::string& table, const LaneRange& node, int 
     const float* const left = rows.left.data() + place * w;
     was.left.insert(was.left.end(), left, left + w);
   };
-  each(remember, [](float& left, float& value) { value = WithResidual(value, left); });
-  EncodeAndSubtract(values, w, format, out);
-  each([](size_t) {}, [](float& left, float& value) { left = value; });
+  each(remember, [w](const float* left, float* row) { AddResiduals(left, w, row); });
+  std::string exponents = EncodeAndSubtract(table, values, w, format, out);
+  each([](size_t) {}, [w](float* left, const float* row) { std::copy_n(row, w, left); });
   MutexLock lock(&mu_);
   rows_before_.push_back(std::move(was));
+  return exponents;
 }
 
 void Residuals::Keep() {

@@ -7,7 +7,6 @@
 #ifndef WEIR_PSERVER_CLIENT_RESIDUALS_H_
 #define WEIR_PSERVER_CLIENT_RESIDUALS_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -34,25 +33,33 @@ class Residuals {
       : row_bytes_(row_bytes), message_bytes_(message_bytes) {}
 
   // Adds the residuals of elements [begin, begin + values.size()) of a block of `count` elements to `values`, encodes
-  // the sums into `out` (framework/wire/codecs.h), and keeps what the encoding lost. An element that is not finite, or
-  // beyond the format's range, keeps no residual: the rest of a gradient of 1e9 would be sent as 65504 in each of the
-  // next 15,000 steps. A gradient whose sum with its residual would not be finite is sent without it.
-  void EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
-                   absl::Span<float> values, v1::WireFormat format, char* out);
+  // the sums into `out` (framework/wire/codecs.h), and keeps what the encoding lost. An element that is not finite
+  // keeps no residual. A residual beyond 256 and beyond every element of its group in `values` is dropped: what
+  // rounding takes from a gradient of 1e9 would count for more than the gradients of the next steps. A gradient whose
+  // sum with its residual would not be finite is sent without it. Returns PushItem.exponents, "" for none.
+  std::string EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
+                          absl::Span<float> values, v1::WireFormat format, char* out);
   // Encodes rows [ids.size(), width] likewise; ids are distinct and ascending by MixId. When several ids of one step
   // share a place in the table, the first has it; the others neither gain nor keep a residual. So the result does not
   // depend on how the ids of a step are divided among calls, nor on their threads and order, as long as `before` points
   // to the id that precedes the call's first one in the step (null for none).
-  void EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
-                  const int64_t* before, absl::Span<float> values, v1::WireFormat format, char* out);
+  std::string EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
+                         const int64_t* before, absl::Span<float> values, v1::WireFormat format, char* out);
 
   // Ends a step. Keep: it took effect, and what its encoding lost stays. Drop: it took none, and residuals become what
   // they were before it. No Encode call may run meanwhile.
   void Keep();
   void Drop();
 
-  // Returns how many values so far were beyond the range of their format and were sent as its greatest.
-  int64_t clamped() const { return clamped_.load(std::memory_order_relaxed); }
+  // Values so far that were finite and beyond the range of WIRE_FLOAT16, their format.
+  struct Large {
+    int64_t count = 0;
+    std::string first;  // block or table
+  };
+  Large large() const {
+    MutexLock lock(&mu_);
+    return large_;
+  }
 
   // Returns the residuals of a block of `count` elements, zeros at first. Valid until Restore replaces them.
   absl::Span<float> DenseValues(const std::string& block, const LaneRange& node, int64_t count) {
@@ -103,8 +110,9 @@ class Residuals {
   };
   // Returns memory for it, which an earlier step has used.
   RowsBefore TakeSpare();
-  // Encodes `values` and replaces them by what that lost.
-  void EncodeAndSubtract(absl::Span<float> values, size_t group, v1::WireFormat format, char* out);
+  // Encodes `values` of a block or table and replaces them by what that lost. Returns PushItem.exponents.
+  std::string EncodeAndSubtract(const std::string& name, absl::Span<float> values, size_t group, v1::WireFormat format,
+                                char* out);
   Dense* DenseOf(const std::string& block, const LaneRange& node, int64_t count);
   Rows* RowsOf(const std::string& table, const LaneRange& node, int width);
 
@@ -115,7 +123,7 @@ class Residuals {
   std::vector<DenseBefore> dense_before_ ABSL_GUARDED_BY(mu_);
   std::vector<RowsBefore> rows_before_ ABSL_GUARDED_BY(mu_);
   std::vector<RowsBefore> spare_ ABSL_GUARDED_BY(mu_);
-  std::atomic<int64_t> clamped_{0};  // a counter that no thread waits for
+  Large large_ ABSL_GUARDED_BY(mu_);
 };
 
 // Format of the file "residuals": Residual messages as the elements of one weir.v1.Residuals, concatenated, of any

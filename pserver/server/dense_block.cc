@@ -14,6 +14,7 @@
 #include "framework/graph/var_index.h"
 #include "glog/logging.h"
 #include "pserver/server/prefixed.h"
+#include "pserver/tables/finite_values.h"
 
 namespace weir {
 
@@ -152,7 +153,8 @@ absl::Status DenseBlock::Apply(const UpdateTask& task) {
     if (!begun.ok()) return Prefixed(what, begun.status());
     if (!*begun) return absl::OkStatus();
   }
-  const absl::Status status = RunOps(task);
+  absl::Status status = RunOps(task);
+  if (task.round < 0 && status.ok()) status = CheckValues();
   if (task.round < 0 && !changes_.all) RecordRows();
   if (!task.keep || !status.ok()) next_op_ = 0;
   return Prefixed(what, status);
@@ -178,6 +180,23 @@ void DenseBlock::RecordRows() {
       changes_.all = true;
     }
   }
+}
+
+absl::Status DenseBlock::CheckValues() const {
+  const float* const values = value_->data<float>();
+  const auto check = [&](int64_t begin, int64_t count) -> absl::Status {
+    const int64_t bad = FirstNotFinite(values + begin, count);
+    if (bad == count) return absl::OkStatus();
+    return NotFinite(absl::StrCat("element ", placed_.element_begin() + begin + bad), values[begin + bad]);
+  };
+  if (info_.sparse_width == 0) return check(0, info_.count);
+  // Only rows with gradients change.
+  for (const Variable* const sum : gradients_) {
+    const SelectedRows* const rows = std::get_if<SelectedRows>(sum);
+    if (rows == nullptr) return check(0, info_.count);
+    for (const int64_t id : rows->ids) RETURN_IF_ERROR(check(id * info_.sparse_width, info_.sparse_width));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DenseBlock::RunOps(const UpdateTask& task) {

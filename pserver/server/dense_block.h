@@ -48,7 +48,7 @@ class DenseBlock {
   int64_t read_values_bytes() const { return read_values_bytes_; }
 
   // Adds up the gradients and runs the update, or the part of it before a round. The error names the block.
-  // Thread-safe.
+  // FailedPrecondition: a value has become infinite or NaN. Thread-safe.
   absl::Status Apply(const UpdateTask& task);
 
   // Do what ServerParams::CopyBlock, SetBlock, AddToBlock and CopyRows say. Thread-safe.
@@ -90,6 +90,8 @@ class DenseBlock {
   void RecordRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Runs the ops of the optimize block from next_op_ on.
   absl::Status RunOps(const UpdateTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns an error if the update has made a value infinite or NaN.
+  absl::Status CheckValues() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds the sums of a cut, which is that of task.round, or sets its norms.
   absl::Status PassCut(const UpdateTask& task, const NormCut& cut, bool add_sums) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -84,7 +84,11 @@ void SetValues(const v1::PushItem& item, const char* data, size_t n, size_t grou
     return;
   }
   kept->values.reset(new float[n]);
-  Decode(item.format(), data, n, group, kept->values.get());
+  if (item.has_exponents()) {
+    DecodeWithExponents(data, n, group, item.exponents(), kept->values.get());
+  } else {
+    Decode(item.format(), data, n, group, kept->values.get());
+  }
   gradient->decoded_bytes = n * sizeof(float);
   gradient->values = kept->values.get();
 }
@@ -93,6 +97,18 @@ absl::Status CheckFormat(const v1::PushItem& item, const v1::Wire& wire) {
   if (item.format() == wire.push()) return absl::OkStatus();
   return Wrong(item, absl::StrCat("comes as ", v1::WireFormat_Name(item.format()), "; by the plan it travels as ",
                                   v1::WireFormat_Name(wire.push())));
+}
+
+// Checks the exponents of n values in groups of `group`, if there are any.
+absl::Status CheckExponents(const v1::PushItem& item, size_t n, size_t group) {
+  if (!item.has_exponents()) return absl::OkStatus();
+  if (item.format() != v1::WIRE_FLOAT16) {
+    return Wrong(item, absl::StrCat("comes as ", v1::WireFormat_Name(item.format()),
+                                    " with exponents, which only WIRE_FLOAT16 has"));
+  }
+  if (AreExponents(item.exponents(), n, group)) return absl::OkStatus();
+  return Wrong(item, absl::StrCat(item.exponents().size(), " exponents for ", n, " values in groups of ", group,
+                                  "; it takes one for each group, from 0 to ", kMostExponent));
 }
 
 // `end`: offset in the payload behind the item.
@@ -128,6 +144,7 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
     return Wrong(item, counts ? "comes without shows and clicks, which this table counts"
                               : "brings shows and clicks, which nobody counts");
   }
+  RETURN_IF_ERROR(CheckExponents(item, count * group, group));
   const uint64_t values_bytes = AlignUp(ids_bytes) + EncodedBytes(item.format(), count * group, group);
   const uint64_t values_end = AlignUp(values_bytes);
   *end = static_cast<uint64_t>(item.offset()) + (counts ? values_end + count * 2 * sizeof(float) : values_bytes);
@@ -168,6 +185,7 @@ absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerPa
     return Wrong(item, absl::StrCat(item.count(), " floats do not fit in the ", left,
                                     " bytes of payload behind offset ", item.offset()));
   }
+  RETURN_IF_ERROR(CheckExponents(item, count, kDenseGroup));
   *end = static_cast<uint64_t>(item.offset()) + EncodedBytes(item.format(), count, kDenseGroup);
   auto kept = std::make_shared<Kept>();
   SetValues(item, payload.data + item.offset(), count, kDenseGroup, payload, kept.get(), gradient);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+#include "pserver/tables/finite_values.h"
+
 namespace weir {
 
 namespace {
@@ -36,6 +39,7 @@ RowUpdates::RowUpdates(const RowLayout& layout, const RowRule& rule, const Lifec
 void RowUpdates::Flush() {
   if (count_ == 0) return;
   rule_.UpdateIds(ids_, layout_.width(), learning_rate_, divisor_, count_, values_, grads_);
+  CheckValues();
   if (wide_) StoreBack();
   if (layout_.has_use()) {
     for (int64_t i = 0; i < count_; ++i) layout_.MarkChanged(rows_[i]);
@@ -52,6 +56,14 @@ float* RowUpdates::Widened(const char* row) const {
   layout_.values().Load(row, width, floats);
   std::memcpy(floats + width, layout_.State(row), static_cast<size_t>(layout_.rule_state_bytes()));
   return floats;
+}
+
+void RowUpdates::CheckValues() {
+  const int width = layout_.width();
+  for (int64_t i = 0; i < count_; ++i) {
+    const int64_t bad = FirstNotFinite(values_[i], width);
+    if (bad < width && status_.ok()) status_ = NotFinite(absl::StrCat("row ", ids_[i]), values_[i][bad]);
+  }
 }
 
 void RowUpdates::StoreBack() const {

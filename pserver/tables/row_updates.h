@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "framework/runtime/row_rule.h"
 #include "pserver/tables/lifecycle_rules.h"
 #include "pserver/tables/lifecycle_words.h"
@@ -30,6 +31,8 @@ class RowUpdates {
   }
   // Updates the rows that wait. Must be called after the last Add.
   void Flush();
+  // Returns an error that names the first row of which an update has made a value infinite or NaN.
+  const absl::Status& status() const { return status_; }
 
  private:
   // Rows handed to one call of the rule: their lines are still in the first-level cache.
@@ -40,6 +43,7 @@ class RowUpdates {
   // Returns a copy of the row for the rule, for values that are no floats.
   float* Widened(const char* row) const;
   void StoreBack() const;
+  void CheckValues();
 
   const RowLayout& layout_;
   const RowRule& rule_;
@@ -55,6 +59,7 @@ class RowUpdates {
   float* values_[kUpdateBatch];
   const float* grads_[kUpdateBatch];
   const float* shows_[kUpdateBatch];
+  absl::Status status_;
 };
 
 }  // namespace weir

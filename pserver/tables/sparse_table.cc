@@ -306,6 +306,7 @@ absl::Status SparseTable::UpdateStripe(int stripe_number, absl::Span<const int64
     }
   }
   updates.Flush();
+  status.Update(Named(updates.status()));
   return batch.Finish(status);
 }
 

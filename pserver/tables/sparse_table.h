@@ -98,7 +98,8 @@ class SparseTable {
   // Applies one update to each row. A row that does not exist is made if the lifecycle admits its id; else the gradient
   // is dropped. ids are distinct, in any order, each for the first time in this step. grads [ids.size(), width] hold
   // sums over samples; the gradient is grads / divisor. `shows`: [ids.size(), 2], samples that have the id and their
-  // clicks, for a lifecycle that counts them; else null. Errors as Pull; FailedPrecondition without a rule.
+  // clicks, for a lifecycle that counts them; else null. Errors as Pull; FailedPrecondition without a rule, or if an
+  // update has made a value infinite or NaN.
   absl::Status Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
                       ThreadPool* pool, const RowTime& time = {}, const float* shows = nullptr);
   // Updates distinct ids of one stripe likewise, with one pointer to each gradient, and one to the shows and clicks of

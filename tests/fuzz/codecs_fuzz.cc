@@ -5,9 +5,41 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "framework/tensor/float16.h"
 #include "framework/wire/codecs.h"
+
+namespace weir {
+namespace {
+
+// The bytes as floats, encoded with exponents; and as exponents and halves. Whatever is finite stays so.
+void LookAtExponents(const uint8_t* data, size_t size, size_t group) {
+  std::vector<float> in(size / sizeof(float)), out(in.size());
+  if (in.empty()) return;
+  std::memcpy(in.data(), data, in.size() * sizeof(float));
+  std::vector<uint16_t> halves(in.size());
+  char* const encoded = reinterpret_cast<char*>(halves.data());
+  const std::string exponents = EncodeWithExponents(in.data(), in.size(), group, encoded);
+  if (!AreExponents(exponents, in.size(), group)) std::abort();
+  DecodeWithExponents(encoded, in.size(), group, exponents, out.data());
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (std::isfinite(in[i]) != std::isfinite(out[i])) std::abort();
+  }
+  const std::string_view any(reinterpret_cast<const char*>(data), exponents.size());
+  if (!AreExponents(any, in.size(), group)) return;
+  std::memcpy(halves.data(), data, halves.size() * sizeof(uint16_t));
+  DecodeWithExponents(encoded, in.size(), group, any, out.data());
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (std::isfinite(OfFloat16(halves[i])) != std::isfinite(out[i])) std::abort();
+  }
+}
+
+}  // namespace
+}  // namespace weir
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
@@ -29,5 +61,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   std::vector<char> encoded(EncodedBytes(format, n, group));
   Encode(format, fast.data(), n, group, encoded.data());
+  LookAtExponents(data + 2, size - 2, group);
   return 0;
 }

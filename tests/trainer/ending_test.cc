@@ -44,6 +44,20 @@ TEST(EndingTest, ParseReadsWhatSerializeWroteWithTheLinesOfTheError) {
   EXPECT_EQ(read->error, Example().error);
 }
 
+TEST(EndingTest, LargeGradientsAreWrittenIfThereAreAny) {
+  Ending ending = Example();
+  EXPECT_EQ(ending.Serialize().substr(0, 4), "7\n2\n");
+  ending.large_gradients = 12;
+  const std::optional<Ending> read = Ending::Parse(ending.Serialize());
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->steps, 7);
+  EXPECT_EQ(read->large_gradients, 12);
+  const absl::StatusOr<Ending> all = Ending::OfAll({ending.Serialize(), "", ending.Serialize()}, /*chief=*/0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->large_gradients, 24);
+  EXPECT_FALSE(Ending::Parse("7 many" + Example().Serialize().substr(1)).has_value());
+}
+
 TEST(EndingTest, TextThatIsCutOrHasOtherThanNumbersIsRefused) {
   const std::string text = Example().Serialize();
   EXPECT_FALSE(Ending::Parse("").has_value());

@@ -35,6 +35,19 @@ TEST(MetricsTest, AScalarLossIsTheMeanOverTheExamples) {
   EXPECT_EQ(m.Add(2, mean, Column({.9f}), Column({1, 0})).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(MetricsTest, SamplesWithoutAFiniteLossAreCounted) {
+  Metrics m = Binary();
+  ASSERT_TRUE(m.Add(0, Column({1, INFINITY, NAN}), Column({.9f, .3f, .5f}), Column({1, 1, 0})).ok());
+  ASSERT_TRUE(m.Add(1, Tensor::Of<float>({}, {NAN}), Column({.9f, .2f}), Column({1, 0})).ok());
+  EXPECT_EQ(m.Result().not_finite, 4);
+  Metrics other = Binary();
+  EXPECT_EQ(other.MergeSerialized(m.Serialize(), -1).code(), absl::StatusCode::kDataLoss);
+  ASSERT_TRUE(other.MergeSerialized(m.Serialize(), m.not_finite()).ok());
+  EXPECT_EQ(other.Result().not_finite, 4);
+  m.Clear();
+  EXPECT_EQ(m.Result().not_finite, 0);
+}
+
 TEST(MetricsTest, PairsInOneBucketCountHalfAndAreInTheErrorBound) {
   Metrics m = Binary();
   ASSERT_TRUE(m.Add(0, Column({0, 0}), Column({.5f, .5f}), Column({1, 0})).ok());

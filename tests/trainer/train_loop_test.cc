@@ -40,12 +40,13 @@ TEST(TrainSummaryTest, AnAucThatIsUndefinedIsLeftOut) {
 TEST(TrainSummaryTest, WhatWentOtherwiseStandsAtTheEnd) {
   TrainSummary summary = Summary();
   summary.skipped_steps = 1;
+  summary.large_gradients = 3;
   summary.left_out = 5;
   summary.loss_scale = 1024;
   summary.stopped = true;
   EXPECT_EQ(summary.DoneLine(),
-            "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=0.250000 skipped_steps=1 left_out=5 "
-            "loss_scale=1024 stopped=1");
+            "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=0.250000 skipped_steps=1 "
+            "large_gradients=3 left_out=5 loss_scale=1024 stopped=1");
 }
 
 }  // namespace

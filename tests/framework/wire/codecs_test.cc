@@ -2,7 +2,9 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "framework/wire/buffer_pool.h"
@@ -57,6 +59,61 @@ TEST(CodecsTest, VectorsGiveWhatThePlainFormGives) {
       }
     }
   }
+}
+
+// Encodes groups of two in WIRE_FLOAT16 with exponents, and decodes them.
+struct WithExponents {
+  std::string exponents;
+  std::vector<float> values;
+};
+WithExponents ThereAndBack(const std::vector<float>& in) {
+  WireBuffer bytes = BufferPool().Get(EncodedBytes(v1::WIRE_FLOAT16, in.size(), 2));
+  WithExponents result = {EncodeWithExponents(in.data(), in.size(), 2, bytes.data), std::vector<float>(in.size())};
+  EXPECT_TRUE(AreExponents(result.exponents, in.size(), 2));
+  DecodeWithExponents(bytes.data, in.size(), 2, result.exponents, result.values.data());
+  return result;
+}
+
+TEST(CodecsTest, AGroupBeyondFloat16HasTheLeastExponentThatMakesItFit) {
+  // 65504 * 2 = 131008 is the greatest with exponent 1; 2^17 needs 2. What is not finite has no part in it.
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> in = {65504, 1, 65505, 1, -131008, 0.5f, 131072, inf, -inf, 3, 1e38f, 1};
+  const WithExponents out = ThereAndBack(in);
+  EXPECT_EQ(out.exponents, std::string("\0\1\1\2\0\x6f", 6));
+  EXPECT_EQ(out.values,
+            std::vector<float>({65504, 1, 65504, 1, -131008, 0.5f, 131072, inf, -inf, 3, std::ldexp(2408.0f, 115), 0}));
+}
+
+TEST(CodecsTest, EveryFiniteFloatFitsWithAnExponent) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    const float value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    if (!std::isfinite(value)) continue;
+    const float back = ThereAndBack({value}).values[0];
+    EXPECT_LE(std::abs(back - value), std::max(std::abs(value) / 2048, 0x1p-25f)) << value;
+  }
+  const float most = std::numeric_limits<float>::max();
+  EXPECT_EQ(ThereAndBack({most, -most}).values, std::vector<float>({65504 * 0x1p112f, -65504 * 0x1p112f}));
+}
+
+TEST(CodecsTest, ValuesBeyondFloat16AreCounted) {
+  std::vector<float> in(19, 65504);
+  EXPECT_EQ(CountBeyondFloat16(in.data(), in.size()), 0u);
+  in[0] = std::nanf("");
+  in[3] = 65505;
+  in[8] = -3e38f;
+  in[9] = -std::numeric_limits<float>::infinity();
+  in[18] = 1e5f;
+  EXPECT_EQ(CountBeyondFloat16(in.data(), in.size()), 3u);
+}
+
+TEST(CodecsTest, ExponentsAreOneForEachGroupAndNotTooLarge) {
+  EXPECT_TRUE(AreExponents(std::string("\0\x70", 2), 5, 3));
+  EXPECT_TRUE(AreExponents("", 0, 3));
+  EXPECT_FALSE(AreExponents(std::string("\0", 1), 5, 3));
+  EXPECT_FALSE(AreExponents(std::string("\0\0\0", 3), 5, 3));
+  EXPECT_FALSE(AreExponents(std::string("\0\x71", 2), 5, 3));
+  EXPECT_FALSE(AreExponents(std::string("\xff\0", 2), 5, 3));
 }
 
 TEST(CodecsTest, SizesAndBackAgain) {

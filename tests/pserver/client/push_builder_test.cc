@@ -28,9 +28,10 @@ class PushBuilderTest : public ::testing::Test {
     PushTensor tensor;
     tensor.item.set_name(std::string(1, letter));
     tensor.bytes = bytes;
-    tensor.write = [letter, bytes](char* to) {
+    tensor.write = [letter, bytes](char* to, v1::PushItem* item) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(to) % kAlignment, 0u);
       std::memset(to, letter, bytes);
+      item->set_exponents(std::string(1, letter));
     };
     return tensor;
   }
@@ -71,6 +72,7 @@ TEST_F(PushBuilderTest, SmallTensorsTravelTogetherWithTheLastPart) {
   builder_.Finish(last);
   ASSERT_EQ(sent_.size(), 1u);
   EXPECT_THAT(Items(0), ElementsAre("a:5", "b:64", "c:65"));
+  for (const v1::PushItem& item : sent_[0].header.items()) EXPECT_EQ(item.exponents(), item.name());
   EXPECT_EQ(sent_[0].header.samples(), 7);
   EXPECT_EQ(sent_[0].header.part_count(), 1);
 }

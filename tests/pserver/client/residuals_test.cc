@@ -24,26 +24,36 @@ using ::testing::HasSubstr;
 
 constexpr LaneRange kNode{0, 2};
 
+// Returns what a server decodes.
+std::vector<float> Arrived(v1::WireFormat format, const char* bytes, size_t n, size_t group,
+                           const std::string& exponents) {
+  std::vector<float> arrived(n);
+  if (exponents.empty()) {
+    Decode(format, bytes, n, group, arrived.data());
+  } else {
+    EXPECT_EQ(format, v1::WIRE_FLOAT16);
+    DecodeWithExponents(bytes, n, group, exponents, arrived.data());
+  }
+  return arrived;
+}
+
 // Encodes `values` and returns what a server decodes.
 std::vector<float> SendDense(Residuals& residuals, std::vector<float> values, v1::WireFormat format, int64_t begin = 0,
                              int64_t count = -1) {
   const size_t n = values.size();
   const WireBuffer bytes = BufferPool().Get(EncodedBytes(format, n, kDenseGroup));
-  residuals.EncodeDense("w", kNode, count < 0 ? static_cast<int64_t>(n) : count, begin, absl::MakeSpan(values), format,
-                        bytes.data);
-  std::vector<float> arrived(n);
-  Decode(format, bytes.data, n, kDenseGroup, arrived.data());
-  return arrived;
+  const std::string exponents = residuals.EncodeDense("w", kNode, count < 0 ? static_cast<int64_t>(n) : count, begin,
+                                                      absl::MakeSpan(values), format, bytes.data);
+  return Arrived(format, bytes.data, n, kDenseGroup, exponents);
 }
 
 std::vector<float> SendRows(Residuals& residuals, const std::vector<int64_t>& ids, std::vector<float> values,
                             v1::WireFormat format, const int64_t* before = nullptr) {
   const size_t n = values.size(), width = n / ids.size();
   const WireBuffer bytes = BufferPool().Get(EncodedBytes(format, n, width));
-  residuals.EncodeRows("t", kNode, static_cast<int>(width), ids, before, absl::MakeSpan(values), format, bytes.data);
-  std::vector<float> arrived(n);
-  Decode(format, bytes.data, n, width, arrived.data());
-  return arrived;
+  const std::string exponents = residuals.EncodeRows("t", kNode, static_cast<int>(width), ids, before,
+                                                     absl::MakeSpan(values), format, bytes.data);
+  return Arrived(format, bytes.data, n, width, exponents);
 }
 
 TEST(ResidualsTest, WhatIsLostOnceComesLater) {
@@ -99,28 +109,58 @@ std::string Saved(const Residuals& residuals, int64_t step) {
 TEST(ResidualsTest, WhatIsNotFiniteOrBeyondTheFormatLeavesNoPoison) {
   Residuals residuals;
   const float inf = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(SendDense(residuals, {inf, 70000, std::nanf("")}, v1::WIRE_FLOAT16)[0], inf);
-  EXPECT_THAT(SendDense(residuals, {1, 0, 2}, v1::WIRE_FLOAT16), testing::ElementsAre(1, 0, 2));
-  EXPECT_EQ(residuals.clamped(), 1);
+  const std::vector<float> sent = SendDense(residuals, {inf, 70000, std::nanf("")}, v1::WIRE_FLOAT16);
+  EXPECT_EQ(sent[0], inf);
+  EXPECT_NEAR(sent[1], 70000, 32);
+  EXPECT_TRUE(std::isnan(sent[2]));
+  EXPECT_THAT(SendDense(residuals, {1, 0, 2}, v1::WIRE_FLOAT16), testing::ElementsAre(1, 70000 - sent[1], 2));
+  EXPECT_EQ(residuals.large().count, 1);
+  EXPECT_EQ(residuals.large().first, "w");
+}
+
+TEST(ResidualsTest, AResidualOfAGradientOfAnotherSizeIsDropped) {
+  // The scale of the first group is 1000, so that 400 is lost.
+  for (const float next : {399.0f, 400.0f}) {
+    Residuals residuals;
+    EXPECT_THAT(SendRows(residuals, {7}, {127000, 400}, v1::WIRE_INT8), testing::ElementsAre(127000, 0));
+    EXPECT_NEAR(SendRows(residuals, {7}, {next, 0}, v1::WIRE_INT8)[1], next < 400 ? 0 : 400, 2) << next;
+  }
+  Residuals residuals;
+  SendDense(residuals, {127000, 400}, v1::WIRE_INT8);
+  EXPECT_THAT(SendDense(residuals, {0, 0}, v1::WIRE_INT8), testing::ElementsAre(0, 0));
+  // One that is not large stays.
+  SendDense(residuals, {127000, 250}, v1::WIRE_INT8);
+  EXPECT_NEAR(SendDense(residuals, {0, 0}, v1::WIRE_INT8)[1], 250, 1);
+}
+
+// Rows beside a large one are what they are, and small elements of its row come later.
+TEST(ResidualsTest, ALargeElementOfFloat16TakesNothingFromTheOthers) {
+  Residuals residuals;
+  EXPECT_THAT(SendRows(residuals, {-4, 9}, {0x1p90f, 1, 0.25f, 3}, v1::WIRE_FLOAT16),
+              testing::ElementsAre(0x1p90f, 0, 0.25f, 3));
+  EXPECT_THAT(SendRows(residuals, {-4, 9}, {0, 2, 0.25f, 3}, v1::WIRE_FLOAT16), testing::ElementsAre(0, 3, 0.25f, 3));
+  EXPECT_EQ(residuals.large().count, 1);
+  EXPECT_EQ(residuals.large().first, "t");
 }
 
 // However large a gradient is, what is sent is finite, and later gradients are what they are.
 TEST(ResidualsTest, OneLargeGradientDoesNotChangeLaterSteps) {
   for (const v1::WireFormat format : {v1::WIRE_FLOAT16, v1::WIRE_BFLOAT16, v1::WIRE_INT8}) {
-    for (const float large : {1e5f, 1e9f, -1e9f, 3e38f, 3.4e38f, -3.4e38f}) {
+    for (const float large : {1e5f, 1e9f, -1e9f, 3e38f, 3.4e38f, -3.4e38f, std::numeric_limits<float>::max()}) {
       Residuals residuals;
       SendDense(residuals, {0.3f, 0.3f}, format);
       SendRows(residuals, {7}, {0.3f, 0.3f, 0.3f, 0.3f}, format);
       for (int i = 0; i < 2; ++i) {
-        for (const float sent : SendDense(residuals, {large, 0}, format)) EXPECT_TRUE(std::isfinite(sent)) << large;
-        for (const float sent : SendRows(residuals, {7}, {large, 0, 0, 0}, format)) EXPECT_TRUE(std::isfinite(sent));
+        // With the residual of the one before.
+        const float off = std::abs(large) / 100;
+        EXPECT_NEAR(SendDense(residuals, {large, 0}, format)[0], large, off) << v1::WireFormat_Name(format);
+        EXPECT_NEAR(SendRows(residuals, {7}, {large, 0, 0, 0}, format)[0], large, off) << v1::WireFormat_Name(format);
       }
-      // What is left of it is a rounding error of it, and is sent at once.
-      const float rest = std::abs(large) / 100;
-      EXPECT_LE(std::abs(SendDense(residuals, {1, 0}, format)[0]), rest + 2) << large;
-      EXPECT_LE(std::abs(SendRows(residuals, {7}, {1, 0, 0, 0}, format)[0]), rest + 2) << large;
-      EXPECT_LE(std::abs(SendDense(residuals, {1, 0}, format)[0]), rest / 100 + 2) << large;
-      EXPECT_LE(std::abs(SendRows(residuals, {7}, {1, 0, 0, 0}, format)[0]), rest / 100 + 2) << large;
+      // What may be left of it is a rounding error that is not large.
+      for (const float rest : {256.0f, 2.0f}) {
+        EXPECT_LE(std::abs(SendDense(residuals, {1, 0}, format)[0]), rest + 1) << large;
+        EXPECT_LE(std::abs(SendRows(residuals, {7}, {1, 0, 0, 0}, format)[0]), rest + 1) << large;
+      }
     }
   }
 }

@@ -118,6 +118,44 @@ TEST_F(PushParserTest, ValuesIn16BitsAreDecodedAndTheirMemoryIsReported) {
   EXPECT_EQ(gradients_[0].decoded_bytes, 5 * sizeof(float));
 }
 
+TEST_F(PushParserTest, ExponentsMakeValuesIn16BitsLarge) {
+  MakeServer({.push = v1::WIRE_FLOAT16});
+  const std::vector<float> dense = {1, -2, 0x1p20f, 4, 8}, rows = {1, 2, 3, 4, -0x1p100f, 0, 0, 0x1p99f};
+  alignas(64) char encoded[64];
+  v1::PushItem* item = AddItem("b", 5);
+  item->set_format(v1::WIRE_FLOAT16);
+  item->set_exponents(EncodeWithExponents(dense.data(), dense.size(), kDenseGroup, encoded));
+  Append(encoded, 10);
+  item = AddRows("t", 4, {5, 6}, {});
+  item->set_format(v1::WIRE_FLOAT16);
+  item->set_exponents(EncodeWithExponents(rows.data(), rows.size(), 4, encoded));
+  Append(encoded, 16);
+  ASSERT_TRUE(Parse().ok());
+  EXPECT_EQ(std::vector<float>(gradients_[0].values, gradients_[0].values + 5), dense);
+  EXPECT_EQ(std::vector<float>(gradients_[1].values, gradients_[1].values + 8), rows);
+}
+
+TEST_F(PushParserTest, ExponentsThatAreNoneAreRefused) {
+  MakeServer({.push = v1::WIRE_FLOAT16});
+  AddRows("t", 4, {5, 6}, {})->set_format(v1::WIRE_FLOAT16);
+  payload_.resize(payload_.size() + 16);
+  v1::PushItem* const item = request_.mutable_items(0);
+  for (const std::string& exponents :
+       {std::string(), std::string("\1"), std::string(3, '\0'), std::string("\0\x71", 2), std::string("\xff\0", 2)}) {
+    item->set_exponents(exponents);
+    ExpectRefused(std::to_string(exponents.size()) +
+                  " exponents for 8 values in groups of 4; it takes one for each group, from 0 to 112");
+  }
+  item->set_exponents(std::string("\0\x70", 2));
+  EXPECT_TRUE(Parse().ok());
+}
+
+TEST_F(PushParserTest, OtherFormatsHaveNoExponents) {
+  MakeServer({});
+  AddDense("b", {1, 2, 3})->set_exponents(std::string(1, '\0'));
+  ExpectRefused("gradient of b: comes as WIRE_FLOAT32 with exponents, which only WIRE_FLOAT16 has");
+}
+
 TEST_F(PushParserTest, AFormatThatIsNotThePlansIsRefused) {
   MakeServer({.push = v1::WIRE_FLOAT16});
   AddDense("b", {1, 2, 3, 4, 5});

@@ -413,6 +413,25 @@ TEST(RowUpdateTest, RowsWithABadGradientAreSkippedAndCounted) {
   ExpectRows(absl::StrCat("bad_gradient: SKIP_ROW optimizer { ", kRowAdagrad, " }"), {.bad = bad}, skipped);
 }
 
+TEST(RowUpdateTest, ARowThatIsNotFiniteIsNamed) {
+  const absl::StatusOr<Job> job =
+      ParseJob(UpdateJobText("sgd { learning_rate: 0.02 }"), "job", {"distribute.trainers=2"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto in_the_last_step = [](int64_t step, int /*lane*/, int64_t /*row*/) { return step == kSteps - 1; };
+  EXPECT_THAT(std::string(RunUpdates(*job, kSteps, in_the_last_step).status().message()),
+              ::testing::ContainsRegex("step 19: table t: row -?[0-9]+ is NaN after its update"));
+}
+
+TEST(BlockUpdateTest, AnElementThatIsNotFiniteIsNamed) {
+  for (const char* trainers : {"distribute.trainers=1", "distribute.trainers=2"}) {
+    const absl::StatusOr<Job> job = ParseJob(
+        UpdateJobText("sgd { learning_rate: 3e38 }", "optimizer { sgd { learning_rate: 0.02 } }"), "job", {trainers});
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_THAT(std::string(RunUpdates(*job, kSteps).status().message()),
+                ::testing::ContainsRegex("block .*: element [0-9]+ is -?inf after its update"));
+  }
+}
+
 TEST(RowUpdateTest, SegmentsMayHaveSchedulesOfTheirOwn) {
   // Both segments together equal one table with the same rule and schedule.
   const std::string scheduled =

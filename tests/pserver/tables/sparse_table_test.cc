@@ -153,6 +153,17 @@ TEST(SparseTableTest, AnUpdateDividesTheSumBySamples) {
   EXPECT_THAT(Pull(*table, {3}), ElementsAre(0.25f, 0.0f));  // 0.5 - 0.25 * 4/4, 0.5 - 0.25 * 8/4
 }
 
+TEST(SparseTableTest, AValueThatIsNotFiniteIsAnErrorWithItsRow) {
+  auto table = MakeTable({.width = 5});
+  const std::vector<int64_t> ids = {3, -4, 9};
+  std::vector<float> grads(15, 1);
+  grads[9] = 3e38f;
+  ASSERT_TRUE(table->Update(ids, grads.data(), /*divisor=*/1, /*learning_rate=*/1, nullptr).ok());
+  const absl::Status status = table->Update(ids, grads.data(), /*divisor=*/1, /*learning_rate=*/1, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("table t: row -4 is -inf after its update"));
+}
+
 TEST(SparseTableTest, EveryInt64IsAnId) {
   auto table = MakeTable();
   const std::vector<int64_t> ids = {0, -1, 1, kMin, kMax, kMin + 1};
