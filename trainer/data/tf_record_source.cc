@@ -19,7 +19,7 @@ constexpr size_t kHeader = TfRecordFrame::kHeader, kFooter = TfRecordFrame::kFoo
 constexpr int64_t kRecordTail = 4096;
 
 // Returns the number of bytes to read at once at `offset` of a file in which the records up to `end` are wanted.
-size_t RecordBlock(int64_t offset, int64_t end) {
+size_t BytesAtOnce(int64_t offset, int64_t end) {
   const int64_t left = std::clamp<int64_t>(end - offset, 0, ByteSource::kBlock);
   return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock, left + kRecordTail));
 }
@@ -47,7 +47,7 @@ absl::StatusOr<size_t> TfRecordSource::Fill(size_t size) {
       filled_ -= begin_;
       begin_ = 0;
     }
-    const size_t wanted = std::max(size, RecordBlock(offset_, end_));
+    const size_t wanted = std::max(size, BytesAtOnce(offset_, end_));
     if (buffer_.size() < wanted + LineParser::kPadding) buffer_.resize(wanted + LineParser::kPadding);
     ASSIGN_OR_RETURN(const size_t got,
                      bytes_->Read(buffer_.data() + filled_, buffer_.size() - LineParser::kPadding - filled_));
