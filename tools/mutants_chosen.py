@@ -369,7 +369,10 @@ CHOSEN = [
         tests=("//tests/e2e:uneven_save_test",),
     ),
     Chosen(
-        "resume-skips-one-batch-more", "trainer/data/lane.h", "{ skip_ = batches; }", "{ skip_ = batches + 1; }"
+        "resume-skips-one-batch-more",
+        "trainer/data/lane.h",
+        "{ skip_ = batches - passed_; }",
+        "{ skip_ = batches - passed_ + 1; }",
     ),
     # Data.
     Chosen(
@@ -1010,8 +1013,8 @@ CHOSEN = [
     Chosen(
         "inputs-of-lines-not-noticed",  # P06
         "trainer/data/example_stream.cc",
-        "    } else if (Take(line, scratch)) {\n      Notice(*scratch);\n",
-        "    } else if (Take(line, scratch)) {\n",
+        "  } else if (Take(line, scratch)) {\n    Notice(*scratch);\n",
+        "  } else if (Take(line, scratch)) {\n",
         tests=("//tests/trainer/data:seen_inputs_test",),
     ),
     Chosen(

@@ -514,7 +514,7 @@ absl::Status TrainLoop::End() {
   }
   if (!evaluations_->Has(step_) || all.stopped) return absl::OkStatus();
   summary_.eval = evaluations_->result();
-  return CheckLosses(*summary_.eval);
+  return summary_.eval.has_value() ? CheckLosses(*summary_.eval) : absl::OkStatus();
 }
 
 absl::Status TrainLoop::CheckLosses(const MetricResult& eval) const {

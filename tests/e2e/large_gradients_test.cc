@@ -163,6 +163,7 @@ TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteEndsTheRunInItsStep) {
   for (const std::string& policy : {std::string("train.nan_policy=STOP"), kSkip}) {
     for (const std::string& mode : {std::string("distribute.sync=true"), kAsync}) {
       for (const auto& [servers, trainers] : {std::pair{0, 1}, std::pair{2, 1}, std::pair{2, 2}}) {
+        if (servers == 0 && mode == kAsync) continue;
         std::vector<absl::Status> ends;
         const absl::Status status = Try("WIRE_FLOAT32", "WIRE_FLOAT32",
                                         {.overrides = {policy, mode, "train.lanes=8", "train.max_steps=1",
@@ -182,12 +183,15 @@ TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteEndsTheRunInItsStep) {
   }
 }
 
-// All parameters are finite, and too large for a loss.
+// All parameters are finite, and the squares of predictions are not.
 TEST_F(LargeGradientsTest, ALastEvaluationThatIsNotFiniteIsAnError) {
   WriteData([&](int i) { return Every(kLines, "1e30", i); });
   const absl::Status status =
       Try("WIRE_FLOAT16", "WIRE_FLOAT16",
-          {.overrides = {kSkip, "optimizer={ sgd { learning_rate: 1 } }"}, .servers = 2, .trainers = 2})
+          {.overrides = {kSkip, "optimizer={ sgd { learning_rate: 1 } }",
+                         "model.loss={ square_error { input: 'logit' label: 'label' sample_weight: 'weight' } }"},
+           .servers = 2,
+           .trainers = 2})
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),

@@ -22,6 +22,7 @@
 namespace weir {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -142,6 +143,20 @@ TEST_F(RunEndTest, ARunDoesNotGoOnWithDataInWhichStepZeroIsAnother) {
   const absl::Status status = TryRun({.overrides = overrides, .resume = true}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
+              ContainsRegex("stream [0-7] had 3 examples in an epoch when the checkpoint was written, and has 2"));
+
+  // An older build kept no places of streams: all is read again.
+  const std::string checkpoint = absl::StrCat(Path("few"), "/", StepDirectoryName(2));
+  absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(checkpoint);
+  const absl::StatusOr<std::string> another = BeginCheckpoint(Path("few"), 2);
+  ASSERT_TRUE(manifest.ok() && another.ok()) << manifest.status() << another.status();
+  for (const v1::CheckpointShard& shard : manifest->shards()) {
+    std::filesystem::copy_file(absl::StrCat(checkpoint, "/", shard.file().name()),
+                               absl::StrCat(Path("few"), "/", *another, "/", shard.file().name()));
+  }
+  manifest->clear_extra();
+  ASSERT_TRUE(PublishCheckpoint(Path("few"), *another, *manifest).ok());
+  EXPECT_THAT(std::string(TryRun({.overrides = overrides, .resume = true}).status().message()),
               HasSubstr("step 0 had 20 examples when the checkpoint was written, and has 19"));
 }
 

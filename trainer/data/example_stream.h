@@ -82,6 +82,8 @@ class ExampleStream {
   // borrowed from the block (Options.borrows). `scratch` must be prepared.
   bool Next(Example* scratch, RecordPool* pool, Record* record, InputPosition* position);
   const absl::Status& status() const { return status_; }
+  // Ends the stream with an error.
+  void Fail(absl::Status error) { status_ = std::move(error); }
   // Returns the line, or the bytes of the record, of the example that Next has given; of an example file it may be
   // empty. Valid until the next call.
   std::string_view line() const { return line_; }

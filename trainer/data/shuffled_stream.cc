@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "glog/logging.h"
@@ -26,7 +27,16 @@ void ShuffledStream::ForgetPlaces() {
 }
 
 bool ShuffledStream::Read(Record* record, InputPosition* position) {
-  if (!stream_.Next(&example_, &pool_, record, position)) return false;
+  if (!stream_.Next(&example_, &pool_, record, position)) {
+    if (status().ok() && expected_ >= 0 && read_ != expected_) {
+      stream_.Fail(absl::FailedPreconditionError(absl::StrCat(
+          "--resume: stream ", options_.stream.stream, " had ", expected_,
+          " examples in an epoch when the checkpoint was written, and has ", read_,
+          " in the data of data.train now: the files are others; bring back those of before, or start a fresh run "
+          "without --resume")));
+    }
+    return false;
+  }
   if (kept_ && stream_.place().segment != last_.segment) {
     changes_.befores.emplace_back(stream_.place().segment, stream_.place().before);
   }
@@ -39,6 +49,9 @@ bool ShuffledStream::Read(Record* record, InputPosition* position) {
 void ShuffledStream::GoOn(v1::StreamPlace place) {
   epoch_ = place.epoch();
   epoch_examples_ = place.epoch_examples();
+  const absl::Span<const DataFile> files = options_.stream.data->files();
+  const bool piped = std::any_of(files.begin(), files.end(), [](const DataFile& file) { return file.pipe != nullptr; });
+  if (!piped) expected_ = epoch_examples_;
   stream_.BeginWith(epoch_);
   if (!place.has_last()) return;
   read_ = total_read_ = place.read();

@@ -78,7 +78,7 @@ class ShuffledStream {
  private:
   // Drops what is left of the present epoch.
   void Forget(int64_t epoch);
-  // Reads one record; returns false at the end of the stream.
+  // Reads one record; returns false at the end of the stream, and if that is not where an earlier run has found it.
   bool Read(Record* record, InputPosition* position);
   // Does a piece of the work of GoOn. Returns false while more is to be done.
   bool ReadAgain(int64_t records);
@@ -114,6 +114,8 @@ class ShuffledStream {
   int64_t read_ = 0;             // in this epoch
   int64_t total_read_ = 0;
   int64_t epoch_examples_ = -1;
+  int64_t expected_ =
+      -1;  // GoOn: what an epoch had in the earlier run; -1: it did not say, or a command makes the data
   int64_t most_examples_ = 0;
   int64_t most_bytes_ = 0;
   PlaceOfRecord last_;           // of the last record read in this epoch

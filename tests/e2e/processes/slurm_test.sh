@@ -1,8 +1,8 @@
 #!/bin/bash
 # tools/slurm_job on Slurm as two nodes of this host: figures and checkpoint of one launch, a stop, which starts no job
 # that depends on success, requeues by hand and by itself, a trainer that is killed, a wrong job, and what the script
-# says where there is no Slurm. Skips the rest of it, and says so in the XML of the test, where Slurm is not installed or
-# the user is not root.
+# says where there is no Slurm. Skips the rest of it, and says so in the XML of the test, where Slurm is not installed
+# or the user is not root.
 source tests/e2e/processes/cluster.sh
 source tests/e2e/processes/slurm.sh
 trap 'stop_slurm; finish' EXIT
