@@ -125,6 +125,7 @@ class FuzzedCalls {
       request.set_plan_fingerprint(StableHash(ServerParts().plan_text));
     }
     if (!request.has_build()) request.set_build(std::string(kBuild));
+    if (!request.has_wire_version()) request.set_wire_version(kWireVersion);
     core_->Handle(Method::kJoin, {Slice::Own(request.SerializeAsString())}, [&](absl::StatusOr<Slices> answer) {
       v1::JoinReply reply;
       if (!answer.ok()) return;

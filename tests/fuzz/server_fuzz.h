@@ -51,6 +51,7 @@ class FuzzedServer {
     join.set_plan_fingerprint(StableHash(job.PlanText()));
     join.set_plan_text(job.PlanText());
     join.set_build(std::string(kBuild));
+    join.set_wire_version(kWireVersion);
     join.set_arithmetic("avx2");
     join.set_process("trainer:0");
     caller_.set_job_id("job");
@@ -58,6 +59,7 @@ class FuzzedServer {
     caller_.set_session(SessionOf(join));
     v1::JoinRequest reads;
     reads.mutable_caller()->set_trainer(kReader);
+    reads.set_wire_version(kWireVersion);
     reads.set_reader(true);
     reader_.set_trainer(kReader);
     reader_.set_session(SessionOf(reads));

@@ -98,6 +98,7 @@ class CoreByHand : public ::testing::Test {
     request.set_plan_fingerprint(StableHash(job_.PlanText()));
     request.set_plan_text(job_.PlanText());
     request.set_build(std::string(kBuild));
+    request.set_wire_version(kWireVersion);
     request.set_arithmetic("avx2");
     request.set_process(process);
     return request;

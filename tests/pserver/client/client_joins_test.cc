@@ -118,6 +118,7 @@ TEST(ClientTest, ATrainerThatOneServerRefusesGivesItsPlaceOnTheOthersBack) {
   first.set_plan_fingerprint(StableHash(job.PlanText()));
   first.set_plan_text(job.PlanText());
   first.set_build(std::string(kBuild));
+  first.set_wire_version(kWireVersion);
   first.set_arithmetic("avx2");
   first.set_process("first:7");
   v1::JoinReply joined;

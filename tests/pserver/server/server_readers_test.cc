@@ -44,6 +44,7 @@ class ServerReadersTest : public CoreByHand {
     v1::JoinRequest request;
     request.mutable_caller()->set_trainer(kReader);
     request.set_reader(true);
+    request.set_wire_version(kWireVersion);
     request.set_process(process);
     if (edit) edit(&request);
     return CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString());
@@ -157,7 +158,7 @@ TEST_F(ServerReadersTest, AReaderNeedsNoJobAndGetsThePlan) {
 TEST_F(ServerReadersTest, WhatAReaderSaysOfTheJobMustBeTrue) {
   Start({.trainers = 2});
   EXPECT_STATUS(JoinStatus([](auto* r) { r->mutable_caller()->set_job_id("other"); }), kFailedPrecondition,
-                "reader (reader:1) comes with job other and wire version 1; this server has another one of them");
+                "reader (reader:1) comes with job other and wire version 2; this server has another one of them");
   EXPECT_STATUS(JoinStatus([](auto* r) { r->set_server_index(1); }), kFailedPrecondition,
                 "this is server 0 (server:1), reader (reader:1) expects server 1 at this address");
   EXPECT_STATUS(JoinStatus([](auto* r) { r->set_wire_version(7); }), kFailedPrecondition,
@@ -365,6 +366,7 @@ TEST_F(ServerReadersTest, PlansThatAreNotReadAreNotSentWithoutEnd) {
   v1::JoinRequest request;
   request.mutable_caller()->set_trainer(kReader);
   request.set_reader(true);
+  request.set_wire_version(kWireVersion);
   std::vector<std::shared_ptr<Answer>> unread;
   for (int i = 0; i < 4; ++i) unread.push_back(Call(Method::kJoin, request.SerializeAsString()));
   EXPECT_TRUE((*unread[2])->ok());
