@@ -312,6 +312,8 @@ absl::Status TrainLoop::Steps() {
   }
   summary_.steps = step_;
   if (loss_scaler_.on()) summary_.loss_scale = loss_scaler_.scale();
+  // A stop that comes in the last step leaves nothing undone but an evaluation.
+  if (LastStepDone() && (!data_->has_eval() || evaluations_->Has(step_))) ending_.stopped = false;
   summary_.stopped = ending_.stopped;
   summary_.early_stopped = early_stop_.Ends();
   if (summary_.early_stopped && self_.IsChief()) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "framework/base/mutex.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/wire/frame.h"
@@ -340,30 +341,58 @@ TEST_F(DeathsTest, WithADirectoryPerHostTheNewChiefsHostHasItsPart) {
   for (const int t : {1, 2}) EXPECT_EQ(manifest->data().trainer_steps(t), 60);
 }
 
+// Holds a trainer's step until it has heard that the job is to end.
+class HeldStep : public Transport {
+ public:
+  // `held`, if not null, is set when the step begins.
+  HeldStep(Transport* inner, int64_t step, std::atomic<bool>* held) : inner_(inner), step_(step), held_(held) {}
+  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    if (LookAt(server, method, request).step == step_) {
+      if (held_ != nullptr) *held_ = true;
+      stopped_->Await();
+    }
+    if (method == Method::kHeartbeat) {
+      done = [stopped = stopped_, done = std::move(done)](absl::StatusOr<Slices> answer) {
+        v1::HeartbeatReply reply;
+        const bool heard = answer.ok() && reply.ParseFromString(Flatten(*answer)) && reply.stop_requested();
+        done(std::move(answer));
+        if (heard) stopped->Open();
+      };
+    }
+    inner_->Call(server, method, std::move(request), timeout, std::move(done));
+  }
+  std::string Describe(int server) const override { return inner_->Describe(server); }
+  int servers() const override { return inner_->servers(); }
+
+ private:
+  Transport* const inner_;
+  const int64_t step_;
+  std::atomic<bool>* const held_;
+  const std::shared_ptr<Latch> stopped_ = std::make_shared<Latch>();
+};
+
+// No death: the stop comes in the last of all steps.
+TEST_F(DeathsTest, AJobThatIsStoppedInItsLastStepIsComplete) {
+  for (const bool evaluates : {false, true}) {
+    std::atomic<bool> stop{false};
+    std::string job = kSlotJob;
+    if (!evaluates) job = absl::StrReplaceAll(job, {{"eval { files: \"eval.txt\" }", ""}});
+    const absl::StatusOr<InProcessResult> result =
+        TryRun({.job_text = job,
+                .overrides = {"train.max_steps=20", "deadlines.heartbeat_s=0.1"},
+                .servers = 2,
+                .stop = &stop,
+                .between = [&](int, Transport* servers) { return std::make_unique<HeldStep>(servers, 19, &stop); }});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(stop);
+    EXPECT_EQ(result->summary.steps, 20);
+    // The evaluation at the end is missing.
+    EXPECT_EQ(result->summary.stopped, evaluates) << result->summary.DoneLine();
+  }
+}
+
 // No death: trainer 1 is asked to stop at its step 30, when trainer 0 has done all of its steps.
 TEST_F(DeathsTest, AJobWhoseLastTrainerIsStoppedIsNotComplete) {
-  class Held : public Transport {
-   public:
-    Held(Transport* inner, std::shared_ptr<Latch> stopped) : inner_(inner), stopped_(std::move(stopped)) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      if (LookAt(server, method, request).step == 30) stopped_->Await();
-      if (method == Method::kHeartbeat) {
-        done = [stopped = stopped_, done = std::move(done)](absl::StatusOr<Slices> answer) {
-          v1::HeartbeatReply reply;
-          const bool heard = answer.ok() && reply.ParseFromString(Flatten(*answer)) && reply.stop_requested();
-          done(std::move(answer));
-          if (heard) stopped->Open();
-        };
-      }
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    const std::shared_ptr<Latch> stopped_;
-  };
   class Watched : public Transport {
    public:
     Watched(Transport* inner, std::atomic<bool>* at_end) : inner_(inner), at_end_(at_end) {}
@@ -378,7 +407,6 @@ TEST_F(DeathsTest, AJobWhoseLastTrainerIsStoppedIsNotComplete) {
     Transport* const inner_;
     std::atomic<bool>* const at_end_;
   };
-  const auto stopped = std::make_shared<Latch>();
   std::atomic<bool> stop{false};
   const absl::StatusOr<InProcessResult> result =
       TryRun({.overrides = {"distribute.sync=false", "train.max_steps=60", "deadlines.heartbeat_s=0.1"},
@@ -387,7 +415,7 @@ TEST_F(DeathsTest, AJobWhoseLastTrainerIsStoppedIsNotComplete) {
               .stop = &stop,
               .between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
                 if (trainer == 0) return std::make_unique<Watched>(servers, &stop);
-                return std::make_unique<Held>(servers, stopped);
+                return std::make_unique<HeldStep>(servers, 30, nullptr);
               }});
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->summaries.size(), 2u);
