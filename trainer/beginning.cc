@@ -123,6 +123,8 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
     ASSIGN_OR_RETURN(Beginning mine, Decide(o));
     word.by = o.trainer.id;
     word.text = mine.Serialize();
+    if (mine.point.has_places && !o.trainer.sync)
+      RETURN_IF_ERROR(PostDealtPlaces(o.trainer, o.job->config.train().lanes(), mine.point.places));
     RETURN_IF_ERROR(client->Post(kBeginning, word.text, 0));
     residuals = std::move(mine.point.residuals);
     places = std::move(mine.point.places);
@@ -144,14 +146,16 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.
   if (begun.beginning.resumed && client->KeepsResiduals() && !takes_over.has_value())
     RETURN_IF_ERROR(RestoreResiduals(client, word.by, residuals, begun.step));
-  if (begun.beginning.point.has_places && !takes_over.has_value()) {
+  const bool dealt = begun.beginning.point.has_places;
+  if (!o.trainer.sync) {
+    begun.places = PostedPlaces(o.trainer, dealt ? word.by : -1);
+  } else if (dealt) {
     ASSIGN_OR_RETURN(begun.places, DealPlaces(o.trainer, word.by, o.job->config.train().lanes(), places));
   }
   begun.takes_over = takes_over.has_value();
   if (takes_over.has_value()) {
     // A dead trainer that had done nothing begins where all do.
     begun.step = std::max(begun.step, *takes_over);
-    begun.places = PostedPlaces(o.trainer);
     LOG(INFO) << "trainer " << o.trainer.id << " takes the place of a dead one and goes on at step " << begun.step;
   }
   return begun;

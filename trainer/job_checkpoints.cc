@@ -45,9 +45,11 @@ v1::StreamPlaces JobCheckpoints::OwnPlaces(const BorderState& at) {
 }
 
 absl::Status JobCheckpoints::Post(const BorderState& at) {
-  if (!keeps() || o_.trainer.sync || o_.trainer.IsChief() || posted_step_ == at.step) return absl::OkStatus();
+  if (!keeps() || o_.trainer.sync || posted_step_ == at.step) return absl::OkStatus();
   posted_step_ = at.step;
+  // The chief's are for who takes its place.
   if (at.places != nullptr) RETURN_IF_ERROR(PostPlaces(o_.trainer, at.step, OwnPlaces(at)));
+  if (o_.trainer.IsChief()) return absl::OkStatus();
   return o_.trainer.client->KeepsResiduals() ? o_.trainer.client->PostResiduals(at.step) : absl::OkStatus();
 }
 

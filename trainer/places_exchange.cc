@@ -15,6 +15,7 @@ namespace {
 
 constexpr char kPlacePosts[] = "places", kDealtPlaces[] = "places.beginning";
 
+std::string DealtKey(int trainer) { return absl::StrCat(kDealtPlaces, ".", trainer); }
 std::string PlacesKey(int64_t step) { return absl::StrCat("places.", step); }
 
 absl::Status StreamPlacesTo(const ThisTrainer& self, const std::string& key, int to, const v1::StreamPlaces& places) {
@@ -122,10 +123,28 @@ absl::StatusOr<v1::StreamPlaces> TakePlaces(const ThisTrainer& self, v1::StreamP
   return own;
 }
 
-v1::StreamPlaces PostedPlaces(const ThisTrainer& self) {
+absl::Status PostDealtPlaces(const ThisTrainer& self, int lanes, const std::string& saved) {
+  v1::StreamPlaces all;
+  if (!all.ParseFromString(saved)) {
+    LOG(WARNING) << "the places of the streams in the checkpoint cannot be read, and the streams are read again";
+    return absl::OkStatus();
+  }
+  for (int t = 0; t < self.trainers; ++t) {
+    RETURN_IF_ERROR(
+        self.client->Post(DealtKey(t), PlacesFor(t, self.trainers, lanes, all).SerializeAsString(), /*edition=*/0));
+  }
+  return absl::OkStatus();
+}
+
+v1::StreamPlaces PostedPlaces(const ThisTrainer& self, int from) {
   v1::StreamPlaces places;
-  const absl::StatusOr<std::string> bytes = self.client->Posted(kPlacePosts, self.id);
-  if (!bytes.ok() || !AddPlaces(*bytes, self.id, &places).ok()) places.Clear();
+  const auto add = [&](const std::string& key, int trainer) {
+    const absl::StatusOr<std::string> bytes = self.client->Posted(key, trainer);
+    const absl::Status added = bytes.ok() ? AddPlaces(*bytes, trainer, &places) : bytes.status();
+    if (!added.ok()) LOG(WARNING) << "streams are read again: " << added.message();
+  };
+  if (from >= 0) add(DealtKey(self.id), from);
+  add(kPlacePosts, self.id);
   return places;
 }
 

@@ -105,6 +105,8 @@ class ExampleStream {
   // error in status(); DataLoss: there is no such record. `record` may be null; else `scratch` must be prepared.
   bool ReadAgain(const PlaceOfRecord& place, bool last, int64_t most, Example* scratch, RecordPool* pool,
                  Record* record);
+  // Returns the number of records of the file of the last ReadAgain that are behind the stream and its own, about.
+  int64_t own_passed() const { return passed_ / segments_[segment_].modulus; }
 
  private:
   bool NextLine(std::string_view* line);

@@ -239,6 +239,7 @@ void Machine::SkipTo(int64_t step, const v1::StreamPlaces& places) {
   CHECK(shared_->followed() == nullptr) << "SkipTo in files that follow";
   CHECK(threads_.empty()) << "SkipTo after the first Next";
   const LaneRange& streams = shared_->options.streams;
+  bool goes_on = false;
   if (streams.count > 0) {
     ChosenPlaces chosen = ChoosePlaces({.data = &shared_->data,
                                         .spec = &shared_->options.spec,
@@ -250,14 +251,13 @@ void Machine::SkipTo(int64_t step, const v1::StreamPlaces& places) {
     for (const std::string& reason : chosen.refused) LOG(WARNING) << reason;
     if (!chosen.summary.empty()) LOG(INFO) << "data: " << chosen.summary;
     shared_->begins = std::move(chosen.begins);
+    goes_on = !chosen.places.empty();
     for (v1::StreamPlace& place : chosen.places)
       lanes_[static_cast<size_t>(place.stream() - streams.begin)]->GoOn(std::move(place));
   }
-  // What examples before the places had.
-  if (places.has_absent()) {
-    const auto& names = places.absent().names();
-    shared_->seen->SeeAllBut(std::set<std::string>(names.begin(), names.end()));
-  }
+  // What examples before the places had; where nobody knows, any of them may have had all.
+  const auto& names = places.absent().names();
+  if (places.has_absent() || goes_on) shared_->seen->SeeAllBut(std::set<std::string>(names.begin(), names.end()));
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->SkipTo(step);
 }
 

@@ -117,17 +117,24 @@ bool LineSource::Next(std::string_view* line, int64_t* offset) {
 bool LineSource::JumpTo(int64_t offset) {
   const int64_t behind = offset_ + static_cast<int64_t>(filled_ - begin_);
   if (!status_.ok() || offset < offset_) return false;
-  if (offset <= behind) {
-    begin_ += static_cast<size_t>(offset - offset_);
-  } else {
-    if (!bytes_->JumpTo(offset)) return false;
-    begin_ = filled_ = 0;
-    at_end_ = false;
-  }
-  offset_ = offset;
   // Of the lines behind it none may be wanted: Fill reads no more than is likely to hold this one.
   end_ = offset + 1;
   tail_ = std::max(kLeastTail, 2 * length_);
+  if (offset == offset_) return true;
+  // Whether a line begins there shows in the byte before it.
+  if (offset <= behind) {
+    begin_ += static_cast<size_t>(offset - 1 - offset_);
+  } else {
+    if (!bytes_->JumpTo(offset - 1)) return false;
+    begin_ = filled_ = 0;
+    at_end_ = false;
+  }
+  offset_ = offset - 1;
+  if (begin_ == filled_ && !Fill()) return true;
+  const bool begins = buffer_[begin_] == '\n';
+  ++begin_;
+  ++offset_;
+  if (!begins) end_ = offset_;
   return true;
 }
 

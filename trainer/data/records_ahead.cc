@@ -330,6 +330,9 @@ void RecordsAhead::State::ForgetRounds(int64_t file, int64_t before) {
 void RecordsAhead::State::Leave(const Reader& reader, FilePass* pass) {
   pass->at[static_cast<size_t>(reader.lane)] = kNowhere;
   --pass->sources;
+  // Of a pass that began in the middle of a file nobody knows how many lanes begin there, and a lane that comes now may
+  // begin its own.
+  if (pass->sources == 0 && reader.begin.at > 0) pass->forgotten = true;
   Trim(pass);
 }
 

@@ -54,13 +54,20 @@ void ShuffledStream::GoOn(v1::StreamPlace place) {
   if (!piped) expected_ = epoch_examples_;
   stream_.BeginWith(epoch_);
   if (!place.has_last()) return;
-  read_ = total_read_ = place.read();
+  read_ = place.read();
   changes_.begins = false;
   draws_ = static_cast<uint64_t>(place.buffer().draws());
   if (draws_ > 0) DrawAhead();
   window_ = options_.shuffle;
   buffer_.resize(static_cast<size_t>(place.buffer().size()));
   again_ = std::make_unique<Again>(Again{.place = std::move(place)});
+}
+
+bool ShuffledStream::ReadAgainAt(const PlaceOfRecord& place, bool last, int64_t most, Record* record) {
+  const bool there = stream_.ReadAgain(place, last, most, &example_, &pool_, record);
+  // Lanes that read one file keep together by it.
+  total_read_ = stream_.own_passed();
+  return there;
 }
 
 bool ShuffledStream::ReadAgain(int64_t records) {
@@ -82,7 +89,7 @@ bool ShuffledStream::ReadAgain(int64_t records) {
     next.number += static_cast<int64_t>(part.number(i));
     // The last record that was read may still be in the buffer.
     read_last = next.segment == last.segment && next.number == last.number;
-    if (!stream_.ReadAgain(next, read_last, records, &example_, &pool_, &buffer_[part.slot(i)])) return false;
+    if (!ReadAgainAt(next, read_last, records, &buffer_[part.slot(i)])) return false;
     again_->at = next;
     ++again_->record;
     if (again_->record == part.at_size()) {
@@ -90,8 +97,8 @@ bool ShuffledStream::ReadAgain(int64_t records) {
       again_->record = 0;
     }
   }
-  if (!read_last && !stream_.ReadAgain(last, true, records, &example_, &pool_, waits ? &waiting_ : nullptr))
-    return false;
+  if (!read_last && !ReadAgainAt(last, true, records, waits ? &waiting_ : nullptr)) return false;
+  total_read_ = place.read();
   has_waiting_ = waits;
   last_ = waiting_place_ = last;
   filled_ = options_.shuffle;

@@ -60,7 +60,7 @@ class ShuffledStream {
   // ExampleStream::dealt_records, at the end of the epoch.
   int64_t dealt_records() const { return stream_.dealt_records(); }
   int64_t epoch() const { return epoch_; }
-  // Returns the number of examples read so far, of all epochs.
+  // Returns the number of examples read so far, of all epochs; while GoOn reads again, those of the present file.
   int64_t total_read() const { return total_read_; }
   // Returns the number of examples of a whole epoch; -1 until the first has ended.
   int64_t epoch_examples() const { return epoch_examples_; }
@@ -82,6 +82,8 @@ class ShuffledStream {
   bool Read(Record* record, InputPosition* position);
   // Does a piece of the work of GoOn. Returns false while more is to be done.
   bool ReadAgain(int64_t records);
+  // Reads one record for it (ExampleStream::ReadAgain).
+  bool ReadAgainAt(const PlaceOfRecord& place, bool last, int64_t most, Record* record);
   // Prepares the random numbers of the draws from draws_ on.
   void DrawAhead() {
     for (uint64_t i = draws_; i < draws_ + kAhead; ++i) ahead_[i % kAhead] = Random(i);

@@ -110,7 +110,14 @@ absl::Status CheckStreamPlace(const v1::StreamPlace& place, absl::Span<const Dat
   if (place.ended() ? place.epochs() != epochs : place.epoch() >= epochs) {
     return absl::FailedPreconditionError(absl::StrCat("of ", place.epochs(), " epochs, the job has ", epochs));
   }
-  if (place.ended() || !place.has_last()) return absl::OkStatus();
+  if (place.epoch_examples() >= 0 && place.given() > place.epoch_examples()) {
+    return WrongPlace(absl::StrCat(place.given(), " of ", place.epoch_examples(), " examples given"));
+  }
+  if (place.ended() || !place.has_last()) {
+    // Whoever goes on there looks at none of these.
+    const bool plain = !place.has_last() && !place.has_buffer() && place.read() == 0;
+    return plain ? absl::OkStatus() : WrongPlace("a record, or a buffer, of a stream that is not within an epoch");
+  }
   const PlaceOfRecord last = {.segment = place.last().segment(),
                               .at = place.last().at(),
                               .number = place.last().number(),

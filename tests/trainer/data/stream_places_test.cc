@@ -443,6 +443,22 @@ TEST_F(StreamPlacesTest, ACompressedFileIsReadAgainFromItsStartAndThoseBeforeItA
   EXPECT_FALSE(resumed.Rest()[0].empty());
 }
 
+TEST_F(StreamPlacesTest, LanesReadACompressedFileAgainTogether) {
+  std::string lines;
+  for (int i = 0; i < 40000; ++i) absl::StrAppend(&lines, "1 ", i, std::string(600, ' '), "\n");
+  const std::string packed = Gzip(lines);
+  dir_.Write("f.gz", packed);
+  LaneReaderOptions options = Options(
+      "train { files: 'f.gz' } multi_slot { slot { name: 'x' type: FLOAT } } batch_size: 400 shuffle: NO_SHUFFLE", 8,
+      1);
+  options.threads = 1;
+  const DataSet set = Open(options.spec);
+  const v1::StreamPlaces places = ReaderRun(set, options).StepsTo(90);
+  const int64_t before = BytesRead();
+  ReaderRun(set, options, 90, places).Rest();
+  EXPECT_LE(BytesRead() - before, 3 * static_cast<int64_t>(packed.size()) / 2);
+}
+
 TEST_F(StreamPlacesTest, OtherEpochsGoOnAsIfTheJobHadAlwaysHadThem) {
   const std::vector<Source> sources = WriteAll(300);
   for (const char* shuffle : {"NO_SHUFFLE", "WINDOW shuffle_window: 30"}) {
@@ -485,6 +501,18 @@ TEST_F(StreamPlacesTest, APlaceThatDoesNotFitIsReadAgainFromTheStart) {
     refused([&](auto* p) { first(p)->set_given(-1); }, stream);
     refused([&](auto* p) { first(p)->set_epoch(1); }, stream);
     refused([&](auto* p) { first(p)->set_read(first(p)->read() + 1); }, stream);
+    refused([&](auto* p) { first(p)->clear_last(); }, "a record, or a buffer, of a stream that is not within an epoch");
+    const auto end = [&](v1::StreamPlaces* p) {
+      first(p)->set_ended(true);
+      first(p)->set_epoch_examples(300);
+    };
+    refused(end, "a record, or a buffer, of a stream that is not within an epoch");
+    refused(
+        [&](auto* p) {
+          end(p);
+          first(p)->set_given(301);
+        },
+        "301 of 300 examples given");
     refused([&](auto* p) { p->set_streams(3); }, "the checkpoint is of 3 streams, the job has 2");
     if (!places.places(0).has_buffer()) {
       refused([&](auto* p) { first(p)->mutable_buffer(); }, "the shuffle of the stream");
@@ -529,6 +557,12 @@ TEST_F(StreamPlacesTest, WhatExamplesBeforeAPlaceHadIsNotAbsent) {
   resumed.Rest();
   EXPECT_EQ(resumed.reader().absent_inputs().places, absent);
   EXPECT_TRUE(resumed.reader().absent_inputs().whole);
+
+  v1::StreamPlaces unknown = places;
+  unknown.clear_absent();
+  ReaderRun of_the_rest(set, options, 5, unknown);
+  of_the_rest.Rest();
+  EXPECT_THAT(of_the_rest.reader().absent_inputs().places, IsEmpty());
 }
 
 }  // namespace
