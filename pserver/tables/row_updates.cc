@@ -60,7 +60,9 @@ float* RowUpdates::Widened(const char* row) const {
 
 void RowUpdates::CheckValues() {
   const int width = layout_.width();
-  for (int64_t i = 0; i < count_; ++i) {
+  AllFinite finite;
+  for (int64_t i = 0; i < count_; ++i) finite.Add(values_[i], width);
+  for (int64_t i = 0; i < count_ && !finite.value(); ++i) {
     const int64_t bad = FirstNotFinite(values_[i], width);
     if (bad < width && status_.ok()) status_ = NotFinite(absl::StrCat("row ", ids_[i]), values_[i][bad]);
   }

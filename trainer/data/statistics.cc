@@ -10,12 +10,14 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/feature_id.h"
+#include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/learned.h"
@@ -49,8 +51,7 @@ struct Found {
 
 struct StreamStatistics {
   std::vector<Moments> moments;
-  Counts counts;  // of salted ids
-  std::vector<Found> lessons;
+  std::vector<Found> lessons;  // without counts
 };
 
 // A lesson that takes data, with the place of its input.
@@ -83,17 +84,25 @@ absl::Status TooManyClasses(const Lesson& lesson) {
                                    " different texts; these are no classes: read the column as TEXT"));
 }
 
+// What a thread has counted, of all streams: sums of whole numbers, so nobody sees whose examples they are of.
+struct Counted {
+  // The order of the maps is never looked at.
+  using Map = absl::flat_hash_map<uint64_t, uint64_t>;
+  Map ids;                   // salted
+  std::vector<Map> lessons;  // by task
+};
+
 // Takes examples of one stream for the lessons of a job.
 class Student {
  public:
   Student(const std::vector<Task>& tasks, int stream)
-      : tasks_(tasks), stream_(static_cast<uint64_t>(stream)), found_(tasks.size()), counts_(tasks.size()) {
+      : tasks_(tasks), stream_(static_cast<uint64_t>(stream)), found_(tasks.size()) {
     for (const Task& task : tasks) slots_ = std::max(slots_, task.of.ids ? task.of.place + 1 : 0);
     first_.resize(slots_ + 1);
   }
 
   // `n`: number of the example in its stream.
-  absl::Status Take(const Example& example, int64_t n) {
+  absl::Status Take(const Example& example, int64_t n, std::vector<Counted::Map>* counts) {
     for (size_t slot = 0; slot < slots_; ++slot) first_[slot + 1] = first_[slot] + example.counts[slot];
     size_t column = 0;  // of classes
     for (size_t i = 0; i < tasks_.size(); ++i) {
@@ -114,17 +123,14 @@ class Student {
         if (task.lesson.kind == Lesson::kQuantiles) {
           found_[i].sample.Add(MixId(key ^ (at - first_[task.of.place])), static_cast<double>(example.ids[at]));
         } else {
-          ++counts_[i][KeyOf(example.ids[at])];
+          ++(*counts)[i][KeyOf(example.ids[at])];
         }
       }
     }
     return absl::OkStatus();
   }
 
-  std::vector<Found> Finish() && {
-    for (size_t i = 0; i < tasks_.size(); ++i) found_[i].counts = Sorted(counts_[i]);
-    return std::move(found_);
-  }
+  std::vector<Found> Finish() && { return std::move(found_); }
 
  private:
   const std::vector<Task>& tasks_;
@@ -132,61 +138,153 @@ class Student {
   size_t slots_ = 0;           // those that inputs are among, from the first on
   std::vector<size_t> first_;  // of their ids
   std::vector<Found> found_;
-  // The order of the maps is never looked at.
-  std::vector<absl::flat_hash_map<uint64_t, uint64_t>> counts_;
 };
 
-absl::StatusOr<StreamStatistics> CollectStream(Pass& pass, int stream) {
-  ExampleStream examples({.data = &pass.data,
-                          .parser = &pass.parser,
-                          .stream = stream,
-                          .streams = pass.spec.streams(),
-                          .scheme = pass.spec.stream_scheme,
-                          .seed = pass.spec.seed,
-                          .bad_line = pass.spec.config.bad_line(),
-                          .where = &pass.where,
-                          .required = pass.features.required(),
-                          .label_ranges = pass.features.label_ranges(),
-                          .skipped = &pass.skipped,
-                          .ahead = pass.ahead.get(),
-                          .lane = stream - pass.first_stream});
-  StreamStatistics result;
-  std::vector<size_t> standardized;
-  for (size_t i = 0; i < pass.features.floats().size(); ++i) {
-    if (pass.features.floats()[i].transform == v1::DenseTransform::STANDARDIZE) standardized.push_back(i);
-  }
-  result.moments.resize(pass.features.floats().size());
-  const bool counting = pass.spec.config.ids().min_count() > 1;
-  // Its order is never looked at.
-  absl::flat_hash_map<uint64_t, uint64_t> counts;
-  Student student(pass.tasks, stream);
-  Example example;
-  ExampleStream::Prepare(pass.parser, &example);
-  InputPosition position;
-  for (int64_t n = 0; examples.Next(&example, &position); ++n) {
-    if (n % 4096 == 0 && pass.cancelled && pass.cancelled())
-      return absl::CancelledError("the data statistics were cancelled");
-    for (const size_t i : standardized) {
-      if (!std::isnan(example.floats[i])) result.moments[i].Add(example.floats[i]);
+// Collects what one stream has, a piece at a time.
+class StreamPass {
+ public:
+  StreamPass(Pass* pass, int stream)
+      : pass_(*pass),
+        examples_({.data = &pass->data,
+                   .parser = &pass->parser,
+                   .stream = stream,
+                   .streams = pass->spec.streams(),
+                   .scheme = pass->spec.stream_scheme,
+                   .seed = pass->spec.seed,
+                   .bad_line = pass->spec.config.bad_line(),
+                   .where = &pass->where,
+                   .required = pass->features.required(),
+                   .label_ranges = pass->features.label_ranges(),
+                   .skipped = &pass->skipped,
+                   .ahead = pass->ahead.get(),
+                   .lane = stream - pass->first_stream}),
+        counting_(pass->spec.config.ids().min_count() > 1),
+        student_(pass->tasks, stream) {
+    for (size_t i = 0; i < pass_.features.floats().size(); ++i) {
+      if (pass_.features.floats()[i].transform == v1::DenseTransform::STANDARDIZE) standardized_.push_back(i);
     }
-    if (!pass.tasks.empty()) RETURN_IF_ERROR(student.Take(example, n));
-    if (!counting) continue;
+    moments_.resize(pass_.features.floats().size());
+    ExampleStream::Prepare(pass_.parser, &example_);
+  }
+
+  // Takes up to `most` examples. Returns true at the end of the stream.
+  absl::StatusOr<bool> Work(int64_t most, Counted* counted) {
+    if (pass_.cancelled && pass_.cancelled()) return absl::CancelledError("the data statistics were cancelled");
+    InputPosition position;
+    for (const int64_t end = read_ + most; read_ < end; ++read_) {
+      if (!examples_.Next(&example_, &position)) {
+        RETURN_IF_ERROR(examples_.status());
+        return true;
+      }
+      for (const size_t i : standardized_) {
+        if (!std::isnan(example_.floats[i])) moments_[i].Add(example_.floats[i]);
+      }
+      if (!pass_.tasks.empty()) RETURN_IF_ERROR(student_.Take(example_, read_, &counted->lessons));
+      if (counting_) Count(&counted->ids);
+    }
+    return false;
+  }
+  int64_t read() const { return read_; }
+
+  StreamStatistics Finish() && { return {.moments = std::move(moments_), .lessons = std::move(student_).Finish()}; }
+
+ private:
+  void Count(Counted::Map* ids) const {
+    const std::vector<Features::Slot>& slots = pass_.features.slots();
     size_t id = 0;
-    for (size_t slot = 0; slot < example.counts.size(); ++slot) {
-      if (!pass.features.slots()[slot].counted) {
-        id += example.counts[slot];
+    for (size_t slot = 0; slot < example_.counts.size(); ++slot) {
+      if (!slots[slot].counted) {
+        id += example_.counts[slot];
         continue;
       }
-      for (uint16_t i = 0; i < example.counts[slot]; ++i, ++id) {
-        ++counts[static_cast<uint64_t>(SaltId(pass.features.slots()[slot].salt, example.ids[id]))];
+      for (uint16_t i = 0; i < example_.counts[slot]; ++i, ++id) {
+        ++(*ids)[static_cast<uint64_t>(SaltId(slots[slot].salt, example_.ids[id]))];
       }
     }
   }
-  RETURN_IF_ERROR(examples.status());
-  result.counts = Sorted(counts);
-  result.lessons = std::move(student).Finish();
-  return result;
-}
+
+  Pass& pass_;
+  ExampleStream examples_;
+  const bool counting_;
+  Student student_;
+  std::vector<size_t> standardized_;
+  std::vector<Moments> moments_;
+  Example example_;
+  int64_t read_ = 0;
+};
+
+// Collects streams on several threads, a piece of the one that has read least at a time: streams that are far from each
+// other would read their common files one by one, or keep them in memory.
+class AllStreams {
+ public:
+  AllStreams(Pass* pass, LaneRange streams) : lessons_(pass->tasks.size()) {
+    for (int i = 0; i < streams.count; ++i) turns_.push_back({std::make_unique<StreamPass>(pass, streams.begin + i)});
+  }
+
+  // Works until all streams have ended. Called by every thread.
+  void Work() {
+    Counted counted;
+    counted.lessons.resize(lessons_);
+    mu_.Lock();
+    while (Turn* const turn = Pick()) {
+      if (turn->busy) {
+        changed_.Wait(&mu_);
+        continue;
+      }
+      turn->busy = true;
+      mu_.Unlock();
+      absl::StatusOr<bool> ended = turn->pass->Work(kPiece, &counted);
+      std::optional<absl::StatusOr<StreamStatistics>> result;
+      if (!ended.ok()) {
+        result = ended.status();
+      } else if (*ended) {
+        result = std::move(*turn->pass).Finish();
+      }
+      const int64_t read = turn->pass->read();
+      if (result.has_value()) turn->pass = nullptr;
+      mu_.Lock();
+      turn->busy = false;
+      turn->read = read;
+      turn->result = std::move(result);
+      changed_.SignalAll();
+    }
+    counted_.push_back(std::move(counted));
+    mu_.Unlock();
+  }
+
+  // When all threads have left Work: by stream, and by thread.
+  std::pair<std::vector<absl::StatusOr<StreamStatistics>>, std::vector<Counted>> Take() && {
+    MutexLock lock(&mu_);
+    std::vector<absl::StatusOr<StreamStatistics>> results;
+    for (Turn& turn : turns_) results.push_back(*std::move(turn.result));
+    return {std::move(results), std::move(counted_)};
+  }
+
+ private:
+  static constexpr int64_t kPiece = 512;  // records, as of lanes (trainer/data/lane.cc)
+  struct Turn {
+    std::unique_ptr<StreamPass> pass;  // of the thread that has set `busy`
+    int64_t read = 0;
+    bool busy = false;
+    std::optional<absl::StatusOr<StreamStatistics>> result = std::nullopt;
+  };
+
+  // Returns the stream that is behind, of those that are not busy if there are any; null if all have ended.
+  Turn* Pick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Turn* picked = nullptr;
+    for (Turn& turn : turns_) {
+      if (turn.result.has_value()) continue;
+      if (picked == nullptr || std::pair(turn.busy, turn.read) < std::pair(picked->busy, picked->read)) picked = &turn;
+    }
+    return picked;
+  }
+
+  const size_t lessons_;
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<Turn> turns_ ABSL_GUARDED_BY(mu_);
+  std::vector<Counted> counted_ ABSL_GUARDED_BY(mu_);
+};
 
 // Adds counts of equal keys; both sorted.
 void AddCounts(const Counts& other, Counts* counts) {
@@ -449,21 +547,17 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
                RecordsAhead::For(spec, train, /*follows=*/false, streams, threads),
                streams.begin,
                of_data};
-  std::vector<absl::StatusOr<StreamStatistics>> collected(static_cast<size_t>(streams.count),
-                                                          absl::UnknownError("not collected"));
-  const bool needs_pass = NeedsPass(spec);
-  const auto collect = [&](int64_t i) {
-    auto& stream = collected[static_cast<size_t>(i)];
-    if (needs_pass) {
-      stream = CollectStream(pass, streams.begin + static_cast<int>(i));
+  std::vector<absl::StatusOr<StreamStatistics>> collected(
+      static_cast<size_t>(streams.count), StreamStatistics{.moments = std::vector<Moments>(features.floats().size())});
+  std::vector<Counted> counted;
+  if (NeedsPass(spec)) {
+    AllStreams all(&pass, streams);
+    if (pool != nullptr) {
+      pool->ParallelFor(threads, [&](int64_t) { all.Work(); });
     } else {
-      stream = StreamStatistics{.moments = std::vector<Moments>(features.floats().size())};
+      all.Work();
     }
-  };
-  if (pool != nullptr) {
-    pool->ParallelFor(streams.count, collect);
-  } else {
-    for (int64_t i = 0; i < streams.count; ++i) collect(i);
+    std::tie(collected, counted) = std::move(all).Take();
   }
   if (const int64_t skipped = pass.skipped.load(); skipped > 0) {
     LOG(WARNING) << skipped << " lines did not parse and are left out of the data statistics (data.bad_line: SKIP)";
@@ -478,12 +572,14 @@ absl::StatusOr<std::string> CollectStatistics(const DataSpec& spec, const DataSe
     out.Put<uint64_t>(static_cast<uint64_t>(streams.begin + i));
     out.Put<uint64_t>(stream->moments.size());
     for (const Moments& m : stream->moments) out.PutMoments(m);
-    AddCounts(stream->counts, &counts);
     for (size_t t = 0; t < stream->lessons.size(); ++t) {
-      AddCounts(stream->lessons[t].counts, &found[t].counts);
       found[t].sample.Add(stream->lessons[t].sample);
       found[t].classes.insert(stream->lessons[t].classes.begin(), stream->lessons[t].classes.end());
     }
+  }
+  for (Counted& of_thread : counted) {
+    AddCounts(Sorted(std::exchange(of_thread.ids, {})), &counts);
+    for (size_t t = 0; t < of_thread.lessons.size(); ++t) AddCounts(Sorted(of_thread.lessons[t]), &found[t].counts);
   }
   // More than min_count of one contribution cannot change the verdict.
   PutCounts(counts, static_cast<uint64_t>(std::max<int64_t>(spec.config.ids().min_count(), 1)), &out);
