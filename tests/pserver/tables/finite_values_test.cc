@@ -13,7 +13,9 @@ TEST(FiniteValuesTest, TheFirstThatIsNotFiniteIsFoundWhereverItIs) {
   for (int64_t n = 0; n <= 200; n = n < 140 ? n + 1 : n + 30) {
     std::vector<float> values(static_cast<size_t>(n) + 1);
     for (int64_t i = 0; i < n; ++i)
-      values[static_cast<size_t>(i)] = i % 3 == 0 ? Limits::max() : i % 3 == 1 ? Limits::lowest() : Limits::denorm_min();
+      values[static_cast<size_t>(i)] = i % 3 == 0   ? Limits::max()
+                                       : i % 3 == 1 ? Limits::lowest()
+                                                    : Limits::denorm_min();
     // What is behind them does not count.
     values.back() = Limits::infinity();
     EXPECT_EQ(FirstNotFinite(values.data(), n), n);

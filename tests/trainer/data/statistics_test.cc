@@ -1,5 +1,7 @@
 // Statistics of the training files: the same bits however streams are dealt to trainers.
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/philox.h"
@@ -77,6 +80,32 @@ TEST_F(StatisticsTest, BitsDoNotDependOnTheNumberOfTrainers) {
   const std::string one = Merged(Spec(8, 1), Collect(Spec(8, 1)));
   for (int trainers = 2; trainers <= 8; ++trainers) {
     EXPECT_EQ(Merged(Spec(8, trainers), Collect(Spec(8, trainers))), one) << trainers;
+  }
+}
+
+// Of the process so far.
+int64_t MostBytes() {
+  rusage use = {};
+  getrusage(RUSAGE_SELF, &use);
+  return use.ru_maxrss * 1024;
+}
+
+TEST_F(StatisticsTest, OfManyFilesFewAreInMemory) {
+#if defined(WEIR_ASAN) || defined(WEIR_TSAN)
+  GTEST_SKIP() << "a sanitizer keeps memory that has been freed";
+#endif
+  for (const bool packed : {false, true}) {
+    // A megabyte each: together three times what may be kept of one file.
+    std::string lines;
+    for (int i = 0; i < 1000; ++i) absl::StrAppend(&lines, "2 ", i, " 3 1 7 1 8", std::string(1000, ' '), "\n");
+    const std::string bytes = packed ? Gzip(lines) : lines;
+    for (int f = 0; f < 64; ++f) dir_.Write(absl::StrCat("f", f), bytes);
+    DataSpec spec = MakeSpec(absl::StrReplaceAll(kReader, {{"\"f\"", "\"f?*\""}}), dir_);
+    spec.lanes = 8;
+    spec.trainers = 1;
+    const int64_t before = MostBytes();
+    Collect(spec);
+    EXPECT_LT(MostBytes() - before, int64_t{24} << 20) << packed;
   }
 }
 
