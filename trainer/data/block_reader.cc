@@ -19,7 +19,11 @@ absl::StatusOr<bool> BlockReader::Read(BlockOfRecords* block) {
   }
   std::vector<char>& bytes = block->bytes;
   size_t filled = rest_.size(), whole = 0;
-  const auto make_room = [&] { bytes.resize(std::max(bytes.size(), filled + block_ + LineParser::kPadding)); };
+  // With room for what the block before has left over, so that memory for blocks is not moved once it is there.
+  const auto make_room = [&] {
+    const size_t needed = filled + block_ + LineParser::kPadding;
+    if (bytes.size() < needed) bytes.resize(needed + block_ / 8);
+  };
   make_room();
   std::copy(rest_.begin(), rest_.end(), bytes.begin());
   rest_.clear();
