@@ -16,8 +16,8 @@ namespace weir {
 
 namespace {
 
-// What WIRE_INT8 may lose of a group with 65504.
-constexpr float kLargeResidual = 256;
+// A residual that is not beyond it is always added: it may be the sum of gradients that are too small for their format.
+constexpr float kLargeResidual = 0x1p-10f;
 
 // A gradient and its residual, or the gradient alone if their sum is none.
 float WithResidual(float value, float left) {

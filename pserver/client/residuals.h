@@ -34,7 +34,7 @@ class Residuals {
 
   // Adds the residuals of elements [begin, begin + values.size()) of a block of `count` elements to `values`, encodes
   // the sums into `out` (framework/wire/codecs.h), and keeps what the encoding lost. An element that is not finite
-  // keeps no residual. A residual beyond 256 and beyond every element of its group in `values` is dropped: what
+  // keeps no residual. A residual beyond 2^-10 and beyond every element of its group in `values` is dropped: what
   // rounding takes from a gradient of 1e9 would count for more than the gradients of the next steps. A gradient whose
   // sum with its residual would not be finite is sent without it. Returns PushItem.exponents, "" for none.
   std::string EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,

@@ -113,7 +113,7 @@ TEST(ResidualsTest, WhatIsNotFiniteOrBeyondTheFormatLeavesNoPoison) {
   EXPECT_EQ(sent[0], inf);
   EXPECT_NEAR(sent[1], 70000, 32);
   EXPECT_TRUE(std::isnan(sent[2]));
-  EXPECT_THAT(SendDense(residuals, {1, 0, 2}, v1::WIRE_FLOAT16), testing::ElementsAre(1, 70000 - sent[1], 2));
+  EXPECT_THAT(SendDense(residuals, {1, 0, 20}, v1::WIRE_FLOAT16), testing::ElementsAre(1, 70000 - sent[1], 20));
   EXPECT_EQ(residuals.large().count, 1);
   EXPECT_EQ(residuals.large().first, "w");
 }
@@ -129,8 +129,15 @@ TEST(ResidualsTest, AResidualOfAGradientOfAnotherSizeIsDropped) {
   SendDense(residuals, {127000, 400}, v1::WIRE_INT8);
   EXPECT_THAT(SendDense(residuals, {0, 0}, v1::WIRE_INT8), testing::ElementsAre(0, 0));
   // One that is not large stays.
-  SendDense(residuals, {127000, 250}, v1::WIRE_INT8);
-  EXPECT_NEAR(SendDense(residuals, {0, 0}, v1::WIRE_INT8)[1], 250, 1);
+  SendDense(residuals, {0.127f, 0.0004f}, v1::WIRE_INT8);
+  EXPECT_NEAR(SendDense(residuals, {0, 0}, v1::WIRE_INT8)[1], 0.0004, 1e-5);
+}
+
+TEST(ResidualsTest, GradientsThatAreTooSmallForTheirFormatComeTogether) {
+  Residuals residuals;
+  float sum = 0;
+  for (int i = 0; i < 100; ++i) sum += SendDense(residuals, {1e-8f}, v1::WIRE_FLOAT16)[0];
+  EXPECT_NEAR(sum, 1e-6, 4e-8);
 }
 
 // Rows beside a large one are what they are, and small elements of its row come later.
@@ -157,7 +164,7 @@ TEST(ResidualsTest, OneLargeGradientDoesNotChangeLaterSteps) {
         EXPECT_NEAR(SendRows(residuals, {7}, {large, 0, 0, 0}, format)[0], large, off) << v1::WireFormat_Name(format);
       }
       // What may be left of it is a rounding error that is not large.
-      for (const float rest : {256.0f, 2.0f}) {
+      for (const float rest : {1.0f, 0.01f}) {
         EXPECT_LE(std::abs(SendDense(residuals, {1, 0}, format)[0]), rest + 1) << large;
         EXPECT_LE(std::abs(SendRows(residuals, {7}, {1, 0, 0, 0}, format)[0]), rest + 1) << large;
       }
