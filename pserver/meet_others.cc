@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "framework/base/status_macros.h"
+#include "framework/net/socket_address.h"
 #include "glog/logging.h"
 #include "pserver/network/local_address.h"
 #include "pserver/rendezvous/cancellation.h"
@@ -24,8 +25,7 @@ absl::StatusOr<std::optional<std::string>> OwnAddress(const InitMethod& method) 
     return host.ok() ? *host : std::optional<std::string>("127.0.0.1");
   }
   ASSIGN_OR_RETURN(std::string host, LocalAddressTowards(method.address.ToString()));
-  const bool loopback = host == "::1" || Endpoint{.host = host}.IsLoopback();
-  if (loopback && !method.address.IsLoopback()) return std::optional<std::string>();
+  if (IsLoopback(host) && !method.address.IsLoopback()) return std::optional<std::string>();
   return std::optional<std::string>(std::move(host));
 }
 

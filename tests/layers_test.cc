@@ -1,7 +1,7 @@
 // Holds every #include of the tree against the order of the rooms:
 //
 //   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor > base;
-//   formats > base; membership > base, watch > base, runtime > profile > base, collective > runtime) > proto
+//   formats > base; membership > base, watch > net > base, runtime > profile > base, collective > runtime) > proto
 //
 // and within pserver
 //
@@ -59,7 +59,8 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
       }
     };
     add("framework/membership", {"framework/base"});
-    add("framework/watch", {"framework/base"});
+    add("framework/net", {"framework/base"});
+    add("framework/watch", {"framework/net"});
     add("framework/formats", {"framework/base"});
     add("framework/tensor", {"framework/base"});
     add("framework/graph", {"framework/tensor"});
@@ -84,7 +85,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     // What a job costs among trainers follows from the messages of their operations.
     add("transpiler/explain", {"transpiler/split", "framework/collective"});
     add("transpiler", {"transpiler/explain"});
-    add("pserver/cluster", {"framework/base"});
+    add("pserver/cluster", {"framework/net"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});
     add("pserver/client", {"pserver/protocol", "framework/membership"});
@@ -92,7 +93,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/network", {"pserver/server", "pserver/cluster"});
     add("pserver/rendezvous", {"pserver/cluster"});
     add("pserver/embedded", {"pserver/server", "framework/collective"});
-    add("pserver/collective", {"pserver/protocol", "framework/collective"});
+    add("pserver/collective", {"pserver/protocol", "framework/collective", "framework/net"});
     add("pserver", {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded", "pserver/rendezvous",
                     "framework/watch"});
     // trainer calls servers through these two rooms and may not include the rooms below them.

@@ -14,8 +14,6 @@ std::string EndpointHost(const std::string& name);
 
 // Returns whether the text is an IPv4 or IPv6 address, without brackets.
 bool IsAddress(const std::string& name);
-// Returns whether it is an address of the loopback interface, or "localhost".
-bool IsLoopback(const std::string& name);
 
 // Returns for each name whether it is this machine: a loopback name, the machine's own, or one with an address of an
 // interface here. Names are looked up together; one that is not found within `deadline` is another machine.

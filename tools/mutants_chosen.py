@@ -511,10 +511,10 @@ CHOSEN = [
     Chosen("frame-length-not-checked", "framework/wire/frame.cc", "if (length.value > left_) return Cut();", ""),
     Chosen(
         "ipv6-host-is-looked-up-with-brackets",
-        "pserver/network/local_address.cc",
-        "to.BareHost().c_str()",
-        "to.host.c_str()",
-        tests=("//tests/pserver/network:local_address_test",),
+        "framework/net/resolve.cc",
+        "host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host)",
+        "host.front() == ']' && host.back() == ']' ? host.substr(1, host.size() - 2) : host)",
+        tests=("//tests/framework/net:resolve_test",),
     ),
     Chosen(
         "ipv6-host-of-a-trainer-keeps-its-brackets",

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/invalid.h"
 #include "framework/base/status_macros.h"
+#include "framework/net/socket_address.h"
 #include "pserver/cluster/cluster.h"
 #include "tools/host_names.h"
 

@@ -1,6 +1,5 @@
 #include "framework/watch/watch_server.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -19,6 +18,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/status_macros.h"
+#include "framework/net/resolve.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -43,20 +43,10 @@ std::string HostAndPort(const std::string& address, int port) {
                                                 : absl::StrCat("[", address, "]:", port);
 }
 
-bool IsLoopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-  }
-  return address->sa_family == AF_INET6 &&
-         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-}
-
 int PortOf(int socket) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof address;
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  SocketAddress own = {.bytes = sizeof own.address};
+  const bool known = ::getsockname(socket, reinterpret_cast<sockaddr*>(&own.address), &own.bytes) == 0;
+  return known ? own.port() : 0;
 }
 
 absl::Status ListenError(int error, const std::string& where) {
@@ -85,28 +75,24 @@ absl::StatusOr<Listener> Listen(const std::string& address, int port) {
     return absl::InvalidArgumentError(
         absl::StrCat("the port is ", port, "; expected 0 to 65535, 0 for any that is free"));
   }
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(address.c_str(), absl::StrCat(port).c_str(), &hints, &found); error != 0) {
+  const absl::StatusOr<std::vector<SocketAddress>> found = Resolve(address, port);
+  if (!found.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot serve http://", where, ": the address is unknown: ", ::gai_strerror(error)));
+        absl::StrCat("cannot serve http://", where, ": the address is unknown: ", found.status().message()));
   }
   // "localhost" may have two addresses, of which the first serves.
-  const bool loopback = IsLoopback(found->ai_addr);
-  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const SocketAddress& at = (*found)[0];
+  const int fd = ::socket(at.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int yes = 1;
   // Connections of an earlier server on the port may linger. Two servers at a time may not share it.
   const bool listens = fd >= 0 && ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-                       ::bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, kBacklog) == 0;
+                       ::bind(fd, at.raw(), at.bytes) == 0 && ::listen(fd, kBacklog) == 0;
   const int error = errno;
-  ::freeaddrinfo(found);
   if (!listens) {
     if (fd >= 0) ::close(fd);
     return ListenError(error, where);
   }
-  return Listener{.fd = fd, .port = PortOf(fd), .loopback = loopback};
+  return Listener{.fd = fd, .port = PortOf(fd), .loopback = IsLoopback(at.raw())};
 }
 
 // Milliseconds for poll, which rounds down: one more, so that the time has come when it returns.

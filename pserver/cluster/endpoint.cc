@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/invalid.h"
 #include "framework/base/printable.h"
+#include "framework/net/socket_address.h"
 
 namespace weir {
 
@@ -16,7 +17,7 @@ std::string Endpoint::ToString() const { return absl::StrCat(host, ":", port); }
 
 bool Endpoint::IsWildcard() const { return host == "0.0.0.0" || host == "[::]"; }
 
-bool Endpoint::IsLoopback() const { return host.starts_with("127.") || host == "[::1]" || host == "localhost"; }
+bool Endpoint::IsLoopback() const { return weir::IsLoopback(host); }
 
 std::string Endpoint::BareHost() const {
   return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;

@@ -1,6 +1,5 @@
 #include "pserver/collective/gloo_mesh.h"
 
-#include <netdb.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -19,6 +18,7 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
+#include "framework/net/resolve.h"
 #include "gloo/allreduce.h"
 #include "gloo/context.h"
 #include "gloo/transport/context.h"
@@ -61,16 +61,10 @@ class WaitEnded : public std::exception {
 
 // Gloo would end the process.
 absl::Status CheckHost(const std::string& host) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("the address of this host for other trainers, '", host,
-                                               "', cannot be resolved: ", ::gai_strerror(error)));
-  }
-  ::freeaddrinfo(found);
-  return absl::OkStatus();
+  const absl::Status found = Resolve(host, 0).status();
+  if (found.ok()) return found;
+  return absl::UnavailableError(
+      absl::StrCat("the address of this host for other trainers, '", host, "', cannot be resolved: ", found.message()));
 }
 
 // Gloo reports errors by exceptions.

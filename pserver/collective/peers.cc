@@ -2,10 +2,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/net/socket_address.h"
 
 namespace weir {
 
 namespace {
+
+// `endpoint`: a host, perhaps with a port.
+bool IsOfOneMachine(std::string_view endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  const bool has_port = colon != std::string_view::npos && IpBytes(endpoint).empty();
+  return IsLoopback(has_port ? endpoint.substr(0, colon) : endpoint);
+}
 
 // Checks that a trainer says nothing that cannot be true beside what trainer 0 says.
 absl::Status CheckPeer(size_t trainer, const v1::CollectivePeer& peer, const v1::CollectivePeer& first) {
@@ -14,8 +22,8 @@ absl::Status CheckPeer(size_t trainer, const v1::CollectivePeer& peer, const v1:
                                                       peer.backend(), " in trainer ", trainer,
                                                       "; give all trainers the same"));
   }
-  const bool other = IsLoopback(peer.endpoint());
-  if (other == IsLoopback(first.endpoint())) return absl::OkStatus();
+  const bool other = IsOfOneMachine(peer.endpoint());
+  if (other == IsOfOneMachine(first.endpoint())) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("trainer ", other ? trainer : 0, " is at ", (other ? peer : first).endpoint(),
                    ", an address of its own machine alone, and trainer ", other ? 0 : trainer, " at ",
@@ -25,11 +33,6 @@ absl::Status CheckPeer(size_t trainer, const v1::CollectivePeer& peer, const v1:
 }
 
 }  // namespace
-
-bool IsLoopback(std::string_view address) {
-  return address.starts_with("127.") || address == "localhost" || address.starts_with("localhost:") ||
-         address.starts_with("[::1]") || address == "::1";
-}
 
 absl::StatusOr<std::vector<v1::CollectivePeer>> ReadPeers(const std::vector<std::string>& all) {
   std::vector<v1::CollectivePeer> peers(all.size());

@@ -12,9 +12,6 @@
 
 namespace weir {
 
-// Returns true for an address, or host:port, that only processes of its own machine reach: 127.0.0.0/8, ::1, localhost.
-bool IsLoopback(std::string_view address);
-
 // Reads a serialized CollectivePeer of each trainer, in the order of trainers. Internal names a trainer whose bytes are
 // none. FailedPrecondition: one names another backend than trainer 0, or its address is of its own machine alone and
 // that of trainer 0 is not, or vice versa.

@@ -1,6 +1,5 @@
 #include "pserver/network/grpc_server.h"
 
-#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
+#include "framework/net/resolve.h"
 #include "glog/logging.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -285,21 +285,15 @@ class MembershipThread {
 
 // Returns the system's reason for a failed listen; gRPC reports only that it failed.
 std::string WhyNotListening(const Endpoint& endpoint) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  std::string host = endpoint.host;
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
-  if (error != 0) return ::gai_strerror(error);
+  const absl::StatusOr<std::vector<SocketAddress>> found = Resolve(endpoint.host, endpoint.port);
+  if (!found.ok()) return std::string(found.status().message());
+  const SocketAddress& at = (*found)[0];
   std::string why = "unknown error";
-  const int fd = ::socket(found->ai_family, SOCK_STREAM, 0);
+  const int fd = ::socket(at.address.ss_family, SOCK_STREAM, 0);
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd, 1) != 0) why = std::strerror(errno);
+  if (::bind(fd, at.raw(), at.bytes) != 0 || ::listen(fd, 1) != 0) why = std::strerror(errno);
   ::close(fd);
-  ::freeaddrinfo(found);
   return why;
 }
 

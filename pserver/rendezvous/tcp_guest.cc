@@ -70,7 +70,7 @@ class Visitor {
       bool again = false;
       Endpoint at = options_.method.address;
       at.port += i;
-      absl::StatusOr<std::vector<SocketAddress>> some = Resolve(at, &again);
+      absl::StatusOr<std::vector<SocketAddress>> some = Resolve(at.host, at.port, kResolveDeadline, &again);
       if (again) {
         reason_ = std::string(some.status().message());
         return all;

@@ -1,8 +1,6 @@
 #include "pserver/rendezvous/tcp_sockets.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -29,26 +27,9 @@ void SetOption(const Socket& socket, int level, int option, int value) {
   ::setsockopt(socket.fd(), level, option, &value, sizeof value);
 }
 
-const sockaddr* Raw(const SocketAddress& of) { return reinterpret_cast<const sockaddr*>(&of.address); }
-
 SocketAddress WithPort(SocketAddress of, int port) {
-  const auto number = htons(static_cast<uint16_t>(port));
-  if (of.address.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6*>(&of.address)->sin6_port = number;
-  } else {
-    reinterpret_cast<sockaddr_in*>(&of.address)->sin_port = number;
-  }
+  of.set_port(port);
   return of;
-}
-
-std::string TextOf(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  } else if (address->sa_family == AF_INET6) {
-    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
-  }
-  return text;
 }
 
 // Every interface, in the family of `like`.
@@ -65,7 +46,7 @@ std::string OwnAddresses() {
   std::vector<std::string> texts;
   for (const ifaddrs* each = interfaces; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr) continue;
-    if (std::string text = TextOf(each->ifa_addr); !text.empty()) texts.push_back(std::move(text));
+    if (std::string text = IpText(each->ifa_addr); !text.empty()) texts.push_back(std::move(text));
   }
   ::freeifaddrs(interfaces);
   return absl::StrJoin(texts, ", ");
@@ -79,7 +60,7 @@ Socket Bind(const SocketAddress& to, int* error) {
   // Remains of old connections at the port do not matter.
   SetOption(socket, SOL_SOCKET, SO_REUSEADDR, 1);
   if (to.address.ss_family == AF_INET6) SetOption(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  if (::bind(socket.fd(), Raw(to), to.bytes) == 0 && ::listen(socket.fd(), kBacklog) == 0) {
+  if (::bind(socket.fd(), to.raw(), to.bytes) == 0 && ::listen(socket.fd(), kBacklog) == 0) {
     *error = 0;
     return socket;
   }
@@ -112,37 +93,8 @@ Socket::~Socket() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-std::string SocketAddress::ToString() const {
-  const auto port = address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                                                  : reinterpret_cast<const sockaddr_in*>(&address)->sin_port;
-  return JoinHostPort(TextOf(Raw(*this)), ntohs(port));
-}
-
-absl::StatusOr<std::vector<SocketAddress>> Resolve(const Endpoint& endpoint, bool* again) {
-  *again = false;
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(endpoint.BareHost().c_str(), absl::StrCat(endpoint.port).c_str(), &hints, &found);
-  if (error != 0) {
-    *again = error == EAI_AGAIN;
-    return absl::UnavailableError(absl::StrCat("host ", endpoint.host, ": ", ::gai_strerror(error)));
-  }
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
-    SocketAddress& to = addresses.emplace_back();
-    to.bytes = each->ai_addrlen;
-    std::memcpy(&to.address, each->ai_addr, each->ai_addrlen);
-  }
-  ::freeaddrinfo(found);
-  if (addresses.empty()) return absl::UnavailableError(absl::StrCat("host ", endpoint.host, " has no IP address"));
-  return addresses;
-}
-
 absl::StatusOr<Socket> ListenAt(const InitMethod& method, int* port) {
-  bool again = false;
-  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, Resolve(method.address, &again));
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, Resolve(method.address.host, method.address.port));
   const std::optional<SocketAddress> own = OwnAmong(addresses);
   if (!own.has_value()) {
     return absl::FailedPreconditionError(
@@ -172,7 +124,7 @@ absl::StatusOr<Socket> ConnectTo(const SocketAddress& to, absl::Duration limit, 
   if (socket.fd() < 0) return failed(errno);
   SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  if (::connect(socket.fd(), Raw(to), to.bytes) != 0 && errno != EINPROGRESS) return failed(errno);
+  if (::connect(socket.fd(), to.raw(), to.bytes) != 0 && errno != EINPROGRESS) return failed(errno);
   const absl::Time until = Clock::Real()->Now() + limit;
   pollfd events[] = {{.fd = socket.fd(), .events = POLLOUT, .revents = 0},
                      {.fd = cancellation.fd(), .events = POLLIN, .revents = 0}};

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/net/resolve.h"
 #include "pserver/cluster/init_method.h"
 #include "pserver/rendezvous/cancellation.h"
 
@@ -30,18 +31,6 @@ class Socket {
  private:
   int fd_;
 };
-
-struct SocketAddress {
-  sockaddr_storage address = {};
-  socklen_t bytes = 0;
-
-  // Returns "10.0.0.1:6170".
-  std::string ToString() const;
-};
-
-// Returns the addresses of the host, with the port. Unavailable: the name is not known, now (`again` is then true) or
-// at all.
-absl::StatusOr<std::vector<SocketAddress>> Resolve(const Endpoint& endpoint, bool* again);
 
 // Listens at the first free port of the method: on every interface, or, at a method that is written as a loopback
 // address, there alone. `port` gets the port.

@@ -161,8 +161,7 @@ class Line {
   static Line To(int port) {
     const Cancellation never;
     const absl::Time until = Clock::Real()->Now() + absl::Seconds(20);
-    bool again = false;
-    const auto addresses = Resolve({.host = "127.0.0.1", .port = port}, &again);
+    const auto addresses = Resolve("127.0.0.1", port);
     while (addresses.ok() && Clock::Real()->Now() < until) {
       auto socket = ConnectTo(addresses->front(), absl::Seconds(1), never);
       if (socket.ok()) return Line(*std::move(socket));
