@@ -43,6 +43,16 @@ std::vector<std::string> HostSet::Missing() const {
   return names;
 }
 
+bool HostSet::Interrupted() const {
+  bool any = false;
+  for (const Entry& entry : entries_) {
+    if (entry.remote == nullptr || entry.remote->failure().ok()) continue;
+    if (!entry.remote->interrupted()) return false;
+    any = true;
+  }
+  return any;
+}
+
 absl::Status HostSet::failure() const {
   for (const Entry& entry : entries_) {
     if (entry.remote != nullptr) RETURN_IF_ERROR(entry.remote->failure());

@@ -52,6 +52,8 @@ class HostSet {
   std::vector<std::string> Missing() const;
   // Returns the first failure of a host; OK if there is none.
   absl::Status failure() const;
+  // Returns whether hosts have failed, and all of them by a signal that has ended their ssh.
+  bool Interrupted() const;
   // Ends what still runs on hosts that have not answered for too long.
   void Abandon(const absl::Status& why);
 

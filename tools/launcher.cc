@@ -695,7 +695,8 @@ void Launcher::MergeProfile() {
 }
 
 AttemptEnd Launcher::Finish() {
-  AttemptEnd end{.stopped = stop_signal_ != 0, .never_began = members_.empty() && !failure_.ok()};
+  AttemptEnd end{.stopped = stop_signal_ != 0,
+                 .never_began = members_.empty() && !failure_.ok() && !hosts_.Interrupted()};
   if (culprit_.has_value()) {
     const Process& process = *members_[*culprit_].process;
     end.code = process.ending()->code();

@@ -1,6 +1,7 @@
 #include "tools/remote_host.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -166,6 +167,7 @@ void RemoteHost::OnConnectionEnd() {
   const std::string lost = failure_.ok()
                                ? absl::StrCat("the connection to ", name(), " is lost (ssh: ", ending.ToString(), ")")
                                : std::string(failure_.message());
+  interrupted_ = failure_.ok() && !closed_ && WIFSIGNALED(ending.wait_status());
   std::string last;
   if (!connection_->last_lines().empty() && !greeted_) last = ": " + connection_->last_lines().back();
   if (!greeted_ && (ending.code() == kNotFound || ending.code() == kNotExecutable)) {

@@ -69,6 +69,8 @@ class RemoteHost {
   bool ready() const { return ready_; }
   // Why the host takes no more part; OK while it does. Names the host.
   const absl::Status& failure() const { return failure_; }
+  // True when a signal from elsewhere has ended ssh, whose host may work as well as before.
+  bool interrupted() const { return interrupted_; }
   // Valid when ready.
   const Machine& machine() const { return machine_; }
   const std::vector<int>& ports() const { return ports_; }
@@ -103,6 +105,7 @@ class RemoteHost {
   bool greeted_ = false;
   bool ready_ = false;
   bool closed_ = false;
+  bool interrupted_ = false;
   // First beat to which nothing has come from the agent.
   absl::Time unanswered_since_ = absl::InfiniteFuture();
   absl::Status failure_;

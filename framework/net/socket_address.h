@@ -12,7 +12,7 @@ namespace weir {
 // Returns the bytes of an IPv4 (4) or IPv6 address (16), in network order; "" for null and other families. An IPv4
 // address in an IPv6 one is the IPv4 one.
 std::string IpBytes(const sockaddr* address);
-// The same of an address that is written as such, with or without brackets; "" for a name.
+// Returns these bytes of an address that is written as such, with or without brackets; "" for a name.
 std::string IpBytes(std::string_view text);
 // Returns "10.0.0.1" or "fe80::1"; "" for null and other families.
 std::string IpText(const sockaddr* address);

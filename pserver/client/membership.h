@@ -35,7 +35,7 @@ class Membership {
   // Tells every server that this trainer ends with an error. If the job has failed elsewhere, reports that failure
   // instead. Returns when every living server has heard, or after 2 s.
   void ReportFailure(const absl::Status& status);
-  // As Client::Done.
+  // Does what Client::Done says.
   absl::Status Done(bool stopped);
 
  private:

@@ -883,6 +883,21 @@ TEST_F(LaunchTest, TheFirstNodeNamesTheRunForAll) {
   EXPECT_THAT(node("1").out, HasSubstr("[trainer.1] arg --run_id=*\n"));
 }
 
+TEST_F(LaunchTest, AnSshThatIsKilledIsNoHostThatHasNeverWorked) {
+  const std::map<std::string, std::string> variables = {{"FAKE_SSH_LEAVE", (directory_ / "left").string()},
+                                                        {"FAKE_TRAINER", "out done steps=3"}};
+  const Result result = Launched(RemoteArguments("127.0.0.1:1,203.0.113.73:1", {"--restarts=1"}), variables).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("launch: restart 1 (--restarts=1): host 203.0.113.73: no connection (ssh: killed by "
+                        "signal 9 (Killed)); the job starts again"));
+  // With a host that refuses the key, no signal matters.
+  std::filesystem::remove(directory_ / "left");
+  const Result refused = Launched(RemoteArguments("127.0.0.1:1,203.0.113.67:1", {"--restarts=1"}), variables).Finish();
+  EXPECT_EQ(refused.code, 3) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("launch: the job is not started again: it has not begun"));
+}
+
 TEST_F(LaunchTest, HostsThatAreThisMachineNeedNoSsh) {
   std::vector<std::string> arguments = ArgumentsWithoutNumbers({"-np", "2", "-H", "localhost:2", "--ssh=/no/such/ssh"});
   const Result result = Launched(arguments, {{"FAKE_TRAINER", "env NODE_RANK;env LOCAL_RANK"}}).Finish();

@@ -21,8 +21,8 @@ struct ChosenPlaces {
   FileBegins begins;
   // Why the places of some streams do not fit; a line for each of them.
   std::vector<std::string> refused;
-  // What is read again of what the streams have given, for the log: "8 streams go on where the checkpoint left them;
-  // read again: 40000 examples of shuffle buffers, 120.5 MiB (uncompressed) of b.csv.gz".
+  // Names for the log what is read again of what the streams have given: "8 streams go on where the checkpoint left
+  // them; read again: 40000 examples of shuffle buffers, 120.5 MiB (uncompressed) of b.csv.gz".
   std::string summary;
 };
 

@@ -125,7 +125,7 @@ class ShuffledStream {
   // Whether changes_ and what TakeChanges has returned before tell all of the buffer.
   bool kept_ = false;
   BufferChanges changes_;
-  // What GoOn is to read again, and how far it has come.
+  // Records that GoOn is to read again, and how far it has come.
   struct Again {
     v1::StreamPlace place;
     int part = 0;  // of the buffer
