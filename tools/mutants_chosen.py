@@ -512,8 +512,8 @@ CHOSEN = [
     Chosen(
         "ipv6-host-is-looked-up-with-brackets",
         "framework/net/resolve.cc",
-        "host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host)",
-        "host.front() == ']' && host.back() == ']' ? host.substr(1, host.size() - 2) : host)",
+        "host.front() == '[' && host.back() == ']'",
+        "host.front() == ']' && host.back() == ']'",
         tests=("//tests/framework/net:resolve_test",),
     ),
     Chosen(
