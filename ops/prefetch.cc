@@ -12,8 +12,8 @@
 // If an Ids is read only as a sequence, rows are requested only for the ids that can be in the sequence (`sequences`:
 // the last so many ids of each example, 0 for all); the Index of the other ids is -1.
 //
-// A trainer may run the op for its next batch while the rest of the program runs for this one (trainer/session.h).
-// `ahead` says so in programs of format version 1 (framework/graph/training_mode.h).
+// A trainer may run the op for its next batch while the rest of the program runs for this one
+// (trainer/session/session.h). `ahead` says so in programs of format version 1 (framework/graph/training_mode.h).
 #include <algorithm>
 #include <cstring>
 #include <map>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "framework/base/stop_signals.h"
+#include "framework/process/stop_signals.h"
 #include "proto/job.pb.h"
 #include "pserver/cluster/cluster.h"
 #include "pserver/rendezvous/rendezvous.h"

@@ -19,7 +19,7 @@ MORE_SOURCES = {
 }
 # The same for programs of tests with threads: ThreadSanitizer compiles their sources again. It sees nothing in the
 # transpiler and in operators of models, which one thread runs; tests/testing/hand_made_job.h and
-# tests/pserver/embedded/replica_job.h make programs without them.
+# tests/pserver/replica/replica_job.h make programs without them.
 MOST_THREADED_SOURCES = 250
 # Actions (sources compiled, archives, links) that build the programs of tools/quickstart from nothing, at most.
 MOST_QUICKSTART_ACTIONS = 610

@@ -6,7 +6,7 @@
 // And against the rule that threads are started by StartThread (framework/base/exhausted.h), which says what is missing
 // where the system gives none; std::thread by itself ends the process with an exception that nobody catches.
 //
-// And against the rule that a program returns from main through EndWithOutput (framework/base/standard_output.h), or
+// And against the rule that a program returns from main through EndWithOutput (framework/process/standard_output.h), or
 // through RunJobProgram, which does it: a full disk under its standard output is a failure.
 
 #include <cctype>

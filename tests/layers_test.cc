@@ -1,23 +1,29 @@
 // Holds every #include of the tree against the order of the rooms:
 //
-//   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, runtime > graph > tensor > base;
-//   formats > base; membership > base, watch > net > base, runtime > profile > base, collective > runtime) > proto
+//   trainer > pserver > {ops, transpiler} > framework (checkpoint, wire, device > runtime > graph > tensor > base;
+//   formats > base; membership > base, watch > net > base, runtime > profile > base, collective > runtime;
+//   process > base) > proto
 //
 // and within pserver
 //
-//   embedded > server > {protocol, tables}, network > {server, cluster}, {client, collective} > protocol;
-//   rendezvous > cluster;
-//   {embedded, collective} > framework/collective
+//   {inside, network} > server > consistency > params > {protocol, tables}, network > cluster,
+//   channels > {client > member > protocol, replica > params}, collective > protocol, rendezvous > cluster;
+//   {channels, replica, collective} > framework/collective
+//
+// and within trainer
+//
+//   {loop, predict} > checkpoints > {follow, progress} > session > metrics > data > statistics > files,
+//   verify > session
 //
 // and within transpiler
 //
 //   explain > split > passes > {layers, losses} > model > job > {clips, optimizers, schedules} > base
 //   passes > {dispatchers, verify} > base,  explain > framework/collective
 //
-// A file includes its own room and those further down. Of pserver, trainer sees only `client`, `collective` and
-// `embedded`. Main files (*_main.cc), tests, tools and examples include what they like and are included by nobody. What
-// a .cu file sees, through our headers too, has no Abseil, no glog and no protobuf in it: they cost nvcc four fifths of
-// its time.
+// A file includes its own room and those further down. Of pserver, trainer sees only `client`, `collective`,
+// `channels`, `replica` and `inside`. Main files (*_main.cc), tests, tools and examples include what they like and are
+// included by nobody. What a .cu file sees, through our headers too, has no Abseil, no glog and no protobuf in it: they
+// cost nvcc four fifths of its time.
 
 #include <algorithm>
 #include <filesystem>
@@ -58,6 +64,7 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
         (*rooms)[room].insert(rooms->at(each).begin(), rooms->at(each).end());
       }
     };
+    add("framework/process", {"framework/base"});
     add("framework/membership", {"framework/base"});
     add("framework/net", {"framework/base"});
     add("framework/watch", {"framework/net"});
@@ -68,7 +75,9 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("framework/runtime", {"framework/graph", "framework/profile"});
     add("framework/wire", {"framework/graph"});
     add("framework/checkpoint", {"framework/graph"});
-    const std::vector<std::string> framework = {"framework/runtime", "framework/wire", "framework/checkpoint"};
+    add("framework/device", {"framework/runtime"});
+    const std::vector<std::string> framework = {"framework/device", "framework/wire", "framework/checkpoint",
+                                                "framework/process"};
     add("framework/collective", {"framework/runtime"});
     add("ops", framework);
     add("transpiler/base", framework);
@@ -85,21 +94,39 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     // What a job costs among trainers follows from the messages of their operations.
     add("transpiler/explain", {"transpiler/split", "framework/collective"});
     add("transpiler", {"transpiler/explain"});
-    add("pserver/cluster", {"framework/net"});
+    add("pserver/cluster", {"framework/net", "framework/process"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});
-    add("pserver/client", {"pserver/protocol", "framework/membership"});
-    add("pserver/server", {"pserver/protocol", "pserver/tables", "framework/membership"});
+    add("pserver/member", {"pserver/protocol", "framework/membership"});
+    add("pserver/client", {"pserver/member"});
+    add("pserver/params", {"pserver/protocol", "pserver/tables"});
+    add("pserver/consistency", {"pserver/params", "framework/membership"});
+    add("pserver/server", {"pserver/consistency"});
     add("pserver/network", {"pserver/server", "pserver/cluster"});
     add("pserver/rendezvous", {"pserver/cluster"});
-    add("pserver/embedded", {"pserver/server", "framework/collective"});
+    add("pserver/inside", {"pserver/server"});
+    add("pserver/replica", {"pserver/params", "framework/collective"});
+    add("pserver/channels", {"pserver/client", "pserver/replica"});
     add("pserver/collective", {"pserver/protocol", "framework/collective", "framework/net"});
-    add("pserver", {"pserver/collective", "pserver/client", "pserver/network", "pserver/embedded", "pserver/rendezvous",
+    add("pserver", {"pserver/collective", "pserver/channels", "pserver/network", "pserver/inside", "pserver/rendezvous",
                     "framework/watch"});
-    // trainer calls servers through these two rooms and may not include the rooms below them.
+    // trainer calls servers through these rooms and may not include the rooms below them.
     add("trainer", {"ops", "transpiler"});
-    (*rooms)["trainer"].insert(
-        {"framework/collective", "framework/watch", "pserver/client", "pserver/collective", "pserver/embedded"});
+    (*rooms)["trainer"].insert({"framework/collective", "framework/watch", "pserver/client", "pserver/collective",
+                                "pserver/channels", "pserver/replica", "pserver/inside"});
+    add("trainer/files", {"trainer"});
+    // this_trainer.h and metrics.h lie in `trainer`, which all its rooms may include.
+    rooms->at("trainer").insert("trainer/metrics");
+    add("trainer/statistics", {"trainer/files"});
+    add("trainer/data", {"trainer/statistics"});
+    add("trainer/metrics", {"trainer/data"});
+    add("trainer/session", {"trainer/metrics"});
+    add("trainer/progress", {"trainer/session"});
+    add("trainer/follow", {"trainer/data"});
+    add("trainer/checkpoints", {"trainer/follow", "trainer/progress"});
+    add("trainer/loop", {"trainer/checkpoints"});
+    add("trainer/predict", {"trainer/checkpoints"});
+    add("trainer/verify", {"trainer/session"});
     return rooms;
   }();
   return *below;
@@ -109,7 +136,7 @@ std::string RoomOf(const std::string& path) {
   const size_t first = path.find('/');
   if (first == std::string::npos) return "";
   const std::string top = path.substr(0, first);
-  if (top != "framework" && top != "pserver" && top != "transpiler") return top;
+  if (top != "framework" && top != "pserver" && top != "trainer" && top != "transpiler") return top;
   const size_t second = path.find('/', first + 1);
   return second == std::string::npos ? top : path.substr(0, second);
 }
@@ -230,12 +257,12 @@ TEST(LayersTest, AnIncludeOfARoomFurtherDownIsFine) {
   EXPECT_EQ(WrongInclude("trainer/a.cc", "proto/job.pb.h"), std::nullopt);
   EXPECT_EQ(WrongInclude("pserver/a.cc", "ops/sgd_math.h"), std::nullopt);
   EXPECT_EQ(WrongInclude("ops/fc.cc", "absl/status/status.h"), std::nullopt);
-  EXPECT_EQ(WrongInclude("transpiler/transpile_main.cc", "pserver/embedded/in_process.h"), std::nullopt);
+  EXPECT_EQ(WrongInclude("transpiler/transpile_main.cc", "pserver/inside/in_process.h"), std::nullopt);
 }
 
-TEST(LayersTest, OfPserverTrainerSeesClientAndEmbedded) {
+TEST(LayersTest, TrainerSeesSomeRoomsOfPserver) {
   EXPECT_EQ(WrongInclude("trainer/a.cc", "pserver/client/client.h"), std::nullopt);
-  EXPECT_EQ(WrongInclude("trainer/a.cc", "pserver/embedded/in_process.h"), std::nullopt);
+  EXPECT_EQ(WrongInclude("trainer/a.cc", "pserver/inside/in_process.h"), std::nullopt);
   for (const char* include :
        {"pserver/fault_point.h", "pserver/server/server_core.h", "pserver/network/grpc_server.h"}) {
     EXPECT_THAT(WrongInclude("trainer/a.cc", include), Optional(HasSubstr("is not below trainer"))) << include;
@@ -248,6 +275,15 @@ TEST(LayersTest, TheRoomsOfPserverKnowTheirOrder) {
               Optional(HasSubstr("pserver/network is not below pserver/server")));
   EXPECT_THAT(WrongInclude("pserver/client/a.cc", "pserver/server/server_core.h"),
               Optional(HasSubstr("pserver/server is not below pserver/client")));
+}
+
+TEST(LayersTest, TheRoomsOfTrainerKnowTheirOrder) {
+  EXPECT_EQ(WrongInclude("trainer/loop/a.cc", "trainer/session/session.h"), std::nullopt);
+  EXPECT_EQ(WrongInclude("trainer/files/a.cc", "transpiler/job/job.h"), std::nullopt);
+  EXPECT_THAT(WrongInclude("trainer/files/a.cc", "trainer/data/lane.h"),
+              Optional(HasSubstr("trainer/data is not below trainer/files")));
+  EXPECT_THAT(WrongInclude("trainer/verify/a.cc", "trainer/loop/train_loop.h"),
+              Optional(HasSubstr("trainer/loop is not below trainer/verify")));
 }
 
 TEST(LayersTest, TheRoomsOfTranspilerKnowTheirOrder) {

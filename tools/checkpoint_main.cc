@@ -19,15 +19,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
-#include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
-#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/npz.h"
+#include "framework/process/command_line.h"
+#include "framework/process/standard_output.h"
 #include "tools/export_rows.h"
 
 ABSL_FLAG(std::string, output, "",

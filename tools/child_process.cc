@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/stop_signals.h"
+#include "framework/process/stop_signals.h"
 #include "glog/logging.h"
 
 extern char** environ;
@@ -119,7 +119,7 @@ struct Birth {
   dup2(birth.out, STDOUT_FILENO);
   dup2(birth.err, STDERR_FILENO);
   // The program would inherit ignored and blocked signals. Signals that ask for an end stay blocked until the program
-  // waits for them (framework/base/stop_signals.h), since they would kill it while it is loaded.
+  // waits for them (framework/process/stop_signals.h), since they would kill it while it is loaded.
   signal(SIGPIPE, SIG_DFL);
   signal(SIGXFSZ, SIG_DFL);
   const sigset_t held = StopSignalSet();

@@ -49,7 +49,7 @@ class ChildProcess : public Process {
   using OnLine = std::function<void(bool is_stdout, std::string_view line)>;
 
   // Starts the child in a process group of its own. SIGPIPE and SIGXFSZ have their default action, and only the stop
-  // signals are blocked, until the program waits for them (framework/base/stop_signals.h). InvalidArgument names the
+  // signals are blocked, until the program waits for them (framework/process/stop_signals.h). InvalidArgument names the
   // program, the file, or the processors that do not exist.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options, OnLine on_line);
   // Kills the group and reaps the child, unless Reap has done so. Output that has not been read is lost. Waits at most

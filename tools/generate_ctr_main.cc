@@ -29,12 +29,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "framework/base/atomic_file.h"
-#include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
-#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
+#include "framework/process/command_line.h"
+#include "framework/process/standard_output.h"
 
 ABSL_FLAG(
     std::string, output, "",

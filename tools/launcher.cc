@@ -28,7 +28,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
-#include "framework/base/stop_signals.h"
+#include "framework/process/stop_signals.h"
 #include "framework/profile/profile_run.h"
 #include "glog/logging.h"
 #include "tools/child_commands.h"

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
-#include "framework/base/standard_output.h"
 #include "framework/base/status_macros.h"
+#include "framework/process/command_line.h"
+#include "framework/process/standard_output.h"
 #include "framework/profile/profile_table.h"
 #include "framework/profile/trace.h"
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/stop_signals.h"
+#include "framework/process/stop_signals.h"
 
 namespace weir {
 
@@ -19,7 +19,7 @@ Reaper::~Reaper() {
 }
 
 absl::Status Reaper::TakeOver() {
-  // Stop signals that came since the start of the program have been held back (framework/base/stop_signals.h).
+  // Stop signals that came since the start of the program have been held back (framework/process/stop_signals.h).
   sigset_t set = StopSignalSet();
   sigaddset(&set, SIGCHLD);
   sigprocmask(SIG_BLOCK, &set, nullptr);

@@ -12,7 +12,7 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/table_update.h"
 #include "pserver/tables/sparse_table.h"
-#include "trainer/job_steps.h"
+#include "trainer/verify/job_steps.h"
 #include "transpiler/explain/traffic.h"
 #include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "pserver/client/client.h"
-#include "pserver/embedded/dense_replica.h"
+#include "pserver/replica/dense_replica.h"
 
 namespace weir {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
-#include "pserver/embedded/in_process.h"
+#include "pserver/inside/in_process.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
 #include "pserver/protocol/transport.h"

@@ -36,7 +36,7 @@ struct LoadPlan {
 // Fills `plan` from the checkpoint in `directory` (a step's directory). Every shard's checksum is verified before
 // anything is written into `plan`. From a checkpoint written per host only the shards in `directory` are read: rows in
 // missing shards are no error, so the caller must ensure that it wants none of them
-// (pserver/server/server_checkpoints.h).
+// (pserver/params/server_checkpoints.h).
 //
 // DataLoss if a file is damaged. FailedPrecondition if the checkpoint does not fit: elements that no shard holds, other
 // dims, other widths, state that the job's optimizer does not have or lacks; the text names variable, expected and got.

@@ -1,4 +1,4 @@
-// Records of TFRecord files: messages tf.train.Example (proto/tf_example.proto). trainer/data/tf_record_source.h finds
+// Records of TFRecord files: messages tf.train.Example (proto/tf_example.proto). trainer/files/tf_record_source.h finds
 // the records in a file.
 
 #include <algorithm>

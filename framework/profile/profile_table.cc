@@ -29,7 +29,7 @@ constexpr char kRest[] = "the rest";
 constexpr std::string_view kAmongThreads = "weir-coll-";
 constexpr char kReduceScatter[] = "reduce-scatter", kOthersBegin[] = "others begin";
 
-// Thread that pulls rows ahead of their step, what it runs, and the wait of a step for it (trainer/rounds.cc).
+// Thread that pulls rows ahead of their step, what it runs, and the wait of a step for it (trainer/loop/rounds.cc).
 constexpr std::string_view kAheadThread = "weir-prefetch";
 constexpr char kPullRows[] = "prefetch", kAwaitRows[] = "batch and rows pulled ahead";
 

@@ -1,6 +1,6 @@
 // Kernels of operators on the CPU. An executor creates a kernel once per op when it prepares a program, then runs it
 // every step with variables already looked up. Kernels register themselves from the files of their operators in ops/,
-// before main, and no list names them; framework/runtime/device_kernel.h has those of devices.
+// before main, and no list names them; framework/device/device_kernel.h has those of devices.
 #ifndef WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 #define WEIR_FRAMEWORK_RUNTIME_KERNEL_H_
 

@@ -2,7 +2,7 @@
 #ifndef WEIR_OPS_DEVICE_COLUMN_SUMS_H_
 #define WEIR_OPS_DEVICE_COLUMN_SUMS_H_
 
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 #include "ops/device/lane_rows.h"
 
 namespace weir {

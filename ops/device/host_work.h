@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 
 namespace weir {
 namespace device {

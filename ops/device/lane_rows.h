@@ -9,7 +9,7 @@
 namespace weir {
 namespace device {
 
-// Equals kMostDeviceLanes of framework/runtime/device_kernel.h.
+// Equals kMostDeviceLanes of framework/device/device_kernel.h.
 inline constexpr int kMostLanes = 64;
 
 // Lane l has the rows, or elements, [begin[l], begin[l + 1]).

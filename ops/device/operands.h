@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 #include "ops/device/lane_rows.h"
 
 namespace weir {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/rounded_factors.h"
+#include "framework/device/rounded_factors.h"
 #include "framework/tensor/float16.h"
 #include "ops/device/cublas.h"
 #include "ops/device/cublas_lt.h"

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 #include "ops/device/product_spec.h"
 
 namespace weir {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 #include "ops/device/operands.h"
 
 namespace weir {

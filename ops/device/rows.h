@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 
 namespace weir {
 namespace device {

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 #include "ops/device/operands.h"
 #include "ops/sequence.h"
 

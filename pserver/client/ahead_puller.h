@@ -24,11 +24,11 @@
 #include "framework/wire/pull_plan.h"
 #include "framework/wire/slices.h"
 #include "pserver/client/block_placement.h"
-#include "pserver/client/calls.h"
 #include "pserver/client/id_order.h"
 #include "pserver/client/pull_calls.h"
 #include "pserver/client/row_calls.h"
 #include "pserver/client/row_orders.h"
+#include "pserver/member/calls.h"
 
 namespace weir {
 

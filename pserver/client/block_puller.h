@@ -12,8 +12,8 @@
 #include "framework/tensor/tensor.h"
 #include "framework/wire/pull_plan.h"
 #include "pserver/client/block_placement.h"
-#include "pserver/client/calls.h"
 #include "pserver/client/pull_calls.h"
+#include "pserver/member/calls.h"
 
 namespace weir {
 

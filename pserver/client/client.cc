@@ -13,13 +13,13 @@
 #include "pserver/client/block_placement.h"
 #include "pserver/client/block_puller.h"
 #include "pserver/client/join_replies.h"
-#include "pserver/client/member.h"
-#include "pserver/client/messages.h"
 #include "pserver/client/norm_exchange.h"
 #include "pserver/client/pull_calls.h"
 #include "pserver/client/pusher.h"
 #include "pserver/client/residual_exchange.h"
 #include "pserver/client/row_puller.h"
+#include "pserver/member/member.h"
+#include "pserver/member/messages.h"
 
 namespace weir {
 

@@ -24,7 +24,7 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
-#include "pserver/client/exchanged.h"
+#include "pserver/member/exchanged.h"
 #include "pserver/protocol/norm_party.h"
 #include "pserver/protocol/transport.h"
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "framework/base/mutex.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/client/call_settings.h"
+#include "pserver/member/call_settings.h"
 
 namespace weir {
 

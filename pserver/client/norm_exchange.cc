@@ -8,7 +8,7 @@
 #include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
 #include "framework/membership/limits.h"
-#include "pserver/client/messages.h"
+#include "pserver/member/messages.h"
 
 namespace weir {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/client/calls.h"
-#include "pserver/client/waits.h"
+#include "pserver/member/calls.h"
+#include "pserver/member/waits.h"
 #include "pserver/protocol/norm_party.h"
 #include "pserver/protocol/norm_rounds.h"
 

@@ -17,8 +17,8 @@
 #include "framework/wire/slices.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/table.pb.h"
-#include "pserver/client/calls.h"
-#include "pserver/client/waits.h"
+#include "pserver/member/calls.h"
+#include "pserver/member/waits.h"
 
 namespace weir {
 

@@ -20,11 +20,11 @@
 #include "framework/wire/slices.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/client/block_placement.h"
-#include "pserver/client/calls.h"
 #include "pserver/client/lane_sums.h"
 #include "pserver/client/push_builder.h"
 #include "pserver/client/residuals.h"
 #include "pserver/client/row_orders.h"
+#include "pserver/member/calls.h"
 #include "pserver/protocol/merge_gradients.h"
 
 namespace weir {

@@ -10,8 +10,8 @@
 #include "absl/types/span.h"
 #include "framework/runtime/lane_tree.h"
 #include "proto/plan.pb.h"
-#include "pserver/client/exchanges.h"
 #include "pserver/client/residuals.h"
+#include "pserver/member/exchanges.h"
 
 namespace weir {
 

@@ -12,11 +12,11 @@
 #include "absl/types/span.h"
 #include "framework/runtime/param_channel.h"
 #include "pserver/client/block_placement.h"
-#include "pserver/client/calls.h"
 #include "pserver/client/pull_calls.h"
 #include "pserver/client/row_calls.h"
 #include "pserver/client/row_orders.h"
-#include "pserver/client/waits.h"
+#include "pserver/member/calls.h"
+#include "pserver/member/waits.h"
 
 namespace weir {
 

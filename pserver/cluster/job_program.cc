@@ -8,10 +8,10 @@
 #include "absl/flags/flag.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "framework/base/command_line.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/exit_code.h"
-#include "framework/base/standard_output.h"
+#include "framework/process/command_line.h"
+#include "framework/process/standard_output.h"
 #include "glog/logging.h"
 
 ABSL_FLAG(std::string, job, "", "the job file (proto/job.proto explains every field)");

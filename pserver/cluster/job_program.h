@@ -9,7 +9,7 @@
 
 #include "absl/flags/declare.h"
 #include "absl/status/status.h"
-#include "framework/base/stop_signals.h"
+#include "framework/process/stop_signals.h"
 
 ABSL_DECLARE_FLAG(std::string, job);
 ABSL_DECLARE_FLAG(std::string, program);

@@ -1,5 +1,5 @@
 // Path from a client to servers: over gRPC (pserver/network/grpc_transport.h), by a call in the same process
-// (pserver/embedded/in_process.h), or through a test transport that drops, repeats and delays calls (tests/testing).
+// (pserver/inside/in_process.h), or through a test transport that drops, repeats and delays calls (tests/testing).
 #ifndef WEIR_PSERVER_PROTOCOL_TRANSPORT_H_
 #define WEIR_PSERVER_PROTOCOL_TRANSPORT_H_
 

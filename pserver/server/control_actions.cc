@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
-#include "pserver/server/load_rows.h"
+#include "pserver/params/load_rows.h"
 
 namespace weir {
 

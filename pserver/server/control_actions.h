@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/server/server_checkpoints.h"
-#include "pserver/server/server_params.h"
+#include "pserver/params/server_checkpoints.h"
+#include "pserver/params/server_params.h"
 
 namespace weir {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "pserver/server/replies.h"
+#include "pserver/consistency/replies.h"
 
 namespace weir {
 

@@ -12,11 +12,11 @@
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/slices.h"
 #include "proto/parameter_server.pb.h"
+#include "pserver/consistency/consistency.h"
+#include "pserver/params/server_params.h"
 #include "pserver/protocol/transport.h"
-#include "pserver/server/consistency.h"
 #include "pserver/server/handled_call.h"
 #include "pserver/server/rows_ahead.h"
-#include "pserver/server/server_params.h"
 
 namespace weir {
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
-#include "pserver/server/push_parser.h"
+#include "pserver/params/push_parser.h"
 
 namespace weir {
 

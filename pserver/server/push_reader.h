@@ -9,7 +9,7 @@
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/slices.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/server/server_params.h"
+#include "pserver/params/server_params.h"
 
 namespace weir {
 

@@ -22,8 +22,8 @@
 #include "framework/base/thread_pool.h"
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
+#include "pserver/consistency/on_repeat.h"
 #include "pserver/protocol/transport.h"
-#include "pserver/server/on_repeat.h"
 
 namespace weir {
 

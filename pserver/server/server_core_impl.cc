@@ -10,9 +10,9 @@
 #include "framework/graph/training_mode.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
+#include "pserver/consistency/make_consistency.h"
 #include "pserver/protocol/handshake.h"
 #include "pserver/protocol/norm_cuts.h"
-#include "pserver/server/make_consistency.h"
 #include "pserver/server/server_core_impl.h"
 
 namespace weir {

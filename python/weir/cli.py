@@ -75,7 +75,7 @@ def _train(arguments: Sequence[str]) -> list[str]:
     if arguments and not arguments[0].startswith("-"):
         return [f"--job={arguments[0]}", *arguments[1:]]
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    # A flag has one dash or two (framework/base/command_line.h).
+    # A flag has one dash or two (framework/process/command_line.h).
     if any(each.lstrip("-").partition("=")[0] in ("job", "help", "h") for each in own if each.startswith("-")):
         return list(arguments)
     raise WeirError("train: the job file comes first: weir train JOB [--servers=S] [--trainers=T] ...")

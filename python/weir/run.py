@@ -271,7 +271,7 @@ class Run:
 
         Returns immediately; wait() waits for the end. Does nothing if the training has ended.
         """
-        # A second SIGTERM within a second would be the first one again (framework/base/stop_signals.h).
+        # A second SIGTERM within a second would be the first one again (framework/process/stop_signals.h).
         asked, self._stopping = self._stopping, True
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGINT if asked else signal.SIGTERM)

@@ -40,9 +40,9 @@
 #include "gloo/transport/tcp/device.h"
 #include "pserver/collective/gloo_mesh.h"
 #include "pserver/collective/wire_mesh.h"
-#include "pserver/embedded/compressed_sum.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "pserver/replica/compressed_sum.h"
 
 ABSL_FLAG(int, ranks, 2, "processes");
 ABSL_FLAG(std::string, backend, "WIRE,GLOO", "WIRE, GLOO or both");

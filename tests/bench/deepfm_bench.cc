@@ -46,7 +46,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "framework/base/clock.h"
-#include "framework/base/command_line.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
@@ -55,24 +54,25 @@
 #include "framework/checkpoint/digest.h"
 #include "framework/formats/line_parser.h"
 #include "framework/graph/training_mode.h"
+#include "framework/process/command_line.h"
 #include "framework/profile/profile_run.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
+#include "pserver/channels/all_reduce_channel.h"
 #include "pserver/client/client.h"
-#include "pserver/embedded/all_reduce_channel.h"
-#include "pserver/embedded/dense_replica.h"
-#include "pserver/embedded/in_process.h"
-#include "pserver/embedded/own_server.h"
+#include "pserver/inside/in_process.h"
+#include "pserver/inside/own_server.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "pserver/replica/dense_replica.h"
 #include "pserver/server/server_core.h"
 #include "pserver/trainer_group.h"
 #include "tests/testing/faulty_transport.h"
 #include "tools/reserved_ports.h"
-#include "trainer/ahead_thread.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/session.h"
+#include "trainer/loop/ahead_thread.h"
+#include "trainer/session/session.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
@@ -639,7 +639,7 @@ absl::Status BenchAsync(const std::string& self) {
 }
 
 absl::Status BenchAhead(const std::string& self) {
-  // Without prefetch_rows, and with each of its ways (trainer/overlap_switch.h).
+  // Without prefetch_rows, and with each of its ways (trainer/loop/overlap_switch.h).
   const char* const modes[] = {"sync", "sync_early", "sync_ahead"};
   std::vector<double> rates[3];
   std::vector<RunResult> results;

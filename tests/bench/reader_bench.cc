@@ -26,11 +26,11 @@
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 #include "proto/tf_example.pb.h"
-#include "trainer/data/byte_source.h"
-#include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
+#include "trainer/files/byte_source.h"
+#include "trainer/files/example_file.h"
 
 namespace weir {
 namespace {

@@ -20,7 +20,7 @@
 #include "framework/runtime/row_rule.h"
 #include "glog/logging.h"
 #include "pserver/client/client.h"
-#include "pserver/embedded/in_process.h"
+#include "pserver/inside/in_process.h"
 #include "pserver/tables/sparse_table.h"
 
 namespace weir {

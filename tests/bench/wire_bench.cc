@@ -49,7 +49,7 @@
 #include "ops/id_deduper.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "pserver/client/client.h"
-#include "pserver/embedded/in_process.h"
+#include "pserver/inside/in_process.h"
 #include "pserver/network/credentials.h"
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/grpc_server.h"

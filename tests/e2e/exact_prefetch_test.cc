@@ -109,7 +109,7 @@ TEST_P(ExactPrefetchBitsTest, AreThoseWithout) {
     }
     EXPECT_LT(with.corrected, with.ahead) << what;
   }
-  // By turns ahead of the version and waiting for it, as trainer/overlap_switch.h has it.
+  // By turns ahead of the version and waiting for it, as trainer/loop/overlap_switch.h has it.
   const Trained measured =
       Train({.overrides = With(overrides, {kAhead}), .servers = 2, .trainers = 2, .threads = 2}, /*measured=*/true);
   ExpectEqual(measured, without, "measured");

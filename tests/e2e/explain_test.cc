@@ -20,7 +20,7 @@
 #include "tests/testing/history_job.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
-#include "trainer/job_steps.h"
+#include "trainer/verify/job_steps.h"
 #include "transpiler/job/load_job.h"
 
 namespace weir {

@@ -14,7 +14,7 @@
 #include "tests/testing/click_job.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/train_in_process.h"
-#include "trainer/verify_split.h"
+#include "trainer/verify/verify_split.h"
 #include "transpiler/job/load_job.h"
 
 namespace weir {

@@ -27,7 +27,7 @@
 #include "tests/testing/slot_job_test.h"
 #include "tests/testing/square_job.h"
 #include "tests/testing/train_in_process.h"
-#include "trainer/data/stream_rule.h"
+#include "trainer/files/stream_rule.h"
 
 namespace weir {
 namespace {

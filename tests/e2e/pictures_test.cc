@@ -17,7 +17,7 @@
 #include "framework/checkpoint/load.h"
 #include "gtest/gtest.h"
 #include "tests/testing/train_in_process.h"
-#include "trainer/verify_split.h"
+#include "trainer/verify/verify_split.h"
 #include "transpiler/job/load_job.h"
 
 namespace weir {

@@ -17,7 +17,7 @@
 #include "tests/testing/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 #include "tests/trainer/data/data_testing.h"
-#include "trainer/data/stream_rule.h"
+#include "trainer/files/stream_rule.h"
 
 namespace weir {
 namespace {

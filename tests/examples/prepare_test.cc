@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "trainer/data/line_source.h"
+#include "trainer/files/line_source.h"
 
 namespace weir {
 namespace {

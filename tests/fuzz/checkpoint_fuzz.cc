@@ -12,7 +12,7 @@
 #include "framework/checkpoint/shard.h"
 #include "framework/checkpoint/table_reader.h"
 #include "tests/fuzz/input.h"
-#include "trainer/resume_check.h"
+#include "trainer/checkpoints/resume_check.h"
 
 namespace weir {
 namespace {

@@ -12,7 +12,7 @@
 #include "trainer/data/statistics.h"
 #include "trainer/metrics.h"
 #include "trainer/metrics/job_metrics.h"
-#include "trainer/scores.h"
+#include "trainer/predict/scores.h"
 
 namespace weir {
 namespace {

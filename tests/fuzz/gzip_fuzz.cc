@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/fuzz/input.h"
-#include "trainer/data/byte_source.h"
+#include "trainer/files/byte_source.h"
 
 namespace weir {
 namespace {

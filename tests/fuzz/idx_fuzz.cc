@@ -5,8 +5,8 @@
 
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/example_stream.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 namespace {

@@ -12,9 +12,9 @@
 #include "framework/formats/line_parser.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
-#include "trainer/data/line_source.h"
-#include "trainer/data/record.h"
 #include "trainer/data/records_ahead.h"
+#include "trainer/files/line_source.h"
+#include "trainer/files/record.h"
 
 namespace weir {
 namespace {

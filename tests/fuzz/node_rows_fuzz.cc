@@ -1,9 +1,9 @@
-// Any bytes as gradient rows of another trainer (pserver/embedded/node_rows.h). The first byte chooses the width and
+// Any bytes as gradient rows of another trainer (pserver/replica/node_rows.h). The first byte chooses the width and
 // the trainer's nodes.
 #include <string>
 #include <vector>
 
-#include "pserver/embedded/node_rows.h"
+#include "pserver/replica/node_rows.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -8,8 +8,8 @@
 #include "google/protobuf/text_format.h"
 #include "proto/stream_places.pb.h"
 #include "tests/fuzz/input.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/lane_reader.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 namespace {

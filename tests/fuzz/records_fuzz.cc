@@ -14,10 +14,10 @@
 #include "google/protobuf/text_format.h"
 #include "proto/example_file.pb.h"
 #include "tests/fuzz/input.h"
-#include "trainer/data/data_set.h"
-#include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
-#include "trainer/data/tf_record_source.h"
+#include "trainer/files/data_set.h"
+#include "trainer/files/example_file.h"
+#include "trainer/files/tf_record_source.h"
 
 namespace weir {
 namespace {

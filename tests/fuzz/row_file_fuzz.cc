@@ -8,7 +8,7 @@
 #include "framework/checkpoint/row_file.h"
 #include "glog/logging.h"
 #include "proto/row_file.pb.h"
-#include "pserver/server/load_rows.h"
+#include "pserver/params/load_rows.h"
 #include "pserver/tables/sparse_table.h"
 #include "tests/fuzz/input.h"
 

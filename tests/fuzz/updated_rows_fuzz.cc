@@ -1,11 +1,11 @@
-// Any bytes as rows that another trainer has updated (pserver/embedded/gathered_values.h). The first byte chooses the
+// Any bytes as rows that another trainer has updated (pserver/replica/gathered_values.h). The first byte chooses the
 // trainer.
 #include <string>
 #include <vector>
 
 #include "framework/collective/collective.h"
 #include "framework/collective/local_mesh.h"
-#include "pserver/embedded/gathered_values.h"
+#include "pserver/replica/gathered_values.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "pserver/server/server_params.h"
+#include "pserver/params/server_params.h"
 
 namespace weir {
 

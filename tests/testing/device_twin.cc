@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/philox.h"
 #include "framework/base/status_macros.h"
-#include "framework/runtime/device_executor.h"
+#include "framework/device/device_executor.h"
 #include "framework/runtime/executor.h"
 #include "framework/tensor/cuda_device.h"
 #include "glog/logging.h"

@@ -16,7 +16,7 @@
 #include "proto/plan.pb.h"
 #include "proto/program.pb.h"
 #include "pserver/client/client.h"
-#include "pserver/embedded/in_process.h"
+#include "pserver/inside/in_process.h"
 #include "tests/testing/faulty_transport.h"
 
 namespace weir {

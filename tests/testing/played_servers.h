@@ -18,7 +18,7 @@
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
-#include "pserver/client/messages.h"
+#include "pserver/member/messages.h"
 #include "pserver/protocol/transport.h"
 
 namespace weir {

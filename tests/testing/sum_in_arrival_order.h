@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "pserver/server/dense_sum.h"
+#include "pserver/params/dense_sum.h"
 
 namespace weir {
 

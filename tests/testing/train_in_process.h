@@ -18,7 +18,7 @@
 #include "pserver/client/client.h"
 #include "pserver/protocol/transport.h"
 #include "pserver/server/server_core.h"
-#include "trainer/train_loop.h"
+#include "trainer/loop/train_loop.h"
 #include "transpiler/base/programs.h"
 
 namespace weir {
@@ -36,7 +36,7 @@ struct InProcessRun {
   std::string directory;
   // Overrides as for --set.
   std::vector<std::string> overrides;
-  // 0: a server in each trainer, which calls its own without a transport (pserver/embedded/own_server.h).
+  // 0: a server in each trainer, which calls its own without a transport (pserver/inside/own_server.h).
   int servers = 1;
   int trainers = 1;
   // Number of threads of each trainer, and of the servers together.

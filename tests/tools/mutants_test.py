@@ -371,7 +371,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(mutants.broken("ERROR: no such package\n", found, FILES), set())
 
     def test_tests_come_by_name_then_as_the_room_has_them_and_only_those_that_reach(self):
-        mutant = drawn.Mutant("x", "sign", "pserver/server/learning_rates.cc", 0, 1, "", (0, 1, False), 1)
+        mutant = drawn.Mutant("x", "sign", "pserver/params/learning_rates.cc", 0, 1, "", (0, 1, False), 1)
         names = [
             "//t:quick_test",
             "//t:rates_test",

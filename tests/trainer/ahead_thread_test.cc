@@ -1,4 +1,4 @@
-#include "trainer/ahead_thread.h"
+#include "trainer/loop/ahead_thread.h"
 
 #include <atomic>
 #include <string>

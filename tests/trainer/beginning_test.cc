@@ -1,4 +1,4 @@
-#include "trainer/beginning.h"
+#include "trainer/checkpoints/beginning.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

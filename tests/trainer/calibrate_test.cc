@@ -1,7 +1,7 @@
 // A calibration of a small job: every cost that the job has is there, and none that it has not. Whether predictions
 // come true is for tests/bench/predicted_speed.py, on a quiet machine.
 
-#include "trainer/calibrate.h"
+#include "trainer/verify/calibrate.h"
 
 #include <cmath>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // Columns that predictions carry: found by their names, read again as the input has them.
 
-#include "trainer/carried_input.h"
+#include "trainer/predict/carried_input.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -17,9 +17,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/statistics.h"
+#include "trainer/files/example_file.h"
 
 namespace weir {
 namespace {

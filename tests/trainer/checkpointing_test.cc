@@ -1,4 +1,4 @@
-#include "trainer/checkpointing.h"
+#include "trainer/checkpoints/checkpointing.h"
 
 #include <filesystem>
 #include <limits>

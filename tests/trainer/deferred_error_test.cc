@@ -1,4 +1,4 @@
-#include "trainer/deferred_error.h"
+#include "trainer/loop/deferred_error.h"
 
 #include <memory>
 #include <utility>

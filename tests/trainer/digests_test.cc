@@ -1,4 +1,4 @@
-#include "trainer/digests.h"
+#include "trainer/loop/digests.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "trainer/early_stop.h"
+#include "trainer/loop/early_stop.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "trainer/ending.h"
+#include "trainer/loop/ending.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // Evaluations of two trainers, each on the stream of its lane. All predictions are 0, so the loss is the mean of the
 // squared labels.
-#include "trainer/evaluations.h"
+#include "trainer/loop/evaluations.h"
 
 #include <array>
 #include <memory>

@@ -1,5 +1,5 @@
 // Agreement of the trainers of a job over its checkpoints: the beginning, the numbers, the last one.
-#include "trainer/job_checkpoints.h"
+#include "trainer/checkpoints/job_checkpoints.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -15,8 +15,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_cluster.h"
-#include "trainer/beginning.h"
-#include "trainer/places_exchange.h"
+#include "trainer/checkpoints/beginning.h"
+#include "trainer/checkpoints/places_exchange.h"
 #include "transpiler/job/job.h"
 
 namespace weir {

@@ -1,4 +1,4 @@
-#include "trainer/job_data.h"
+#include "trainer/loop/job_data.h"
 
 #include <filesystem>
 #include <memory>

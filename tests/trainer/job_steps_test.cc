@@ -1,4 +1,4 @@
-#include "trainer/job_steps.h"
+#include "trainer/verify/job_steps.h"
 
 #include <cstdint>
 #include <filesystem>

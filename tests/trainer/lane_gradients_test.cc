@@ -1,11 +1,11 @@
-#include "trainer/lane_gradients.h"
+#include "trainer/verify/lane_gradients.h"
 
 #include <limits>
 #include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/trainer/step_recorder.h"
+#include "tests/pserver/channels/step_recorder.h"
 
 namespace weir {
 namespace {

@@ -1,5 +1,5 @@
 // Batches of one example, for operators that compute across the examples of a batch.
-#include "trainer/lone_examples.h"
+#include "trainer/loop/lone_examples.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "trainer/loss_scaler.h"
+#include "trainer/session/loss_scaler.h"
 
 #include <limits>
 #include <vector>

@@ -1,5 +1,5 @@
 // Finds where numbers that are not finite began: on the CPU and on a device.
-#include "trainer/non_finite.h"
+#include "trainer/session/non_finite.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/device/device_executor.h"
 #include "framework/graph/op_registry.h"
-#include "framework/runtime/device_executor.h"
 #include "framework/runtime/param_channel.h"
 #include "framework/tensor/device_memory.h"
 #include "framework/tensor/device_transfers.h"

@@ -1,4 +1,4 @@
-#include "trainer/overlap_switch.h"
+#include "trainer/loop/overlap_switch.h"
 
 #include <cstdint>
 

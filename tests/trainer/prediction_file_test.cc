@@ -1,6 +1,6 @@
 // Files of predictions in each format, read back by Weir's own readers where they have one.
 
-#include "trainer/prediction_file.h"
+#include "trainer/predict/prediction_file.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -16,9 +16,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "trainer/data/byte_source.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/example_stream.h"
+#include "trainer/files/byte_source.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/progress.h"
+#include "trainer/progress/progress.h"
 
 #include <limits>
 #include <string>

@@ -1,6 +1,6 @@
 // Settings that may change between a run and its resume, and settings that may not.
 
-#include "trainer/resume_check.h"
+#include "trainer/checkpoints/resume_check.h"
 
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "trainer/data/stream_rule.h"
+#include "trainer/files/stream_rule.h"
 
 namespace weir {
 namespace {

@@ -1,5 +1,5 @@
 // Batches of the steps of a trainer, and the judgement about the end of its data.
-#include "trainer/rounds.h"
+#include "trainer/loop/rounds.h"
 
 #include <atomic>
 #include <memory>

@@ -1,5 +1,5 @@
 // What a run that goes on from a checkpoint knows of the one before.
-#include "trainer/run_progress.h"
+#include "trainer/progress/run_progress.h"
 
 #include <sys/stat.h>
 

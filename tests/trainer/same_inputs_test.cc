@@ -1,4 +1,4 @@
-#include "trainer/same_inputs.h"
+#include "trainer/session/same_inputs.h"
 
 #include <memory>
 #include <string>

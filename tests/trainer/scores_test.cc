@@ -1,6 +1,6 @@
 // Predictions between trainers: what one has serialized comes back, bytes that make no sense are refused.
 
-#include "trainer/scores.h"
+#include "trainer/predict/scores.h"
 
 #include <cstdint>
 #include <cstring>

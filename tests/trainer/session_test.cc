@@ -1,4 +1,4 @@
-#include "trainer/session.h"
+#include "trainer/session/session.h"
 
 #include <memory>
 #include <string>

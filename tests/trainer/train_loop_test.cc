@@ -1,4 +1,4 @@
-#include "trainer/train_loop.h"
+#include "trainer/loop/train_loop.h"
 
 #include <limits>
 

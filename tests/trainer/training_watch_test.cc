@@ -1,6 +1,6 @@
 // Figures of a training in the registry of the process.
 
-#include "trainer/training_watch.h"
+#include "trainer/progress/training_watch.h"
 
 #include <cmath>
 #include <map>

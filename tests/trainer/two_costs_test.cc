@@ -1,4 +1,4 @@
-#include "trainer/two_costs.h"
+#include "trainer/verify/two_costs.h"
 
 #include <cmath>
 #include <cstdint>

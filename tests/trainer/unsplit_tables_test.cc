@@ -1,5 +1,5 @@
 // Tables of two values a row that begin at 1 and are changed by sgd at rate 0.5.
-#include "trainer/unsplit_tables.h"
+#include "trainer/verify/unsplit_tables.h"
 
 #include <bit>
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "ops/arithmetic.h"
-#include "trainer/verify_split.h"
+#include "trainer/verify/verify_split.h"
 #include "transpiler/job/load_job.h"
 
 namespace weir {

@@ -1,7 +1,7 @@
 // --verify: the split set has the bits of the program that was never split, and whatever is planted in it is found and
 // named.
 
-#include "trainer/verify_split.h"
+#include "trainer/verify/verify_split.h"
 
 #include <fstream>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "trainer/workers.h"
+#include "trainer/session/workers.h"
 
 #include <memory>
 #include <string>

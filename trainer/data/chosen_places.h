@@ -8,9 +8,9 @@
 
 #include "framework/runtime/lane_tree.h"
 #include "proto/stream_places.pb.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/stream_place.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 

@@ -10,7 +10,7 @@
 #include "framework/runtime/lane_tree.h"
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
-#include "trainer/data/stream_rule.h"
+#include "trainer/files/stream_rule.h"
 
 namespace weir {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "trainer/data/statistics_bytes.h"
+#include "trainer/statistics/statistics_bytes.h"
 
 namespace weir {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "framework/formats/learned.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/moments.h"
+#include "trainer/statistics/moments.h"
 
 namespace weir {
 

@@ -11,9 +11,9 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
-#include "trainer/data/example_file.h"
-#include "trainer/data/line_source.h"
-#include "trainer/data/open_records.h"
+#include "trainer/files/example_file.h"
+#include "trainer/files/line_source.h"
+#include "trainer/files/open_records.h"
 
 namespace weir {
 namespace {

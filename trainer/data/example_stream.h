@@ -16,15 +16,15 @@
 #include "framework/formats/line_parser.h"
 #include "framework/formats/row_filter.h"
 #include "proto/job.pb.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/example_file.h"
-#include "trainer/data/record.h"
-#include "trainer/data/record_source.h"
 #include "trainer/data/records_ahead.h"
-#include "trainer/data/seen_inputs.h"
 #include "trainer/data/stream_place.h"
-#include "trainer/data/stream_rule.h"
+#include "trainer/files/data_set.h"
+#include "trainer/files/example_file.h"
+#include "trainer/files/record.h"
+#include "trainer/files/record_source.h"
+#include "trainer/files/stream_rule.h"
+#include "trainer/statistics/seen_inputs.h"
 
 namespace weir {
 

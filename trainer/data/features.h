@@ -12,7 +12,7 @@
 #include "framework/formats/line_parser.h"
 #include "framework/tensor/tensor.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/record.h"
+#include "trainer/files/record.h"
 
 namespace weir {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
-#include "trainer/data/data_set.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 

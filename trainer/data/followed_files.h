@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/mutex.h"
 #include "framework/runtime/lane_tree.h"
-#include "trainer/data/data_set.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 

@@ -14,17 +14,17 @@
 #include "framework/base/mutex.h"
 #include "framework/formats/line_parser.h"
 #include "framework/formats/row_filter.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/features.h"
 #include "trainer/data/followed_files.h"
 #include "trainer/data/lane_reader.h"
-#include "trainer/data/record.h"
 #include "trainer/data/records_ahead.h"
-#include "trainer/data/seen_inputs.h"
 #include "trainer/data/shuffled_stream.h"
 #include "trainer/data/statistics.h"
 #include "trainer/data/stream_place.h"
 #include "trainer/data/stream_trail.h"
+#include "trainer/files/data_set.h"
+#include "trainer/files/record.h"
+#include "trainer/statistics/seen_inputs.h"
 
 namespace weir {
 

@@ -30,11 +30,11 @@
 #include "framework/runtime/lane_tree.h"
 #include "framework/tensor/tensor.h"
 #include "proto/stream_places.pb.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/followed_files.h"
-#include "trainer/data/seen_inputs.h"
 #include "trainer/data/statistics.h"
+#include "trainer/files/data_set.h"
+#include "trainer/statistics/seen_inputs.h"
 
 namespace weir {
 
@@ -80,7 +80,7 @@ struct LaneReaderOptions {
   std::vector<StreamStart> starts = {};
   // Whether Places will be asked for. It knows nothing of files that follow.
   bool keeps_places = false;
-  // Log a warning, once, about inputs that the first examples do not have (trainer/data/seen_inputs.h).
+  // Log a warning, once, about inputs that the first examples do not have (trainer/statistics/seen_inputs.h).
   bool warns_of_absent = false;
   // Number of threads. 0: as many as cores, at most one per stream. No bit depends on it.
   int threads = 0;

@@ -17,7 +17,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
-#include "trainer/data/block_reader.h"
+#include "trainer/files/block_reader.h"
 
 namespace weir {
 namespace {

@@ -18,11 +18,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "trainer/data/block_reader.h"
-#include "trainer/data/byte_source.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
-#include "trainer/data/record_source.h"
+#include "trainer/files/block_reader.h"
+#include "trainer/files/byte_source.h"
+#include "trainer/files/data_set.h"
+#include "trainer/files/record_source.h"
 
 namespace weir {
 

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/example_stream.h"
-#include "trainer/data/record.h"
 #include "trainer/data/stream_place.h"
 #include "trainer/data/stream_trail.h"
+#include "trainer/files/data_set.h"
+#include "trainer/files/record.h"
 
 namespace weir {
 

@@ -24,9 +24,9 @@
 #include "glog/logging.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/features.h"
-#include "trainer/data/quantile_sample.h"
 #include "trainer/data/records_ahead.h"
-#include "trainer/data/statistics_bytes.h"
+#include "trainer/statistics/quantile_sample.h"
+#include "trainer/statistics/statistics_bytes.h"
 
 namespace weir {
 namespace {

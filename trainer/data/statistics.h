@@ -21,9 +21,9 @@
 #include "absl/status/statusor.h"
 #include "framework/base/thread_pool.h"
 #include "framework/runtime/lane_tree.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/data_statistics.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 

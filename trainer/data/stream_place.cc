@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "trainer/data/byte_source.h"
-#include "trainer/data/tf_record_frame.h"
+#include "trainer/files/byte_source.h"
+#include "trainer/files/tf_record_frame.h"
 
 namespace weir {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/stream_places.pb.h"
-#include "trainer/data/block_reader.h"
-#include "trainer/data/data_file.h"
+#include "trainer/files/block_reader.h"
+#include "trainer/files/data_file.h"
 
 namespace weir {
 

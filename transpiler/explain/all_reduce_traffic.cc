@@ -18,11 +18,11 @@
 namespace weir {
 namespace {
 
-// Must match pserver/embedded/node_rows.cc: before the rows of a node.
+// Must match pserver/replica/node_rows.cc: before the rows of a node.
 constexpr double kNodeHeaderBytes = 24;
 // Operations that run at once, and messages of each whose addends are there or under way (framework/collective).
 constexpr int64_t kStreams = 2, kMessagesUnderWay = 3;
-// Name of the states of schedules in digests (pserver/server/learning_rates.h).
+// Name of the states of schedules in digests (pserver/params/learning_rates.h).
 constexpr char kLearningRateStates[] = "@LR_SCHEDULE";
 
 using Bucket = AllReduceTraffic::Bucket;

@@ -1,5 +1,5 @@
 // Exchange of one step among trainers that hold all dense parameters (distribute.dense is ALL_REDUCE), planned as
-// pserver/embedded and framework/collective do it: operations, and the messages of each. Every lane has examples.
+// pserver/channels and framework/collective do it: operations, and the messages of each. Every lane has examples.
 // Where trainers share the updates out, transpiler/explain/sharded_traffic.h plans the messages.
 #ifndef WEIR_TRANSPILER_EXPLAIN_ALL_REDUCE_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_ALL_REDUCE_TRAFFIC_H_

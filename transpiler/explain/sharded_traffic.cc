@@ -12,9 +12,9 @@
 namespace weir {
 namespace {
 
-// Must match pserver/embedded/gathered_values.cc: before the rows of a block.
+// Must match pserver/replica/gathered_values.cc: before the rows of a block.
 constexpr double kRowsHeaderBytes = 16;
-// Must match pserver/embedded/shared_norms.cc: the samples of a trainer.
+// Must match pserver/replica/shared_norms.cc: the samples of a trainer.
 constexpr double kSamplesBytes = 8;
 
 double HeaderBytes() { return static_cast<double>(kOperationHeaderBytes); }

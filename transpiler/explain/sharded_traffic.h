@@ -1,5 +1,5 @@
 // Exchange of one step among trainers that share the updates out (distribute.update is SHARDED), planned as
-// pserver/embedded does it: sums of gradients, and gradient rows, go to the trainers that update their blocks; the new
+// pserver/channels does it: sums of gradients, and gradient rows, go to the trainers that update their blocks; the new
 // values, and the rows that were updated, go to all. Every lane has examples.
 #ifndef WEIR_TRANSPILER_EXPLAIN_SHARDED_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_SHARDED_TRAFFIC_H_

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/fc_parts.h"
 #include "transpiler/layers/layer.h"
-#include "transpiler/layers/sequence_parts.h"
+#include "transpiler/layers/parts/fc_parts.h"
+#include "transpiler/layers/parts/sequence_parts.h"
 
 namespace weir {
 namespace {

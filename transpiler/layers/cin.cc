@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/fc_parts.h"
 #include "transpiler/layers/layer.h"
-#include "transpiler/layers/vector_parts.h"
+#include "transpiler/layers/parts/fc_parts.h"
+#include "transpiler/layers/parts/vector_parts.h"
 
 namespace weir {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/layers/layer.h"
-#include "transpiler/layers/picture.h"
+#include "transpiler/layers/parts/picture.h"
 
 namespace weir {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/fc_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/fc_parts.h"
 
 namespace weir {
 namespace {

@@ -2,8 +2,8 @@
 // "<layer>.mean" and "<layer>.variance" [W] are running averages, which no optimizer moves.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/column_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/column_parts.h"
 
 namespace weir {
 namespace {

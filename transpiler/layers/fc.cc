@@ -2,8 +2,8 @@
 // left to right. With per_element it is that of each element of a sequence, [B, T, K] -> [B, T, size].
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/fc_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/fc_parts.h"
 
 namespace weir {
 namespace {

@@ -1,9 +1,9 @@
 // gru: a gated recurrent unit over a sequence [B, T, W]: its states [B, T, size], or the last one [B, size].
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/fc_parts.h"
 #include "transpiler/layers/layer.h"
-#include "transpiler/layers/sequence_parts.h"
+#include "transpiler/layers/parts/fc_parts.h"
+#include "transpiler/layers/parts/sequence_parts.h"
 
 namespace weir {
 namespace {

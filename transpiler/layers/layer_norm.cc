@@ -2,8 +2,8 @@
 // Parameters "<layer>.scale" and "<layer>.shift" [W].
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/column_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/column_parts.h"
 
 namespace weir {
 namespace {

@@ -1,8 +1,8 @@
 // mlp: fc layers "<name>.0", "<name>.1", ..., each with its activation and dropout. The last one's output is "<name>".
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/fc_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/fc_parts.h"
 
 namespace weir {
 namespace {

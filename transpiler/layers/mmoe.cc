@@ -1,9 +1,9 @@
 // mmoe: experts that all tasks read, and a gate of each task that weighs their outputs.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/expert_parts.h"
-#include "transpiler/layers/fc_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/expert_parts.h"
+#include "transpiler/layers/parts/fc_parts.h"
 
 namespace weir {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/expert_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/expert_parts.h"
 
 namespace weir {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "transpiler/layers/column_parts.h"
 #include "transpiler/layers/layer.h"
+#include "transpiler/layers/parts/column_parts.h"
 
 namespace weir {
 namespace {

@@ -14,8 +14,8 @@ struct Job;
 // every parameter block that the trainer updates, and in geo for every table, as an owner of all of them would have it,
 // with their states and learning rates among the variables of block 0; the startup program has a block 1 with their
 // initial values. A trainer does not run these blocks with the rest of its program; its channel runs them, on values
-// that it keeps (pserver/embedded/{geo_channel,dense_replica}.h). Returns false for other jobs, and if the program
-// already has such blocks. InvalidArgument: a norm over dense parameters and tables with dense: ALL_REDUCE.
+// that it keeps (pserver/channels/geo_channel.h, pserver/replica/dense_replica.h). Returns false for other jobs, and if
+// the program already has such blocks. InvalidArgument: a norm over dense parameters and tables with dense: ALL_REDUCE.
 absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs);
 
 // Returns the placed program for the servers in geo: its updates are replaced by one that adds the difference which a

@@ -1,4 +1,4 @@
-#include "framework/base/command_line.h"
+#include "framework/process/command_line.h"
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // Programs that are started without standard output, or with a limit for their files.
 
-#include "framework/base/inherited_state.h"
+#include "framework/process/inherited_state.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 // Who holds a lock of a file.
 
-#include "framework/base/lock_holder.h"
+#include "framework/process/lock_holder.h"
 
 #include <fcntl.h>
 #include <signal.h>

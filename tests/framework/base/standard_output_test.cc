@@ -1,6 +1,6 @@
 // Ends of programs whose standard output does or does not take what they print.
 
-#include "framework/base/standard_output.h"
+#include "framework/process/standard_output.h"
 
 #include <unistd.h>
 

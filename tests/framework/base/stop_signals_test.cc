@@ -1,6 +1,6 @@
 // Signals that ask for an end, and ends that nothing may hold up.
 
-#include "framework/base/stop_signals.h"
+#include "framework/process/stop_signals.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // The executor on a device: which operators run where, and what is copied for it.
-#include "framework/runtime/device_executor.h"
+#include "framework/device/device_executor.h"
 
 #include <string>
 #include <vector>

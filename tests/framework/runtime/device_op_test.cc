@@ -1,4 +1,4 @@
-#include "framework/runtime/device_op.h"
+#include "framework/device/device_op.h"
 
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-#include "framework/runtime/device_scope.h"
+#include "framework/device/device_scope.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

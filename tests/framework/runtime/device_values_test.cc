@@ -1,11 +1,11 @@
-#include "framework/runtime/device_values.h"
+#include "framework/device/device_values.h"
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "framework/device/device_variables.h"
 #include "framework/graph/program_text.h"
-#include "framework/runtime/device_variables.h"
 #include "framework/tensor/device_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

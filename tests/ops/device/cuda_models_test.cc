@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/base/thread_pool.h"
-#include "framework/runtime/device_executor.h"
+#include "framework/device/device_executor.h"
 #include "framework/runtime/executor.h"
 #include "gtest/gtest.h"
 #include "tests/testing/emulated_device.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/base/philox.h"
-#include "framework/runtime/device_kernel.h"
+#include "framework/device/device_kernel.h"
 #include "framework/tensor/device_transfers.h"
 #include "gtest/gtest.h"
 #include "ops/device/dropout_functors.h"

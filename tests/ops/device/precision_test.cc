@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/device/device_executor.h"
 #include "framework/graph/op_registry.h"
-#include "framework/runtime/device_executor.h"
 #include "framework/runtime/executor.h"
 #include "framework/tensor/float16.h"
 #include "gtest/gtest.h"

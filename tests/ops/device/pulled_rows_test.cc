@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/device/device_executor.h"
 #include "framework/graph/op_registry.h"
-#include "framework/runtime/device_executor.h"
 #include "framework/runtime/param_channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "framework/base/philox.h"
+#include "framework/device/device_executor.h"
 #include "framework/graph/op_registry.h"
-#include "framework/runtime/device_executor.h"
 #include "framework/tensor/cuda_device.h"
 #include "framework/tensor/device_replay.h"
 #include "gmock/gmock.h"

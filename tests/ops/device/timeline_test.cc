@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "framework/device/device_executor.h"
 #include "framework/graph/op_registry.h"
 #include "framework/profile/profiler.h"
-#include "framework/runtime/device_executor.h"
 #include "framework/tensor/device_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

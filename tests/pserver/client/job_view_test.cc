@@ -1,5 +1,5 @@
 // State of a job as one of its trainers knows it.
-#include "pserver/client/job_view.h"
+#include "pserver/member/job_view.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,6 +1,6 @@
 // A trainer as a member of its job: calls, waits, heart-beats and exchanges, against servers that a test plays.
 
-#include "pserver/client/member.h"
+#include "pserver/member/member.h"
 
 #include <chrono>
 #include <string>

@@ -15,8 +15,8 @@
 #include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "proto/table.pb.h"
-#include "pserver/client/call_settings.h"
-#include "pserver/client/member.h"
+#include "pserver/member/call_settings.h"
+#include "pserver/member/member.h"
 #include "tests/testing/played_servers.h"
 
 namespace weir {

@@ -12,8 +12,8 @@
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/residuals.pb.h"
-#include "pserver/client/exchanged.h"
 #include "pserver/client/residuals.h"
+#include "pserver/member/exchanged.h"
 #include "tests/pserver/client/played_member.h"
 #include "tests/testing/expect_status.h"
 

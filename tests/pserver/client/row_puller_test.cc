@@ -15,7 +15,7 @@
 #include "proto/plan.pb.h"
 #include "pserver/client/block_placement.h"
 #include "pserver/client/pull_calls.h"
-#include "pserver/client/waits.h"
+#include "pserver/member/waits.h"
 #include "tests/pserver/client/played_member.h"
 #include "tests/testing/expect_status.h"
 #include "tests/testing/played_servers.h"

@@ -4,7 +4,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/status/status.h"
-#include "framework/base/stop_signals.h"
+#include "framework/process/stop_signals.h"
 #include "gtest/gtest.h"
 
 ABSL_DECLARE_FLAG(int, stop_code);

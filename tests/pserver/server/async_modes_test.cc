@@ -14,7 +14,7 @@
 #include "framework/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/server/server_params.h"
+#include "pserver/params/server_params.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"

@@ -1,5 +1,5 @@
 // The two policies of averaging gradients over trainers.
-#include "pserver/server/averaging.h"
+#include "pserver/params/averaging.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 // Consistency modes by themselves, without parameters, lock and wire: which updates they hand out, and which pulls they
 // let through.
 
-#include "pserver/server/consistency.h"
+#include "pserver/consistency/consistency.h"
 
 #include <memory>
 #include <optional>
@@ -11,9 +11,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/server/async_steps.h"
-#include "pserver/server/make_consistency.h"
-#include "pserver/server/sync_steps.h"
+#include "pserver/consistency/async_steps.h"
+#include "pserver/consistency/make_consistency.h"
+#include "pserver/consistency/sync_steps.h"
 
 namespace weir {
 namespace {

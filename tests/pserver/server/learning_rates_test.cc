@@ -1,5 +1,5 @@
 // When a server's learning rates go on, and who waits.
-#include "pserver/server/learning_rates.h"
+#include "pserver/params/learning_rates.h"
 
 #include <atomic>
 #include <memory>

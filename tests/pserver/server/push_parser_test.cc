@@ -1,5 +1,5 @@
 // Parsing of pushes: the gradients that a server takes from one, and the pushes that it refuses.
-#include "pserver/server/push_parser.h"
+#include "pserver/params/push_parser.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Who may begin a step, and who is named when somebody may not.
-#include "pserver/server/staleness_gate.h"
+#include "pserver/consistency/staleness_gate.h"
 
 #include <limits>
 

@@ -1,6 +1,6 @@
 // Booking of the parts of a step: what may be booked, what is known of it, what it takes.
 
-#include "pserver/server/step_book.h"
+#include "pserver/consistency/step_book.h"
 
 #include <string>
 #include <utility>

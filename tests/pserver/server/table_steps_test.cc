@@ -1,6 +1,6 @@
 // Borders of the steps of tables in async: each runs once, by the transaction that ends last.
 
-#include "pserver/server/table_steps.h"
+#include "pserver/consistency/table_steps.h"
 
 #include "gtest/gtest.h"
 

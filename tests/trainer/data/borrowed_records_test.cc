@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "trainer/data/example_file.h"
-#include "trainer/data/record.h"
+#include "trainer/files/example_file.h"
+#include "trainer/files/record.h"
 
 namespace weir {
 namespace {

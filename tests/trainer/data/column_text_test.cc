@@ -1,6 +1,6 @@
 // Columns that a command writes, as lines.
 
-#include "trainer/data/column_text.h"
+#include "trainer/files/column_text.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Groups of processes that end with their guard, and those that do not.
 
-#include "trainer/data/command_guard.h"
+#include "trainer/files/command_guard.h"
 
 #include <signal.h>
 #include <sys/syscall.h>

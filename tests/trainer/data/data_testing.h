@@ -20,9 +20,9 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "trainer/data/data_set.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
+#include "trainer/files/data_set.h"
 
 namespace weir {
 

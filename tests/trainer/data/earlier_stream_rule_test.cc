@@ -1,6 +1,6 @@
 // The rule that cut files into streams before the present one: runs that began with it go on with the same lines.
 
-#include "trainer/data/earlier_stream_rule.h"
+#include "trainer/files/earlier_stream_rule.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
 #include "tests/trainer/data/sized_files.h"
-#include "trainer/data/stream_rule.h"
+#include "trainer/files/stream_rule.h"
 
 namespace weir {
 namespace {

@@ -1,5 +1,5 @@
 // Example files: written from any reader, they give what the reader gives, at any place and after any skip.
-#include "trainer/data/example_file.h"
+#include "trainer/files/example_file.h"
 
 #include <algorithm>
 #include <cmath>

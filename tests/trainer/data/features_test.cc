@@ -20,8 +20,8 @@
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/features.h"
-#include "trainer/data/record.h"
 #include "trainer/data/statistics.h"
+#include "trainer/files/record.h"
 
 namespace weir {
 namespace {

@@ -15,8 +15,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "trainer/data/data_set.h"
-#include "trainer/data/piped_command.h"
+#include "trainer/files/data_set.h"
+#include "trainer/files/piped_command.h"
 
 namespace weir {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/data/moments.h"
+#include "trainer/statistics/moments.h"
 
 #include <cstdint>
 #include <initializer_list>

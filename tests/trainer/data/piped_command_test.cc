@@ -1,6 +1,6 @@
 // Commands in front of readers: what they write, how they fail, and when they are killed.
 
-#include "trainer/data/piped_command.h"
+#include "trainer/files/piped_command.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -19,9 +19,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
-#include "trainer/data/data_set.h"
-#include "trainer/data/line_source.h"
-#include "trainer/data/open_records.h"
+#include "trainer/files/data_set.h"
+#include "trainer/files/line_source.h"
+#include "trainer/files/open_records.h"
 
 namespace weir {
 namespace {

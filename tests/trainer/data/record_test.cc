@@ -1,6 +1,6 @@
 // Packing of an example into one run of bytes.
 
-#include "trainer/data/record.h"
+#include "trainer/files/record.h"
 
 #include <cstdint>
 #include <vector>

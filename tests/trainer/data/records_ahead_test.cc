@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/example_stream.h"
-#include "trainer/data/line_source.h"
-#include "trainer/data/open_records.h"
+#include "trainer/files/line_source.h"
+#include "trainer/files/open_records.h"
 
 namespace weir {
 namespace {

@@ -1,6 +1,6 @@
 // Names of a job that are in no record.
 
-#include "trainer/data/seen_inputs.h"
+#include "trainer/statistics/seen_inputs.h"
 
 #include <memory>
 #include <string>

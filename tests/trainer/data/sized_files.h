@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/example_file.h"
+#include "trainer/files/data_file.h"
+#include "trainer/files/example_file.h"
 
 namespace weir {
 

@@ -22,8 +22,8 @@
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/example_stream.h"
 #include "trainer/data/features.h"
-#include "trainer/data/record.h"
 #include "trainer/data/statistics.h"
+#include "trainer/files/record.h"
 
 namespace weir {
 namespace {

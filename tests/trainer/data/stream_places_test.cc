@@ -19,10 +19,10 @@
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/chosen_places.h"
 #include "trainer/data/data_statistics.h"
-#include "trainer/data/example_file.h"
 #include "trainer/data/example_stream.h"
-#include "trainer/data/piped_command.h"
 #include "trainer/data/statistics.h"
+#include "trainer/files/example_file.h"
+#include "trainer/files/piped_command.h"
 
 namespace weir {
 namespace {

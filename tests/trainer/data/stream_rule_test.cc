@@ -1,7 +1,7 @@
 // The rule that cuts files into streams: every record once, no stream longer than another, and no period of the data in
 // any of them.
 
-#include "trainer/data/stream_rule.h"
+#include "trainer/files/stream_rule.h"
 
 #include <algorithm>
 #include <cmath>

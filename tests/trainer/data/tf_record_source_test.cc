@@ -1,5 +1,5 @@
 // TFRecord files: where records begin, and what is said of damaged ones.
-#include "trainer/data/tf_record_source.h"
+#include "trainer/files/tf_record_source.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,87 @@
+#include "pserver/channels/channel_stack.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "framework/base/status_macros.h"
+
+namespace weir {
+
+absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options& o) {
+  const v1::TrainingMode mode = ModeOf(o.programs->main);
+  std::unique_ptr<ChannelStack> stack(new ChannelStack());
+  stack->steps_ = o.client;
+  if (mode.prefetch_rows()) stack->rows_ahead_ = o.client->Ahead();
+  if (mode.prefetch_rows() && o.replica != nullptr) {
+    stack->replica_ahead_ = std::make_unique<ReplicaRowsAhead>(o.replica, stack->rows_ahead_);
+    stack->rows_ahead_ = stack->replica_ahead_.get();
+  }
+  std::map<std::string, v1::RowCache> caches;
+  for (const v1::Table& table : o.config->table()) {
+    if (table.has_cache()) caches[table.name()] = table.cache();
+  }
+  if (!caches.empty()) {
+    RowSource* const rows = mode.prefetch_rows() ? stack->rows_ahead_ : stack->steps_;
+    stack->cache_ = std::make_unique<CachedRowSource>(std::move(caches), rows, mode.prefetch_rows());
+    if (mode.prefetch_rows()) {
+      stack->rows_ahead_ = stack->cache_.get();
+    } else {
+      stack->cached_steps_ = std::make_unique<ChannelWithRows>(stack->cache_.get(), stack->steps_);
+      stack->steps_ = stack->cached_steps_.get();
+    }
+  }
+  if (o.replica != nullptr) {
+    const v1::Train& train = o.config->train();
+    ASSIGN_OR_RETURN(
+        stack->all_reduce_,
+        AllReduceChannel::Create({.main = &o.programs->main,
+                                  .trainer_id = o.trainer_id,
+                                  .replica = o.replica,
+                                  .servers = stack->steps_,
+                                  .equal_every = {o.config->checkpoint().every_steps(), train.eval_every_steps(),
+                                                  train.digest_every_steps(), train.max_steps()},
+                                  .residuals = [client = o.client](const std::string& name, int64_t count) {
+                                    return client->DenseResidual(name, count);
+                                  }}));
+    stack->steps_ = stack->all_reduce_.get();
+    o.client->SetNormParty(stack->all_reduce_->norm_party());
+  }
+  if (mode.workers() > 1) {
+    const v1::Deadlines& deadlines = o.config->deadlines();
+    stack->group_ = std::make_unique<WorkerGroup>(
+        WorkerGroup::Options{.workers = mode.workers(),
+                             .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
+                             .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
+                             .excused = [client = o.client] { return client->AnyAwaitsFiles(); },
+                             .inner = stack->steps_,
+                             .pool = o.pool});
+  }
+  if (mode.has_geo()) {
+    ASSIGN_OR_RETURN(stack->geo_, GeoChannel::Create({.main = o.programs->main,
+                                                      .startup = o.programs->startup,
+                                                      .trainer_id = o.trainer_id,
+                                                      .first_step = o.first_step,
+                                                      .servers = o.client,
+                                                      .pool = o.pool}));
+  }
+  return stack;
+}
+
+ParamChannel* ChannelStack::ForSteps(int worker) {
+  if (group_ != nullptr) return group_->channel(worker);
+  if (geo_ != nullptr) return geo_.get();
+  return steps_;
+}
+
+absl::Status ChannelStack::RunWorkers(const std::function<absl::Status(int)>& fn) {
+  return group_ == nullptr ? fn(0) : group_->Run(fn);
+}
+
+void ChannelStack::EndExchanges(const absl::Status& error) {
+  if (all_reduce_ != nullptr) all_reduce_->EndExchanges(error);
+}
+
+absl::Status ChannelStack::Finish() { return geo_ == nullptr ? absl::OkStatus() : geo_->Finish(); }
+
+}  // namespace weir

@@ -1,0 +1,26 @@
+#include "pserver/consistency/consistency.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weir {
+
+Consistency::Consistency(Options options, StepBook* book)
+    : options_(std::move(options)),
+      book_(book),
+      pushes_applied_(options_.counters->Get("push.applied", "steps")),
+      pushes_skipped_(options_.counters->Get("push.skipped", "steps")) {}
+
+bool Consistency::WaitsForOthers(int trainer, const std::vector<int64_t>&) const {
+  return book_->of(trainer).Complete() && !OwesNorms(trainer);
+}
+
+void Consistency::Restore(int64_t step, const std::vector<int64_t>& steps) {
+  version_ = VersionInfo{.version = step};
+  // Another number of trainers goes on from where all of them had come at least: trainers read on there, too.
+  const bool same = steps.size() == static_cast<size_t>(book_->trainers());
+  const int64_t least = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
+  for (int t = 0; t < book_->trainers(); ++t) RestoreSteps(t, same ? steps[static_cast<size_t>(t)] : least);
+}
+
+}  // namespace weir

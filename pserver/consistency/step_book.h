@@ -1,0 +1,86 @@
+// Parts of steps that trainers have pushed and that have not taken effect. Not thread-safe; ServerCore locks around it.
+#ifndef WEIR_PSERVER_CONSISTENCY_STEP_BOOK_H_
+#define WEIR_PSERVER_CONSISTENCY_STEP_BOOK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "framework/base/counters.h"
+#include "proto/parameter_server.pb.h"
+#include "pserver/consistency/on_repeat.h"
+#include "pserver/params/server_params.h"
+
+namespace weir {
+
+// The step that a trainer is pushing: which of its parts are here, and what they have brought.
+struct BookedStep {
+  int64_t step = -1;        // -1: none begun
+  std::vector<bool> parts;  // those that are here
+  int received = 0;         // number of parts that are here
+  int part_count = -1;      // -1: unknown until the last part is here
+  int64_t samples = 0;
+  int64_t first_samples = 0;  // PushRequest.first_samples
+  v1::Verdict verdict = v1::APPLY;
+  std::vector<Gradient> gradients;  // not yet handed to an update
+  size_t bytes = 0;                 // taken by the gradients
+  bool Complete() const { return part_count >= 0 && received == part_count; }
+  // True if the step has fewer than half of the samples of the trainer's step 0.
+  bool TooSmall() const { return 2 * samples < first_samples; }
+};
+
+class StepBook {
+ public:
+  // `room`: for each trainer the bytes that its gradients may take until its step takes effect. `repeated` counts parts
+  // that come again.
+  StepBook(std::vector<size_t> room, Counter* repeated, OnRepeat on_repeat = nullptr);
+
+  int trainers() const { return static_cast<int>(steps_.size()); }
+  const BookedStep& of(int trainer) const { return steps_[static_cast<size_t>(trainer)]; }
+  bool AllComplete(int64_t step) const;
+
+  // Returns InvalidArgument if the step or the part is out of range. `what` names the part in all messages.
+  static absl::Status CheckRange(const v1::PushRequest& request, const std::string& what);
+  // Returns InvalidArgument if the step is known to have fewer parts.
+  absl::Status CheckPart(int trainer, const v1::PushRequest& request, const std::string& what) const;
+  bool Has(int trainer, int part) const;
+  // Record a part that has come again: one of a step that is over; one that Has knows.
+  void RepeatOver() { repeated_->Add(); }
+  void Repeat(int trainer, const std::vector<Gradient>& gradients);
+  // Returns OK if the part may be booked with `bytes` bytes of gradients. ResourceExhausted: the step would take more
+  // than the trainer's room. InvalidArgument: what the last part says of the step cannot be.
+  absl::Status CheckBooking(int trainer, const v1::PushRequest& request, size_t bytes, const std::string& what) const;
+  // Books a part that the functions above have accepted. `bytes`: PendingBytes of the gradients that are kept.
+  void Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes);
+
+  // Numbers gradients in order of arrival.
+  void NumberArrivals(std::vector<Gradient>* gradients);
+  // Take the gradients of a trainer, or those of tables, out of the book. What has been booked is still known.
+  std::vector<Gradient> TakeGradients(int trainer);
+  std::vector<Gradient> TakeTableGradients(int trainer);
+  // Forgets the step of a trainer, which has taken effect or is given up.
+  void Clear(int trainer) { steps_[static_cast<size_t>(trainer)] = BookedStep(); }
+
+ private:
+  BookedStep& At(int trainer) { return steps_[static_cast<size_t>(trainer)]; }
+
+  const std::vector<size_t> room_;
+  Counter* const repeated_;
+  const OnRepeat on_repeat_;
+  std::vector<BookedStep> steps_;
+  int64_t arrivals_ = 0;
+};
+
+// Returns the bytes that gradients take until their step takes effect. `message`: size of the push that has brought
+// them, which they keep in memory.
+size_t PendingBytes(size_t message, const std::vector<Gradient>& gradients);
+
+// Returns the bytes that the pushes of a trainer with `nodes` lane nodes may take (docs/wire.md, "Limits").
+// `row_bytes`: ServerOptions::pending_row_bytes.
+size_t PendingRoom(const v1::Plan& plan, const ServerParams& params, size_t nodes, size_t row_bytes);
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CONSISTENCY_STEP_BOOK_H_

@@ -1,0 +1,70 @@
+// Sync modes: all trainers work in lockstep, and a version is a step.
+#ifndef WEIR_PSERVER_CONSISTENCY_SYNC_STEPS_H_
+#define WEIR_PSERVER_CONSISTENCY_SYNC_STEPS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pserver/consistency/consistency.h"
+
+namespace weir {
+
+// A step takes effect when all trainers have pushed all of it. Trainer 0 brings its norms.
+class SyncSteps : public Consistency {
+ public:
+  SyncSteps(Options options, StepBook* book) : Consistency(std::move(options), book) {}
+
+  bool IsOver(int trainer, int64_t step) const override;
+  absl::Status CheckTurn(int trainer, int64_t step, const std::string& what) const override;
+  bool NeedsAllTrainers() const override { return true; }
+  std::optional<Update> Next() override;
+  void Hold(Update update, bool gone) override;
+  Effect Finish(const Update& update, bool ok, bool stop, bool joined) override;
+  NormRounds& norms(int /*trainer*/) override { return norms_; }
+  bool OwesNorms(int trainer) const override { return trainer == 0 && norms_.Waiting(); }
+  bool PullReady(const v1::PullRequest& request) const override;
+  std::vector<Blocker> BlockersOf(const v1::PullRequest& request) const override;
+  void OnDeath(int trainer) override;
+  int64_t StepsOf(int /*trainer*/) const override { return version_.version; }
+
+ protected:
+  bool HoldsUpdates(const v1::PullRequest&) const override { return true; }
+  // Part of a step's update that is left when all trainers have pushed it.
+  virtual ServerParams::StepPart LastPart() const { return ServerParams::StepPart::kWhole; }
+
+ private:
+  // Returns the facts about the version that the booked step leads to.
+  VersionInfo NextVersion() const;
+
+  // Step that takes effect, or waits for norms: gradients of all trainers, by id; null: none.
+  std::shared_ptr<const std::vector<TrainerGradients>> gathered_;
+  NormRounds norms_;
+  VersionInfo next_;
+};
+
+// async_tables: rows of tables take effect as soon as one trainer's step is complete, and are read at any time.
+class AsyncTables : public SyncSteps {
+ public:
+  AsyncTables(Options options, StepBook* book);
+
+  std::optional<Update> Next() override;
+  Effect Finish(const Update& update, bool ok, bool stop, bool joined) override;
+  bool PullReady(const v1::PullRequest& request) const override;
+  void OnDeath(int trainer) override;
+
+ protected:
+  bool HoldsUpdates(const v1::PullRequest& request) const override;
+  // The rates of the step are prepared before its rows come.
+  ServerParams::StepPart LastPart() const override { return ServerParams::StepPart::kLater; }
+
+ private:
+  // By trainer: the gradients of tables of its booked step are on their way, or have taken effect.
+  std::vector<bool> tables_taken_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_CONSISTENCY_SYNC_STEPS_H_

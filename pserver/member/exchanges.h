@@ -1,0 +1,80 @@
+// Bytes that the trainers of a job give each other, through server 0: exchanges among all of them, posts, streams from
+// one to another. Thread-safe.
+#ifndef WEIR_PSERVER_MEMBER_EXCHANGES_H_
+#define WEIR_PSERVER_MEMBER_EXCHANGES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/parameter_server.pb.h"
+#include "pserver/member/calls.h"
+#include "pserver/member/exchanged.h"
+#include "pserver/member/job_view.h"
+
+namespace weir {
+
+// The functions are those of Client (pserver/client/client.h).
+class Exchanges {
+ public:
+  // `calls` is borrowed. `thread`: the one whose waits these are.
+  Exchanges(Calls* calls, std::shared_ptr<JobView> job, Waits::Thread thread = Waits::kProgram);
+
+  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, const std::string& contribution, bool kept,
+                                                    bool until_stop = false);
+  absl::Status Contribute(const std::string& key, const std::string& contribution, int reader);
+  absl::StatusOr<bool> TryCollect(const std::string& key, std::vector<std::string>* all);
+  absl::Status Post(const std::string& key, const std::string& contribution, int64_t edition);
+  absl::StatusOr<std::string> Posted(const std::string& key, int trainer);
+  std::unique_ptr<ByteStream> StreamTo(const std::string& key, int trainer);
+  absl::Status ReadStream(const std::string& key, int trainer, const TakeBytes& take);
+  absl::StatusOr<PostedWord> AwaitWord(const std::string& key, int64_t edition);
+  // `above`: without its text if its edition is not larger.
+  absl::StatusOr<PostedWord> NewestWord(const std::string& key, int64_t above = -1);
+
+ private:
+  class StreamWriter;
+  using Accept = std::function<absl::StatusOr<bool>(v1::ExchangeReply reply)>;
+
+  v1::ExchangeRequest NewRequest(const std::string& key) const;
+  // Makes a call to server 0 whose answer is parsed before it is accepted.
+  static CallPtr NewCall(const v1::ExchangeRequest& request, Accept accept);
+  // Makes one whose answer comes when another trainer has done its part.
+  static CallPtr NewCallForOthers(const v1::ExchangeRequest& request, Accept accept);
+  // Waits for an answer that needs no other trainer.
+  absl::Status WaitForExchange(absl::Span<const CallPtr> calls, const std::string& key);
+
+  // Options of Upload: ExchangeRequest.keep, reader, edition (-1: no post).
+  struct UploadAs {
+    bool kept = false;
+    int reader = -1;
+    int64_t edition = -1;
+  };
+  absl::Status Upload(const std::string& key, const std::string& contribution, const UploadAs& as);
+  absl::Status ReadAll(const std::string& key, std::vector<std::string>* all);
+  // Returns a trainer's post. Sets `replaced` if a newer edition took its place meanwhile; the result is then not
+  // usable.
+  absl::StatusOr<std::string> ReadPost(const std::string& key, int trainer, bool* replaced);
+  // Finds out who has posted the newest edition, without its text. `wait`: until there is one of at least `edition`, or
+  // this trainer is the chief.
+  absl::StatusOr<PostedWord> FindWord(const std::string& key, int64_t edition, bool wait);
+  absl::StatusOr<PostedWord> HearWord(const std::string& key, int64_t edition, bool wait, int64_t above = -1);
+  // Sends a chunk of a stream when there is room for it. chunks: number of chunks of the whole stream, 0 while unknown.
+  absl::Status SendChunk(const std::string& key, int trainer, int chunk, int chunks, std::string bytes);
+  void HearOfChief(const v1::ExchangeReply& reply);
+
+  Calls& calls_;
+  const CallSettings& settings_;
+  const std::shared_ptr<JobView> job_;
+  const Waits::Thread thread_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_MEMBER_EXCHANGES_H_

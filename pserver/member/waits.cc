@@ -1,0 +1,103 @@
+#include "pserver/member/waits.h"
+
+#include <utility>
+
+namespace weir {
+
+void Waits::Expect(AnswerSlot* slot) {
+  MutexLock lock(&mu_);
+  slot->expected_ = true;
+}
+
+void Waits::Deliver(AnswerSlot* slot, absl::StatusOr<Slices> answer) {
+  MutexLock lock(&mu_);
+  slot->expected_ = false;
+  slot->filled_ = true;
+  slot->answer_ = std::move(answer);
+  WakeLocked();
+}
+
+Waits::Taken Waits::Take(AnswerSlot* slot, absl::StatusOr<Slices>* answer) {
+  MutexLock lock(&mu_);
+  if (slot->expected_) return Taken::kPending;
+  if (!slot->filled_) return Taken::kNothing;
+  slot->filled_ = false;
+  *answer = std::move(slot->answer_);
+  slot->answer_ = absl::UnknownError("");
+  return Taken::kAnswer;
+}
+
+void Waits::WakeLocked() {
+  ++wakes_;
+  changed_.SignalAll();
+}
+
+void Waits::Wake() {
+  MutexLock lock(&mu_);
+  WakeLocked();
+}
+
+int64_t Waits::wakes() const {
+  MutexLock lock(&mu_);
+  return wakes_;
+}
+
+void Waits::AwaitWake(int64_t seen, absl::Duration most) {
+  MutexLock lock(&mu_);
+  if (wakes_ == seen) changed_.WaitWithTimeout(&mu_, most);
+}
+
+void Waits::SetOn(Thread thread, std::string on) {
+  MutexLock lock(&mu_);
+  waiting_[thread].on = std::move(on);
+}
+
+void Waits::SetHolder(Thread thread, std::string on, std::string held_by) {
+  MutexLock lock(&mu_);
+  waiting_[thread] = {std::move(on), std::move(held_by)};
+}
+
+void Waits::End(Thread thread) {
+  MutexLock lock(&mu_);
+  waiting_[thread].on.clear();
+  waiting_[thread].held_by.clear();
+}
+
+std::string Waits::held_by(Thread thread) const {
+  MutexLock lock(&mu_);
+  return waiting_[thread].held_by;
+}
+
+std::string Waits::on() const {
+  MutexLock lock(&mu_);
+  return waiting_[ahead_needed_ ? kAhead : kProgram].on;
+}
+
+bool Waits::ahead_needed() const {
+  MutexLock lock(&mu_);
+  return ahead_needed_;
+}
+
+void Waits::NeedAhead(bool needed) {
+  MutexLock lock(&mu_);
+  ahead_needed_ = needed;
+  ahead_used_ = true;
+}
+
+bool Waits::awaits_batches() const {
+  MutexLock lock(&mu_);
+  return ahead_needed_ || !ahead_used_;
+}
+
+void Waits::CancelAhead() {
+  MutexLock lock(&mu_);
+  ahead_cancelled_ = true;
+  WakeLocked();
+}
+
+bool Waits::ahead_cancelled() const {
+  MutexLock lock(&mu_);
+  return ahead_cancelled_;
+}
+
+}  // namespace weir

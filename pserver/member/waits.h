@@ -1,0 +1,84 @@
+// Waits of one trainer for answers of its servers: the answers that have come, and who waits for whom. Thread-safe.
+//
+// Two threads may wait at a time for what the program needs: the one that runs it, and one that works ahead of it
+// (Client::Ahead). Others may wait beside them (Client::Beside), and nobody is told what for.
+#ifndef WEIR_PSERVER_MEMBER_WAITS_H_
+#define WEIR_PSERVER_MEMBER_WAITS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "framework/base/mutex.h"
+#include "framework/wire/slices.h"
+
+namespace weir {
+
+// Place for the answer to one request, filled and emptied through Waits alone, which guards its contents.
+class AnswerSlot {
+ private:
+  friend class Waits;
+  bool expected_ = false;
+  bool filled_ = false;
+  absl::StatusOr<Slices> answer_ = absl::UnknownError("");
+};
+
+class Waits {
+ public:
+  enum Thread { kProgram, kAhead, kBeside };
+
+  // Tells that the request of this slot is about to be sent.
+  void Expect(AnswerSlot* slot);
+  // Fills the slot and wakes all waits.
+  void Deliver(AnswerSlot* slot, absl::StatusOr<Slices> answer);
+  enum class Taken { kPending, kNothing, kAnswer };
+  // Moves an answer out of the slot. kPending: it is still to come; kNothing: none is expected.
+  Taken Take(AnswerSlot* slot, absl::StatusOr<Slices>* answer);
+
+  // Wakes all waits.
+  void Wake();
+  // Number of wake-ups so far. Read it before looking at what a wait depends on.
+  int64_t wakes() const;
+  // Waits for a wake-up after the first `seen` ones, for `most` of real time.
+  void AwaitWake(int64_t seen, absl::Duration most);
+
+  // Says what a thread waits for, until End. SetHolder also says why a server lets it wait.
+  void SetOn(Thread thread, std::string on);
+  void SetHolder(Thread thread, std::string on, std::string held_by);
+  void End(Thread thread);
+  std::string held_by(Thread thread) const;
+  // Returns what servers are told that this trainer waits for: the program's wait, or the one ahead of it while the
+  // program needs that one.
+  std::string on() const;
+
+  void NeedAhead(bool needed);
+  bool ahead_needed() const;
+  // Returns true if the program waits for batches that a thread reads ahead of it, or has never spoken of such a
+  // thread.
+  bool awaits_batches() const;
+  // Wakes all waits; those of the thread ahead end.
+  void CancelAhead();
+  bool ahead_cancelled() const;
+
+ private:
+  struct Waiting {
+    std::string on;
+    std::string held_by;  // the last cause a server gave in this wait
+  };
+  void WakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  int64_t wakes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::array<Waiting, 3> waiting_ ABSL_GUARDED_BY(mu_);  // by Thread
+  bool ahead_needed_ ABSL_GUARDED_BY(mu_) = false;
+  bool ahead_used_ ABSL_GUARDED_BY(mu_) = false;  // NeedAhead has been called
+  bool ahead_cancelled_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_MEMBER_WAITS_H_

@@ -1,0 +1,85 @@
+// Learning rates of one server: runs the LR block of its program between updates and keeps its counters. Thread-safe.
+//
+// In sync the block runs once before the updates of a step that takes effect. In async every trainer's step is a
+// transaction, and the block runs before the first transaction of this server and then before every trainers-th one. So
+// t is the number of transactions that have begun to take effect here, divided by the number of trainers and rounded
+// down. Skipped steps and steps without samples do not count.
+#ifndef WEIR_PSERVER_PARAMS_LEARNING_RATES_H_
+#define WEIR_PSERVER_PARAMS_LEARNING_RATES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/base/mutex.h"
+#include "framework/runtime/executor.h"
+#include "framework/runtime/scope.h"
+#include "framework/tensor/tensor.h"
+#include "proto/program.pb.h"
+
+namespace weir {
+
+class LearningRates {
+ public:
+  // `block` of the program holds the ops; the variables in `scope` have their initial values. `transactions_per_step`:
+  // 1 in sync, the number of trainers in async. InvalidArgument names the block or variable that cannot be run or
+  // saved. `scope` must outlive this object.
+  static absl::StatusOr<std::unique_ptr<LearningRates>> Create(const v1::ProgramDesc& main, int block, Scope* scope,
+                                                               int transactions_per_step);
+
+  // Keeps learning rates from changing while updates read them. May be empty.
+  class Hold {
+   public:
+    Hold() = default;
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    ~Hold() {
+      if (rates_ != nullptr) rates_->Release();
+    }
+
+   private:
+    friend class LearningRates;
+    LearningRates* rates_ = nullptr;
+  };
+  // Sets the rates of a transaction that begins to take effect, and holds them. Waits for updates that run under other
+  // rates.
+  absl::Status Begin(int64_t step, Hold* hold);
+  // Holds the present rates for another part of a transaction that has begun.
+  void GoOn(Hold* hold);
+
+  // State that lives across steps, as 4-byte units: persistable variables that the block writes, by name, and
+  // "transactions". No Hold may exist, and no Begin run, meanwhile.
+  struct State {
+    std::string name;
+    absl::Span<float> bits;  // valid until the next Begin
+  };
+  std::vector<State> states();
+
+ private:
+  explicit LearningRates(int transactions_per_step) : transactions_per_step_(transactions_per_step) {}
+  void Release();
+  // Returns true if the block runs before this transaction.
+  bool Due() const;
+
+  const int transactions_per_step_;
+  std::vector<std::pair<std::string, Variable*>> written_;  // constant; variables of the scope
+  Mutex mu_;
+  CondVar changed_;
+  bool changing_ ABSL_GUARDED_BY(mu_) = false;
+  int holders_ ABSL_GUARDED_BY(mu_) = 0;
+  // Used only by the thread that has set changing_, and in states().
+  Tensor transactions_;  // int64 [1]
+  std::unique_ptr<Executor> block_;
+};
+
+// Name of these states in checkpoints and digests; no parameter can have it.
+inline constexpr char kLearningRateStates[] = "@LR_SCHEDULE";
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_PARAMS_LEARNING_RATES_H_

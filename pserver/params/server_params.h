@@ -1,0 +1,194 @@
+// Parameters of one server, and their updates: dense blocks with their optimize programs (dense_block.h), tables with
+// their row rules (param_table.h), and the learning rates of both. Independent of sessions of trainers, versions and
+// messages. Thread-safe where said.
+#ifndef WEIR_PSERVER_PARAMS_SERVER_PARAMS_H_
+#define WEIR_PSERVER_PARAMS_SERVER_PARAMS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "framework/base/clock.h"
+#include "framework/base/counters.h"
+#include "framework/base/thread_pool.h"
+#include "framework/checkpoint/digest.h"
+#include "framework/runtime/scope.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "proto/program.pb.h"
+#include "pserver/params/averaging.h"
+#include "pserver/params/dense_block.h"
+#include "pserver/params/dense_sum.h"
+#include "pserver/params/gradient.h"
+#include "pserver/params/learning_rates.h"
+#include "pserver/protocol/norm_rounds.h"
+
+namespace weir {
+
+class ParamTable;
+class PersistentRows;
+class SparseTable;
+struct RowTime;
+struct UpdateTask;
+
+class ServerParams {
+ public:
+  // Creates the parameters and runs the startup program. InvalidArgument names what the programs lack. `main` holds the
+  // plan. `dense_sum`: null: LaneTreeSum. `lock_wait`: limit of the wait for another process that has the directory of
+  // a table (ColdRowsOptions). Borrows all pointers. Also returns errors of OpenColdRows.
+  static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main,
+                                                              const v1::ProgramDesc& startup, int server_id,
+                                                              ThreadPool* pool, const DenseSum* dense_sum = nullptr,
+                                                              Clock* clock = Clock::Real(),
+                                                              absl::Duration lock_wait = absl::ZeroDuration());
+  ~ServerParams();
+
+  // Makes tables count in `counters` from now on: "table.<name>.skipped_rows", for tables that skip any. Call before
+  // the first Apply.
+  void CountIn(Counters* counters);
+
+  using BlockInfo = weir::BlockInfo;
+  // Return the index of the block (table); -1 if this server does not have it.
+  int FindBlock(std::string_view name) const;
+  int FindTable(std::string_view name) const;
+  const BlockInfo& block(int i) const { return blocks_[static_cast<size_t>(i)]->info(); }
+  // Returns true if pushes for the table carry shows and clicks.
+  bool counts_shows(int i) const;
+  // Return the wire formats of the table's rows, and those of blocks and rows of blocks.
+  const v1::Wire& wire_of_table(int i) const;
+  const v1::Wire& wire_of_blocks() const { return wire_; }
+  SparseTable& table(int i);
+  int blocks() const { return static_cast<int>(blocks_.size()); }
+  int tables() const { return static_cast<int>(tables_.size()); }
+  bool average_by_trainers() const { return averaging_->by_trainers(); }
+
+  // Part of a step (in async: of a trainer's step) that an Apply has. All but kLater also advance the learning rates.
+  enum class StepPart { kWhole, kFirst, kLater };
+  // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
+  // gradients are divided by the sum of their samples (> 0). Several calls may run at once (async): each block and each
+  // stripe is changed by one at a time. The error names the block or table. `norms`: norms of all rounds. `table_step`:
+  // the step as tables count it (docs/tables.md); `step` if it is absent.
+  absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
+                     const Norms& norms = {}, std::optional<int64_t> table_step = std::nullopt);
+
+  // Runs the step border: removes rows whose time is over, or that are too many. Several calls may run at once.
+  absl::Status EndStep(int64_t table_step);
+  // Adds the effects of lifecycles since the last call to `counters`, as "table.<name>.<effect>". Counters of present
+  // numbers may go down.
+  void CountRows(Counters* counters);
+
+  // Advances schedules to the rates of `step`, for Applies of kLater in a step whose parts take effect one by one.
+  // Waits for updates that run under other rates.
+  absl::Status PrepareRates(int64_t step);
+  // Advances schedules as if this many transactions had taken effect. Call before the first Apply.
+  absl::Status AdvanceSchedules(int64_t transactions);
+
+  // Returns the number of rounds of whole norms that must precede an Apply; 0 if there are none.
+  int norm_rounds() const { return norm_rounds_; }
+  // Returns this server's sums of one round, with all names of the round (docs/consistency.md, "Norms"). Changes no
+  // value. `norms`: norms of the earlier rounds. With `keep` the next call continues where this one stopped: it must be
+  // the next round, or Apply, of this step, with no other call in between. Without, everything is computed anew from
+  // the gradients.
+  absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round,
+                                       const Norms& norms, bool keep);
+
+  // Copies elements [begin, begin + count) of a block as they are between two updates. `reader`: the trainer that
+  // reads; with delay compensation its next gradient is corrected by these values. -1: nobody's is. Thread-safe.
+  void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
+  // Set, or add to, all elements of a block, between two updates. Its state stays. Thread-safe.
+  void SetBlock(int block, absl::Span<const float> values);
+  void AddToBlock(int block, absl::Span<const float> changes);
+  // Returns the most memory that delay compensation takes; 0 without it.
+  int64_t read_values_bytes() const;
+
+  // Copies rows `ids`, each in [0, rows), of a block with sparse_width > 0 to out [ids.size(), sparse_width], between
+  // two updates. Thread-safe.
+  void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
+
+  // Changes of rows between two versions, of all tables and blocks of rows (SparseTable::BeginChanges). A step begins
+  // with BeginChanges; its changes are recorded if somebody has called WantChanges since the step before. Thread-safe.
+  void WantChanges() { wants_changes_ = true; }
+  void BeginChanges();
+  // Does what SparseTable::PullChanged does for rows of a block. Thread-safe.
+  void PullChangedRows(int block, absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
+                       std::vector<float>* rows);
+
+  // No Apply may run during the following three. `writes`: chooses what is dense of a shard; empty: everything.
+  absl::StatusOr<v1::CheckpointShard> Save(const std::string& path,
+                                           const std::function<bool(const DensePiece&)>& writes = {});
+  absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
+  absl::Status Digest(v1::ControlReply* reply);
+  // Calls `exchange` with all that is dense, piece by piece in a fixed order: values, optimizer state and counters of
+  // learning rates. What it leaves in a piece becomes the new state.
+  using Exchange = std::function<absl::Status(absl::Span<float>)>;
+  absl::Status ExchangeDense(const Exchange& exchange);
+  // Does the same with values and optimizer state alone.
+  absl::Status ExchangeBlocks(const Exchange& exchange);
+  // Returns the shards of a checkpoint that hold elements of this server's blocks, or may hold rows of its logical
+  // shards.
+  std::vector<int> SourcesOf(const v1::CheckpointManifest& manifest) const;
+
+ private:
+  // Update ops of the program, by the parameter or table they update, with their optimize blocks.
+  struct UpdateOp {
+    int block = -1;
+    const v1::OpDesc* op = nullptr;
+  };
+  using UpdateOps = std::map<std::string, UpdateOp, std::less<>>;
+  // A dense piece that persists, and its owner.
+  struct Piece {
+    DenseBlock::Piece piece;
+    int64_t whole_count = 0;      // elements of the variable that it is digested with
+    DenseBlock* block = nullptr;  // null: learning rates
+  };
+
+  ServerParams(int server_id, ThreadPool* pool, const DenseSum* dense_sum, Clock* clock, absl::Duration lock_wait);
+  absl::Status Init(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
+  // Returns the updates in the optimize blocks of listen_and_serv.
+  static absl::StatusOr<UpdateOps> FindUpdates(const v1::ProgramDesc& main, const v1::OpDesc& serve);
+  // Runs the startup program and checks what it made: kernels trust the main program's types and dims.
+  absl::Status RunStartup(const v1::ProgramDesc& main, const v1::ProgramDesc& startup);
+  absl::Status AddBlocks(const v1::ProgramDesc& main, const UpdateOps& updates);
+  absl::Status AddTables(const v1::ProgramDesc& main, const UpdateOps& updates);
+
+  RowTime TimeOf(int64_t table_step);
+  absl::Status Run(UpdateTask task);
+
+  // Return what persists, in the order of the server's checkpoint shard. BlockPieces: without learning rates.
+  std::vector<Piece> DensePieces();
+  std::vector<Piece> BlockPieces();
+  absl::Status ExchangePieces(const std::vector<Piece>& pieces, const Exchange& exchange);
+  std::vector<PersistentRows> RowTables();
+  absl::Status DigestRows(const PersistentRows& rows, VariableDigestSum* sum);
+
+  const int server_id_;
+  ThreadPool* const pool_;
+  const DenseSum* const dense_sum_;
+  Clock* const clock_;
+  const absl::Duration lock_wait_;
+  bool reads_clock_ = false;  // true if some rows expire by it
+  std::atomic<bool> wants_changes_{false};
+  int norm_rounds_ = 0;
+  v1::Wire wire_;
+  std::unique_ptr<const Averaging> averaging_;
+  Scope scope_;
+  std::unique_ptr<LearningRates> rates_;  // null: they are constant
+  std::vector<std::unique_ptr<DenseBlock>> blocks_;
+  std::vector<std::unique_ptr<ParamTable>> tables_;
+  std::map<std::string, int, std::less<>> block_index_;
+  std::map<std::string, int, std::less<>> table_index_;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_PARAMS_SERVER_PARAMS_H_

@@ -1,0 +1,565 @@
+#include "trainer/loop/train_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/counters.h"
+#include "framework/base/status_macros.h"
+#include "framework/graph/training_mode.h"
+#include "framework/profile/profiler.h"
+#include "glog/logging.h"
+#include "trainer/checkpoints/beginning.h"
+#include "trainer/checkpoints/checkpointing.h"
+#include "trainer/checkpoints/job_checkpoints.h"
+#include "trainer/follow/follower.h"
+#include "trainer/loop/deferred_error.h"
+#include "trainer/loop/digests.h"
+#include "trainer/loop/early_stop.h"
+#include "trainer/loop/ending.h"
+#include "trainer/loop/evaluations.h"
+#include "trainer/loop/job_data.h"
+#include "trainer/loop/lone_examples.h"
+#include "trainer/loop/rounds.h"
+#include "trainer/metrics/job_metrics.h"
+#include "trainer/progress/progress.h"
+#include "trainer/progress/run_progress.h"
+#include "trainer/progress/training_watch.h"
+#include "trainer/session/loss_scaler.h"
+#include "trainer/session/same_inputs.h"
+#include "trainer/session/workers.h"
+#include "trainer/this_trainer.h"
+#include "transpiler/job/job.h"
+
+namespace weir {
+namespace {
+
+const ProfileName kStepName("step"), kMetrics("training metrics");
+
+class TrainLoop {
+ public:
+  explicit TrainLoop(const TrainOptions& options);
+
+  absl::StatusOr<TrainSummary> Run();
+
+ private:
+  // Opens and compares the inputs, agrees with the others on where to begin, and creates the parts below. Sets
+  // summary_.stopped instead of creating them if the job was asked to stop before the data statistics were complete:
+  // there is nothing to save then.
+  absl::Status Begin();
+  absl::Status CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun);
+  // data.follow: begins to follow the files.
+  absl::Status Follow(const Begun& begun);
+  // Trains until the data, train.max_steps, train.early_stop or a stop ends it.
+  absl::Status Steps();
+  // Makes one step. Returns false if there are no examples for it: in sync anywhere, in async in this trainer's
+  // streams.
+  absl::StatusOr<bool> OneStep();
+  // Runs the rounds of a step, train.accumulate_steps one after the other. Returns false if there was none.
+  absl::StatusOr<bool> RunRounds(StepResult* result);
+  // Records a step that is done, whether it took effect or was skipped.
+  void FinishStep(const StepResult& result);
+  void ReportStep(const StepResult& result);
+  // Does the duties of a step border: digest, checkpoint, evaluation.
+  absl::Status AtBorder();
+  // Sync: evaluates at this border. If a request to stop cuts that short, the run ends at this border.
+  absl::Status Evaluate();
+  // Ends the run together with the other trainers: last checkpoint, errors, last evaluation.
+  absl::Status End();
+  // Tells those who watch how often the run was restarted.
+  void ReportRestarts();
+
+  // FailedPrecondition: most examples of the last evaluation have no finite loss.
+  absl::Status CheckLosses(const MetricResult& eval) const;
+
+  // Returns the state for a checkpoint at this border.
+  BorderState StateAtBorder() const;
+  const v1::Train& train() const { return o_.job->config.train(); }
+  // Whether checkpoints have the places of streams.
+  bool KeepsPlaces() const { return follower_ == nullptr && !o_.job->config.checkpoint().dir().empty(); }
+  bool LastStepDone() const { return train().max_steps() > 0 && step_ >= train().max_steps(); }
+  bool Due(int64_t every) const { return every > 0 && step_ % every == 0; }
+
+  const TrainOptions& o_;
+  const ThisTrainer self_;
+  const v1::TrainingMode mode_;
+  Counter* const skipped_steps_;
+  LossScaler loss_scaler_;
+  EarlyStop early_stop_;
+  DeferredError deferred_;
+  LoneExamples lone_examples_;
+  // The following are set by Begin.
+  std::unique_ptr<JobData> data_;
+  std::unique_ptr<Follower> follower_;  // null: no files follow
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<RunProgress> run_progress_;  // the chief's, if the job keeps checkpoints
+  std::unique_ptr<JobCheckpoints> checkpoints_;
+  std::unique_ptr<Workers> workers_;
+  std::unique_ptr<Rounds> rounds_;
+  std::unique_ptr<Evaluations> evaluations_;
+  std::unique_ptr<Digests> digests_;
+  // Over the examples since the last progress line.
+  struct TrainMetrics {
+    Metrics measures;
+    JobMetrics of_job;
+  };
+  std::optional<TrainMetrics> train_metrics_;
+  // The run was resumed at a step that has an evaluation, which is not in the checkpoint.
+  bool makes_up_evaluation_ = false;
+  int64_t step_ = 0;           // steps done
+  int64_t step_examples_ = 0;  // of this trainer, in the last step
+  // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
+  int64_t version_ = 0;
+  Ending ending_;  // filled by Steps
+  TrainSummary summary_;
+};
+
+TrainLoop::TrainLoop(const TrainOptions& options)
+    : o_(options),
+      self_({.id = options.trainer_id,
+             .trainers = options.programs->main.plan().trainers(),
+             .sync = options.programs->main.plan().sync(),
+             .client = options.client,
+             .replica = options.replica}),
+      mode_(ModeOf(options.programs->main)),
+      skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
+      loss_scaler_(options.job->config.train()),
+      early_stop_(options.job->config),
+      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()),
+      lone_examples_(options.programs->main) {}
+
+absl::StatusOr<TrainSummary> TrainLoop::Run() {
+  RETURN_IF_ERROR(Begin());
+  if (summary_.stopped) return summary_;
+  RETURN_IF_ERROR(Steps());
+  RETURN_IF_ERROR(End());
+  return summary_;
+}
+
+absl::Status TrainLoop::Begin() {
+  CHECK_EQ(mode_.has_all_reduce(), o_.replica != nullptr);
+  const v1::JobConfig& config = o_.job->config;
+  ASSIGN_OR_RETURN(data_, JobData::Open({.trainer = self_,
+                                         .job = o_.job,
+                                         .program = &o_.programs->main,
+                                         .pool = o_.pool,
+                                         .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
+                                         .keeps_places = !config.checkpoint().dir().empty(),
+                                         .reader_threads = o_.reader_threads,
+                                         .before_batch = o_.before_batch}));
+  std::vector<Input> inputs = ProgramInputs(*o_.programs);
+  for (Input& input : data_->Inputs()) inputs.push_back(std::move(input));
+  RETURN_IF_ERROR(CheckSameInputs(self_.client, self_.id, self_.trainers, inputs));
+  std::unique_ptr<Checkpointing> checkpointing;
+  if (!config.checkpoint().dir().empty()) {
+    checkpointing = std::make_unique<Checkpointing>(
+        o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
+        TrainFiles{.description = data_->train().Description(),
+                   .cuts_by = [this](int scheme) { return data_->CutsTrainBy(scheme); }},
+        o_.client, o_.replica, o_.run);
+  } else if (o_.resume) {
+    return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
+  }
+  ASSIGN_OR_RETURN(const Begun begun, weir::Begin({.trainer = self_,
+                                                   .job = o_.job,
+                                                   .checkpoints = checkpointing.get(),
+                                                   .resume = o_.resume,
+                                                   .resume_run = o_.resume_run}));
+  step_ = version_ = begun.step;
+  if (checkpointing != nullptr && self_.IsChief()) {
+    run_progress_ = std::make_unique<RunProgress>(o_.job->Path(config.checkpoint().dir()), o_.run, o_.clock);
+    run_progress_->Begin(step_, begun.beginning.resumed, o_.restarts);
+  }
+  if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
+  if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
+  makes_up_evaluation_ = self_.sync && begun.beginning.resumed && begun.beginning.point.not_evaluated && step_ > 0 &&
+                         Due(train().eval_every_steps()) && data_->has_eval();
+  RETURN_IF_ERROR(data_->CutBy(begun.beginning.point.stream_scheme));
+  RETURN_IF_ERROR(Follow(begun));
+  const absl::Status learned = data_->LearnStatistics(begun.beginning.point.statistics);
+  if (data_->stopped()) {
+    if (follower_ != nullptr) follower_->Stop();
+    if (self_.IsChief()) LOG(INFO) << learned.message() << ": the job ends before its first step, without a checkpoint";
+    if (run_progress_ != nullptr) run_progress_->End();
+    summary_.stopped = true;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(learned);
+  return CreateParts(std::move(checkpointing), begun);
+}
+
+absl::Status TrainLoop::Follow(const Begun& begun) {
+  if (!o_.job->config.data().has_follow()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(follower_, Follower::Create({.trainer = self_,
+                                                .job = o_.job,
+                                                .spec = data_->spec(),
+                                                .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
+                                                .state = begun.beginning.point.follow,
+                                                .first_steps = begun.first_steps,
+                                                .step = step_,
+                                                .takes_over = begun.takes_over}));
+  data_->Follow(follower_.get());
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun) {
+  const int64_t batches = int64_t{mode_.accumulate()} * mode_.workers();
+  const int64_t batch_size = o_.job->config.data().batch_size();
+  ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
+  if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches, begun.places);
+  self_.client->SetFirstStep(step_);
+  ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
+                   MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns(),
+                                      data_->statistics() == nullptr ? nullptr : &data_->statistics()->learned()));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> in_training,
+                   MetricPlan::CreateForTraining(o_.job->config, o_.programs->main, reader->columns()));
+  train_metrics_ =
+      TrainMetrics{.measures = Metrics(o_.programs->main.losses(0).kind()), .of_job = JobMetrics(in_training)};
+  std::vector<std::string> judged, items;
+  for (const v1::LossDesc& loss : metrics->losses()) judged.insert(judged.end(), {loss.prediction(), loss.label()});
+  for (const MetricPlan::Catalogue& catalogue : metrics->catalogues()) {
+    judged.push_back(catalogue.plan.query);
+    items.push_back(catalogue.plan.item);
+  }
+  ASSIGN_OR_RETURN(workers_, Workers::Create({.trainer = self_,
+                                              .pool = o_.pool,
+                                              .device = o_.device,
+                                              .job = o_.job,
+                                              .programs = o_.programs,
+                                              .columns = reader->columns(),
+                                              .first_step = step_,
+                                              .judged = judged,
+                                              .items = items}));
+  rounds_ = std::make_unique<Rounds>(
+      Rounds::Options{.trainer = self_,
+                      .mode = mode_,
+                      .max_steps = train().max_steps(),
+                      .batch_size = batch_size,
+                      .epochs = data_->spec().epochs,
+                      // The files of data.follow are compared one by one.
+                      .expected_first_step = follower_ == nullptr ? begun.beginning.point.first_step_examples : 0,
+                      .workers = workers_.get(),
+                      .follower = follower_.get(),
+                      .keeps_places = KeepsPlaces(),
+                      .first_step = step_,
+                      .always_ahead = o_.always_ahead},
+      std::move(reader));
+  if (self_.IsChief() && batches > 1) {
+    LOG(INFO) << "a step is " << mode_.accumulate() << " x " << mode_.workers() << " batches of " << batch_size
+              << " examples (train.accumulate_steps x train.workers): the effective batch is " << batches * batch_size
+              << " examples";
+  }
+  progress_ = std::make_unique<Progress>(o_.out, o_.live, absl::Seconds(train().log_every_seconds()), o_.clock,
+                                         [watch = o_.watch](const TrainingPoint& point) {
+                                           if (watch != nullptr) watch->Point(point);
+                                         });
+  if (o_.watch != nullptr) o_.watch->Begin(*o_.job, o_.programs->main, step_);
+  checkpoints_ = std::make_unique<JobCheckpoints>(JobCheckpoints::Options{.trainer = self_,
+                                                                          .checkpointing = std::move(checkpointing),
+                                                                          .first_number = begun.beginning.point.step,
+                                                                          .progress = progress_.get()});
+  evaluations_ = std::make_unique<Evaluations>(Evaluations::Options{.trainer = self_,
+                                                                    .data = data_.get(),
+                                                                    .session = &workers_->session(0),
+                                                                    .checkpoints = checkpoints_.get(),
+                                                                    .progress = progress_.get(),
+                                                                    .deferred = &deferred_,
+                                                                    .watch = o_.watch,
+                                                                    .early_stop = &early_stop_,
+                                                                    .metrics = metrics});
+  digests_ = std::make_unique<Digests>(Digests::Options{.trainer = self_,
+                                                        .log = o_.digest_log,
+                                                        .plan = &o_.programs->main.plan(),
+                                                        .progress = progress_.get(),
+                                                        .deferred = &deferred_});
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoop::Steps() {
+  bool more = true;
+  // The run before may have ended between the checkpoint and the evaluation of this step. That of the last step comes
+  // at the end.
+  if (early_stop_.Awaits(step_) || (makes_up_evaluation_ && !LastStepDone())) {
+    RETURN_IF_ERROR(Evaluate());
+  }
+  while (!ending_.stopped && !LastStepDone() && !early_stop_.Ends()) {
+    const absl::Time begin = o_.clock->Now();
+    ASSIGN_OR_RETURN(more, OneStep());
+    if (o_.after_step) o_.after_step(step_);
+    if (!more) break;
+    if (run_progress_ != nullptr) ReportRestarts();
+    const absl::Time border = o_.clock->Now();
+    if (o_.watch != nullptr) o_.watch->StepDone(step_, step_examples_, border - begin, workers_->session(0));
+    RETURN_IF_ERROR(AtBorder());
+    if (o_.watch != nullptr) o_.watch->Border(o_.clock->Now() - border);
+  }
+  Profiler::SetCurrentStep(-1);
+  if (!more) {
+    // In sync the round behind the last step may be on its way.
+    rounds_->EndAhead();
+    if (!ending_.stopped) ending_.left_out = rounds_->CountLeftOut(step_);
+  }
+  rounds_->StopAhead();
+  if (mode_.staleness() >= 0) {
+    // A push without samples says that no more steps come from here, so nobody waits for one.
+    RETURN_IF_ERROR(self_.client->BeginStep(step_, /*read_only=*/false));
+    RETURN_IF_ERROR(self_.client->FinishSends(/*samples=*/0, v1::APPLY));
+  }
+  summary_.steps = step_;
+  if (loss_scaler_.on()) summary_.loss_scale = loss_scaler_.scale();
+  // A stop that comes in the last step leaves nothing undone but an evaluation.
+  if (LastStepDone() && (!data_->has_eval() || evaluations_->Has(step_))) ending_.stopped = false;
+  summary_.stopped = ending_.stopped;
+  summary_.early_stopped = early_stop_.Ends();
+  if (summary_.early_stopped && self_.IsChief()) {
+    LOG(INFO) << "training ends after step " << step_ << ": " << early_stop_.Why();
+  }
+  summary_.examples = progress_->examples();
+  summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
+  summary_.train_loss = progress_->mean_loss();
+  ending_.steps = step_;
+  ending_.skipped_lines = rounds_->CloseReader();
+  ending_.absent = rounds_->absent_inputs();
+  if (follower_ != nullptr) follower_->Finish();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TrainLoop::OneStep() {
+  Profiler::SetCurrentStep(step_);
+  const ProfiledStep profiled(step_);
+  const ProfileSpan span(step_, ProfileKind::kStep, kStepName);
+  StepResult result;
+  ASSIGN_OR_RETURN(const bool begun, RunRounds(&result));
+  if (!begun) return false;
+  if (self_.sync) {
+    version_ = result.outcome.version;
+    // Another trainer may be the one that lacked a batch.
+    if (result.outcome.ended) ending_.stopped = result.outcome.stop;
+    // A trainer that was stopped may not know yet how many examples it has in step 0.
+    if (!ending_.stopped) RETURN_IF_ERROR(rounds_->CheckFirstStep(result.outcome.first_samples));
+    if (result.outcome.ended) {
+      if (self_.IsChief() && result.outcome.samples > 0 && !ending_.stopped) {
+        LOG(INFO) << "step " << step_ << " has " << result.outcome.samples << " examples, fewer than half of step 0's "
+                  << result.outcome.first_samples << ": it takes no effect, and training ends";
+      }
+      return false;
+    }
+  }
+  FinishStep(result);
+  ReportStep(result);
+  return true;
+}
+
+absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
+  // With several rounds the verdict comes after their metrics have been added, and may take them back.
+  std::optional<TrainMetrics> before;
+  const bool may_skip = train().nan_policy() == v1::Train::SKIP_STEP || loss_scaler_.on();
+  if (mode_.accumulate() > 1 && may_skip) before = train_metrics_;
+  workers_->SetLossScale(loss_scaler_.scale());
+  for (int batch = 0; batch < mode_.accumulate(); ++batch) {
+    const absl::Time asked = o_.clock->Now();
+    ASSIGN_OR_RETURN(Round* const round, rounds_->Next(step_, batch));
+    if (o_.watch != nullptr) o_.watch->Data(o_.clock->Now() - asked);
+    if (round->ended) {
+      ending_.stopped = rounds_->stopped();
+      return false;
+    }
+    if (const std::string warning = lone_examples_.Look(step_, round->batches); !warning.empty()) {
+      LOG(WARNING) << warning;
+    }
+    ASSIGN_OR_RETURN(const std::vector<StepResult> results, workers_->Train(step_, batch, &round->batches));
+    const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);
+    for (int worker = 0; worker < workers_->count(); ++worker) {
+      const StepResult& of_worker = results[static_cast<size_t>(worker)];
+      result->examples += of_worker.examples;
+      result->loss_sum += of_worker.loss_sum;
+      const bool took_effect = batch + 1 < mode_.accumulate() || !of_worker.outcome.skipped;
+      if (!took_effect) continue;
+      RETURN_IF_ERROR(workers_->session(worker).AddTrainMetrics(&train_metrics_->measures, &train_metrics_->of_job));
+    }
+    result->outcome = results[0].outcome;
+  }
+  if (before.has_value() && result->outcome.skipped) train_metrics_ = std::move(before);
+  return true;
+}
+
+void TrainLoop::FinishStep(const StepResult& result) {
+  rounds_->EndStep();
+  ++step_;
+  if (follower_ != nullptr) follower_->StepsDone(step_);
+  ending_.stopped = self_.sync ? result.outcome.stop : self_.client->StopRequested();
+  const float scale = loss_scaler_.scale();
+  loss_scaler_.StepDone(result.outcome.skipped);
+  if (!result.outcome.skipped) return;
+  ++summary_.skipped_steps;
+  skipped_steps_->Add();
+  LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite"
+               << (loss_scaler_.on()
+                       ? absl::StrFormat("; the loss scale was %.0f and is %.0f now", scale, loss_scaler_.scale())
+                       : "");
+}
+
+void TrainLoop::ReportStep(const StepResult& result) {
+  step_examples_ = result.examples;
+  const double max_steps = static_cast<double>(train().max_steps());
+  const double read = rounds_->fraction();
+  progress_->Step({.step = step_,
+                   .examples = self_.sync ? result.outcome.samples : result.examples,
+                   // The loss of a skipped step says nothing.
+                   .loss_sum = result.outcome.skipped ? 0 : result.loss_sum,
+                   .loss_examples = result.outcome.skipped ? 0 : result.examples,
+                   // Either may end the run first.
+                   .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / max_steps) : read,
+                   .skipped_steps = summary_.skipped_steps,
+                   .loss_scale = loss_scaler_.on() ? loss_scaler_.scale() : 0},
+                  [this] {
+                    const MetricResult result = train_metrics_->measures.Result();
+                    std::vector<Figure> figures = train_metrics_->of_job.Figures();
+                    if (result.kind == v1::LossDesc::BINARY) {
+                      figures.insert(figures.begin(), {.name = "auc", .value = result.auc});
+                    }
+                    train_metrics_->measures.Clear();
+                    train_metrics_->of_job.Clear();
+                    return figures;
+                  });
+}
+
+absl::Status TrainLoop::AtBorder() {
+  const v1::JobConfig& config = o_.job->config;
+  if (self_.sync) {
+    if (Due(train().digest_every_steps())) RETURN_IF_ERROR(digests_->Report(step_, version_));
+  } else {
+    RETURN_IF_ERROR(evaluations_->ReportComplete());
+  }
+  // A stop goes straight to the last checkpoint.
+  if (ending_.stopped) return absl::OkStatus();
+  // Saved first: an evaluation that fails or never ends then costs no parameters.
+  if (Due(config.checkpoint().every_steps())) RETURN_IF_ERROR(checkpoints_->Save(StateAtBorder()));
+  if (!data_->has_eval() || !Due(train().eval_every_steps())) return absl::OkStatus();
+  if (!self_.sync) return evaluations_->Start(step_, version_);
+  // The evaluation of the last step comes after the last checkpoint.
+  if (LastStepDone()) return absl::OkStatus();
+  return Evaluate();
+}
+
+absl::Status TrainLoop::Evaluate() {
+  RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
+  // The run ends at this very border: train.early_stop counts this evaluation, and makes it up after a resume here.
+  ending_.stopped |= evaluations_->stopped();
+  return absl::OkStatus();
+}
+
+BorderState TrainLoop::StateAtBorder() const {
+  BorderState state = {.step = step_,
+                       .version = version_,
+                       .statistics = data_->statistics(),
+                       .first_step_examples = rounds_->first_step_examples(),
+                       .stream_scheme = data_->spec().stream_scheme,
+                       .follower = follower_.get()};
+  if (KeepsPlaces()) state.places = [this] { return rounds_->Places(); };
+  if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
+  if (early_stop_.on()) state.early_stop = early_stop_.State();
+  if (evaluations_->Has(step_)) state.eval = evaluations_->result();
+  return state;
+}
+
+absl::Status TrainLoop::End() {
+  RETURN_IF_ERROR(workers_->Finish());
+  // In async the last checkpoint comes after the last steps of all trainers, and after their last residuals.
+  RETURN_IF_ERROR(checkpoints_->Post(StateAtBorder()));
+  ending_.large_gradients = self_.client->counters().large_gradients;
+  ending_.open_evaluations = evaluations_->Open();
+  ending_.error = deferred_.error();
+  ASSIGN_OR_RETURN(const std::vector<std::string> endings,
+                   self_.client->Exchange("end", ending_.Serialize(), /*kept=*/true));
+  if (follower_ != nullptr) follower_->Stop();
+  ASSIGN_OR_RETURN(Ending all, Ending::OfAll(endings, self_.client->Chief()));
+  // In async a trainer whose data had ended did not stop itself, but the job is not complete.
+  summary_.stopped |= all.stopped;
+  if (all.steps == 0 && !all.stopped) return data_->NoExamples(all.skipped_lines);
+  // All trainers come to the same error.
+  if (all.error.ok() && !all.stopped) all.error = data_->NoInputs(all.absent);
+  RETURN_IF_ERROR(checkpoints_->SaveLast(StateAtBorder()));
+  const bool evaluates = !all.stopped && data_->has_eval() && !evaluations_->Has(step_);
+  // From here on a trainer that fails ends the others: not before the parameters are on disk. In async SaveLast waits
+  // for that.
+  if (self_.sync && checkpoints_->keeps() && (evaluates || !all.error.ok())) {
+    RETURN_IF_ERROR(self_.client->Exchange("end.saved", "").status());
+  }
+  deferred_.Saved();
+  RETURN_IF_ERROR(deferred_.error());
+  RETURN_IF_ERROR(all.error);
+  summary_.large_gradients = all.large_gradients;
+  summary_.left_out = all.left_out.examples;
+  summary_.left_out_more = all.left_out.more;
+  if (self_.IsChief()) WarnOfLeftOut(all.left_out, data_->spec().epochs);
+  if (!self_.sync && data_->has_eval() && train().eval_every_steps() != 0)
+    RETURN_IF_ERROR(evaluations_->Complete(all.open_evaluations));
+  if (evaluates) {
+    // The values that were saved are those of the servers; in async this trainer still has those of its last step.
+    if (!self_.sync) RETURN_IF_ERROR(workers_->session(0).Start(step_));
+    RETURN_IF_ERROR(evaluations_->Run("eval.end", step_, version_));
+    summary_.stopped |= evaluations_->stopped();
+  }
+  // An earlier result is not that of the end.
+  if (run_progress_ != nullptr) {
+    run_progress_->End();
+    const v1::RunProgress& now = run_progress_->now();
+    summary_.restarts = now.restarts();
+    summary_.lost_seconds = now.lost_seconds();
+    summary_.repeated_steps = now.repeated_steps();
+  }
+  if (!evaluations_->Has(step_) || all.stopped) return absl::OkStatus();
+  summary_.eval = evaluations_->result();
+  return summary_.eval.has_value() ? CheckLosses(*summary_.eval) : absl::OkStatus();
+}
+
+absl::Status TrainLoop::CheckLosses(const MetricResult& eval) const {
+  // Single examples may have values that no model can bear.
+  if (2 * eval.not_finite <= eval.samples) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the evaluation after step ", step_, ": the loss is not finite for ", eval.not_finite, " of ", eval.samples,
+      " examples, so the model is ruined",
+      summary_.skipped_steps == 0 ? "" : absl::StrCat(", and ", summary_.skipped_steps, " steps were skipped"),
+      "; go on from an earlier checkpoint, with checked data, optimizer.clip or a smaller learning rate"));
+}
+
+void TrainLoop::ReportRestarts() {
+  run_progress_->Step(step_);
+  const v1::RunProgress& now = run_progress_->now();
+  if (o_.watch != nullptr && now.restarts() > 0) {
+    o_.watch->Restarts(now.restarts(), now.lost_seconds(), now.repeated_steps());
+  }
+}
+
+}  // namespace
+
+std::string TrainSummary::DoneLine() const {
+  std::string line = absl::StrFormat("done steps=%d examples=%d seconds=%.2f examples_per_s=%.0f loss=%.6f", steps,
+                                     examples, seconds, seconds > 0 ? static_cast<double>(examples) / seconds : 0,
+                                     eval.has_value() ? eval->loss : train_loss);
+  if (eval.has_value()) {
+    for (const Figure& figure : eval->All()) {
+      if (figure.name != "loss" && !std::isnan(figure.value)) absl::StrAppend(&line, " ", FigureText(figure));
+    }
+  }
+  if (skipped_steps > 0) absl::StrAppend(&line, " skipped_steps=", skipped_steps);
+  if (large_gradients > 0) absl::StrAppend(&line, " large_gradients=", large_gradients);
+  if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);
+  if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
+  if (restarts > 0) {
+    absl::StrAppendFormat(&line, " restarts=%d lost_s=%.1f repeated_steps=%d", restarts, lost_seconds, repeated_steps);
+  }
+  if (early_stopped) line += " early_stop=1";
+  if (stopped) line += " stopped=1";
+  return line;
+}
+
+absl::StatusOr<TrainSummary> RunTraining(const TrainOptions& options) { return TrainLoop(options).Run(); }
+
+}  // namespace weir

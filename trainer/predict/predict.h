@@ -1,0 +1,54 @@
+// Scores files with a trained model: one prediction per example, in input order, on any number of trainers.
+#ifndef WEIR_TRAINER_PREDICT_PREDICT_H_
+#define WEIR_TRAINER_PREDICT_PREDICT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/base/thread_pool.h"
+#include "framework/tensor/device_memory.h"
+#include "pserver/client/client.h"
+#include "pserver/replica/dense_replica.h"
+#include "transpiler/split/transpile.h"
+
+namespace weir {
+
+struct Job;
+
+struct PredictOptions {
+  // All borrowed for the call.
+  const Job* job = nullptr;
+  const Programs* programs = nullptr;
+  Client* client = nullptr;         // joined
+  DenseReplica* replica = nullptr;  // as TrainOptions::replica
+  ThreadPool* pool = nullptr;
+  int trainer_id = 0;
+  // Device that computes lanes; null: the CPU.
+  DeviceMemory* device = nullptr;
+  // Threads that read; 0: as many as cores, at most one per stream.
+  int reader_threads = 0;
+  // A checkpoint directory (its newest complete checkpoint is used) or a step's directory. The servers read their own
+  // <checkpoint.dir>/<step>, and refuse if that is another checkpoint.
+  std::string checkpoint;
+  // Pattern of the files to score, relative to the working directory; empty: data.eval of the job. Labels may be empty.
+  std::string input;
+  // Output file, written by the chief, whole or not at all, in the format of its ending
+  // (trainer/predict/prediction_file.h). It holds, for each example, the prediction of the first loss: one number, or
+  // one per class. An input line that does not parse (data.bad_line: SKIP; else it is an error) has nan for each value,
+  // and no carried values.
+  std::string output;
+  // Columns of the input that the output carries (trainer/predict/carried_input.h). The chief reads the input a second
+  // time for them; it holds the scores of all examples in memory, but not what is carried.
+  std::vector<std::string> carry = {};
+};
+
+// Returns the number of examples scored, over all trainers. Every trainer of the job must call it. FailedPrecondition:
+// the checkpoint does not fit this job. Unavailable: a trainer has died; predict again. Cancelled: somebody has asked
+// for the end; nothing has been written.
+absl::StatusOr<int64_t> RunPredict(const PredictOptions& options);
+
+}  // namespace weir
+
+#endif  // WEIR_TRAINER_PREDICT_PREDICT_H_
