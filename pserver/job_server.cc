@@ -43,7 +43,7 @@ absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Progr
                        .job_name = config.name(),
                        .plan_text = std::move(plan_text),
                        .sync = config.distribute().sync(),
-                       .reproducible = config.distribute().reproducible(),
+                       .equal_arithmetic = PromisesEqualBits(config.distribute()),
                        .deadlines = config.deadlines(),
                        .checkpoint_dir = config.checkpoint().dir().empty() ? "" : job.Path(config.checkpoint().dir()),
                        .row_files = RowFiles(job),

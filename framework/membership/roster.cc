@@ -224,6 +224,14 @@ void Roster::BeginLook(absl::Time now) {
   readers_.Expire(now);
 }
 
+absl::Status Roster::CheckChief(int trainer, std::string_view what) const {
+  const bool passes_on = options_.on_death == OnDeath::kGoOn;
+  if (trainer == chief_ || (passes_on && !options_.announces_chief)) return absl::OkStatus();
+  const std::string text = absl::StrCat(options_.self, ": ", absl::string_view(what.data(), what.size()),
+                                        " is called by ", Name(chief_), "; this is ", Name(trainer));
+  return passes_on ? absl::UnavailableError(text) : absl::FailedPreconditionError(text);
+}
+
 std::optional<Roster::Departure> Roster::TakeExpired(absl::Time now) {
   for (int t = 0; t < size(); ++t) {
     RosterPlace& place = At(t);
@@ -241,6 +249,7 @@ std::optional<Roster::Departure> Roster::TakeExpired(absl::Time now) {
       return departure;
     }
     place.state = RosterPlace::kDead;
+    departure.ends_job = options_.on_death == OnDeath::kFail;
     if (options_.on_death == OnDeath::kGoOn) {
       LOG(WARNING) << options_.self << ": " << departure.text << "; its unfinished step is dropped, the others go on";
       PassDuties();

@@ -88,6 +88,9 @@ class Roster {
   // Trainer that has the duties of the chief. Trainer 0; with kGoOn the lowest that has joined, once the one before it
   // is dead or done.
   int chief() const { return chief_; }
+  // Returns OK if the trainer has these duties, as far as this roster knows: where they pass on, only the one that
+  // announces chiefs does. Unavailable if they may pass to the trainer, else FailedPrecondition. `what`: "Control".
+  absl::Status CheckChief(int trainer, std::string_view what) const;
 
   // Returns OK if the process may take the place, or holds it already. InvalidArgument if there is no such place.
   // Unavailable, naming the holder: the holder may be dead; ask again for the time of a lease, after which it is known
@@ -130,6 +133,7 @@ class Roster {
     int trainer = -1;
     std::string text;    // "trainer 1 (host:pid) is dead: no sign of life for 10 s, at step 3"
     bool freed = false;  // its place is free again, as if it had never joined
+    bool ends_job = false;
   };
   // Ends the hold of one process whose lease has run out, if there is one.
   std::optional<Departure> TakeExpired(absl::Time now);

@@ -18,6 +18,7 @@ class AsyncSteps : public Consistency {
  public:
   AsyncSteps(Options options, StepBook* book);
 
+  Roster::OnDeath on_death() const override { return Roster::OnDeath::kGoOn; }
   bool IsOver(int trainer, int64_t step) const override;
   absl::Status CheckTurn(int trainer, int64_t step, const std::string& what) const override;
   bool NeedsAllTrainers() const override { return false; }

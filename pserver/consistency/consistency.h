@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "framework/base/counters.h"
+#include "framework/membership/roster.h"
 #include "framework/membership/waiting_calls.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/consistency/step_book.h"
@@ -46,6 +47,7 @@ class Consistency {
   struct Options {
     std::string self;  // the server, for messages
     int norm_rounds = 0;
+    bool average_by_trainers = false;
     bool exchanges_norms = false;  // other servers hold parts of the norms
     int64_t staleness = -1;        // bound of BoundedSteps; -1: none
     Counters* counters = nullptr;  // borrowed
@@ -57,6 +59,16 @@ class Consistency {
 
   const VersionInfo& version() const { return version_; }
   bool exchanges_norms() const { return options_.exchanges_norms; }
+
+  // --- The job.
+
+  virtual Roster::OnDeath on_death() const = 0;
+  // Prepares the parameters for the first update.
+  virtual absl::Status Prepare(ServerParams* /*params*/) const { return absl::OkStatus(); }
+  // Returns true if rows may be pulled ahead of their step and corrected when it has come.
+  virtual bool AnswersAhead() const { return false; }
+  // Returns the step that a trainer pulls for, for the profile; -1: the pull does not say.
+  virtual int64_t StepOf(const v1::PullRequest& /*request*/) const { return -1; }
 
   // --- Pushes. The trainer is a joined one.
 
@@ -99,6 +111,10 @@ class Consistency {
 
   // Returns the rounds that the trainer brings norms for.
   virtual NormRounds& norms(int trainer) = 0;
+  // Returns OK if the trainer is one that brings norms. `name`: of the trainer, for messages.
+  virtual absl::Status CheckBringsNorms(int /*trainer*/, const std::string& /*name*/) const { return absl::OkStatus(); }
+  // Returns true if a trainer that has brought `rounds` rounds has nothing to wait for here: it pulls the new version.
+  virtual bool NormsAreComplete(int /*rounds*/) const { return false; }
   // Returns true if the trainer's next action is to bring norms.
   virtual bool OwesNorms(int trainer) const = 0;
 
@@ -139,6 +155,11 @@ class Consistency {
   virtual void OnDeath(int trainer) = 0;
   // Number of steps of the trainer that have taken effect here.
   virtual int64_t StepsOf(int trainer) const = 0;
+  // Returns OK if a control call for this step may act on the present values.
+  virtual absl::Status CheckControlled(int64_t /*step*/) const { return absl::OkStatus(); }
+  // Returns the step of tables that a checkpoint keeps, of which `transactions` have taken effect. nullopt: it is the
+  // checkpoint's step.
+  virtual std::optional<int64_t> SavedTableSteps(int64_t transactions) const { return transactions; }
   // Goes on at a checkpoint of this step. `steps`: for each trainer the number of its steps in it.
   void Restore(int64_t step, const std::vector<int64_t>& steps);
 

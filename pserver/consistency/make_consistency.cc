@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
 #include "framework/graph/training_mode.h"
 #include "glog/logging.h"
 
@@ -14,6 +15,19 @@ namespace {
 std::map<std::string, ConsistencyMode>& Modes() {
   static auto* const modes = new std::map<std::string, ConsistencyMode>();
   return *modes;
+}
+
+// Checks what no mode of the job's kind can do.
+absl::Status CheckAsync(const v1::Plan& plan, const Consistency::Options& options) {
+  if (options.average_by_trainers) {
+    return absl::InvalidArgumentError(
+        "average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
+  }
+  if (plan.async_eager() && options.norm_rounds > 0) {
+    return absl::InvalidArgumentError(
+        "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -31,12 +45,18 @@ void RegisterConsistency(ConsistencyMode mode) {
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(bool sync, const v1::ProgramDesc& main,
                                                              Consistency::Options options, StepBook* book) {
   const v1::TrainingMode mode = ModeOf(main);
+  const v1::Plan& plan = main.plan();
+  if (plan.has_sync() && plan.sync() != sync) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ", sync ? "sync" : "async"));
+  }
+  if (!sync) RETURN_IF_ERROR(CheckAsync(plan, options));
   const ConsistencyMode *chosen = nullptr, *other = nullptr;
   for (const auto& [name, each] : Modes()) {
     if (each.sync != sync) continue;
     if (each.chosen == nullptr) {
       other = &each;
-    } else if (each.chosen(main.plan(), mode)) {
+    } else if (each.chosen(plan, mode)) {
       if (chosen != nullptr) {
         return absl::InvalidArgumentError(absl::StrCat("the program chooses two consistency modes, ", chosen->name,
                                                        " and ", name, "; a job has one"));

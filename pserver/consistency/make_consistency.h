@@ -36,7 +36,8 @@ struct ConsistencyRegistrar {
 #define REGISTER_CONSISTENCY(id) static const ::weir::ConsistencyRegistrar weir_consistency_##id
 
 // Returns the mode of a job with distribute.sync = `sync` whose server runs `main`; options.staleness is taken from the
-// program. InvalidArgument if the program chooses two modes.
+// program. InvalidArgument if the program chooses two modes, is of another kind, or has settings that no mode of its
+// kind can keep.
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(bool sync, const v1::ProgramDesc& main,
                                                              Consistency::Options options, StepBook* book);
 

@@ -79,6 +79,18 @@ Consistency::Effect SyncSteps::Finish(const Update& /*update*/, bool ok, bool st
   return {};
 }
 
+absl::Status SyncSteps::CheckBringsNorms(int trainer, const std::string& name) const {
+  if (trainer == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(options_.self, ": in sync trainer 0 brings the norms; this is ", name));
+}
+
+absl::Status SyncSteps::CheckControlled(int64_t step) const {
+  if (step == version_.version) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(options_.self, " is at step ", version_.version, ", asked for step ", step));
+}
+
 bool SyncSteps::PullReady(const v1::PullRequest& request) const {
   // Nobody reads while a step takes effect, except rows that are corrected when it has.
   return version_.version >= request.version() && (running_ == 0 || request.has_ahead_of());

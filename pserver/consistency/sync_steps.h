@@ -17,6 +17,9 @@ class SyncSteps : public Consistency {
  public:
   SyncSteps(Options options, StepBook* book) : Consistency(std::move(options), book) {}
 
+  Roster::OnDeath on_death() const override { return Roster::OnDeath::kFail; }
+  bool AnswersAhead() const override { return true; }
+  int64_t StepOf(const v1::PullRequest& request) const override { return request.version(); }
   bool IsOver(int trainer, int64_t step) const override;
   absl::Status CheckTurn(int trainer, int64_t step, const std::string& what) const override;
   bool NeedsAllTrainers() const override { return true; }
@@ -24,11 +27,15 @@ class SyncSteps : public Consistency {
   void Hold(Update update, bool gone) override;
   Effect Finish(const Update& update, bool ok, bool stop, bool joined) override;
   NormRounds& norms(int /*trainer*/) override { return norms_; }
+  absl::Status CheckBringsNorms(int trainer, const std::string& name) const override;
+  bool NormsAreComplete(int rounds) const override { return rounds == options_.norm_rounds; }
   bool OwesNorms(int trainer) const override { return trainer == 0 && norms_.Waiting(); }
   bool PullReady(const v1::PullRequest& request) const override;
   std::vector<Blocker> BlockersOf(const v1::PullRequest& request) const override;
   void OnDeath(int trainer) override;
   int64_t StepsOf(int /*trainer*/) const override { return version_.version; }
+  absl::Status CheckControlled(int64_t step) const override;
+  std::optional<int64_t> SavedTableSteps(int64_t /*transactions*/) const override { return std::nullopt; }
 
  protected:
   bool HoldsUpdates(const v1::PullRequest&) const override { return true; }
@@ -50,6 +57,8 @@ class AsyncTables : public SyncSteps {
  public:
   AsyncTables(Options options, StepBook* book);
 
+  absl::Status Prepare(ServerParams* params) const override { return params->PrepareRates(/*step=*/0); }
+  bool AnswersAhead() const override { return false; }
   std::optional<Update> Next() override;
   Effect Finish(const Update& update, bool ok, bool stop, bool joined) override;
   bool PullReady(const v1::PullRequest& request) const override;

@@ -38,7 +38,8 @@ absl::Status UpdateRunner::EndTableStep(int64_t step, int64_t table_step) {
 absl::Status UpdateRunner::RunStep(const Update& update) {
   params_->BeginChanges();
   RETURN_IF_ERROR(params_->Apply(update.step, *update.gradients, update.part, update.norms.norms()));
-  if (async_tables_) RETURN_IF_ERROR(params_->PrepareRates(update.step + 1));
+  // The rows of the next step may come before the rest of it.
+  if (update.part == ServerParams::StepPart::kLater) RETURN_IF_ERROR(params_->PrepareRates(update.step + 1));
   return EndTableStep(update.step, update.step);
 }
 

@@ -16,10 +16,9 @@ namespace weir {
 
 class UpdateRunner {
  public:
-  // Borrows both. `exchanges_norms`: other servers hold parts of the norms. `async_tables`: rows take effect before the
-  // rest of their step, so that the learning rates of a step are prepared at the border before it.
-  UpdateRunner(ServerParams* params, Counters* counters, bool exchanges_norms, bool async_tables)
-      : params_(params), counters_(counters), exchanges_norms_(exchanges_norms), async_tables_(async_tables) {}
+  // Borrows both. `exchanges_norms`: other servers hold parts of the norms.
+  UpdateRunner(ServerParams* params, Counters* counters, bool exchanges_norms)
+      : params_(params), counters_(counters), exchanges_norms_(exchanges_norms) {}
 
   // Runs the update. Returns false if it has to wait: update->norms offers sums whose norms a trainer brings. Run is
   // then called again with them. An error names what failed; parts of the update may have taken effect.
@@ -40,7 +39,6 @@ class UpdateRunner {
   ServerParams* const params_;
   Counters* const counters_;
   const bool exchanges_norms_;
-  const bool async_tables_;
   TableSteps table_steps_;
 };
 

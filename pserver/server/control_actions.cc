@@ -37,12 +37,6 @@ ControlActions::ControlActions(Options options)
     : options_(std::move(options)),
       checkpoints_(options_.checkpoints, options_.server_id, options_.servers, options_.params) {}
 
-absl::Status ControlActions::CheckStep(const State& state, bool given, int64_t step) const {
-  if (!state.sync || !given || step == state.version) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(options_.self, " is at step ", state.version, ", asked for step ", step));
-}
-
 absl::Status ControlActions::CheckNobodyHasPushed(const State& state, std::string_view what) const {
   if (!state.pushed) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(options_.self, ": a trainer has already pushed; ",
@@ -75,13 +69,12 @@ absl::StatusOr<v1::ControlReply> ControlActions::Dispatch(const v1::ControlReque
   absl::Status status;
   switch (request.action_case()) {
     case v1::ControlRequest::kDigest:
-      RETURN_IF_ERROR(CheckStep(state, request.digest().has_step(), request.digest().step()));
+      RETURN_IF_ERROR(state.step);
       status = options_.params->Digest(&reply);
       break;
     case v1::ControlRequest::kSave:
-      RETURN_IF_ERROR(CheckStep(state, request.save().has_step(), request.save().step()));
-      status = checkpoints_.Save(request.save(), state.trainer_steps,
-                                 state.sync ? std::nullopt : std::make_optional(state.table_steps), &reply);
+      RETURN_IF_ERROR(state.step);
+      status = checkpoints_.Save(request.save(), state.trainer_steps, state.table_steps, &reply);
       break;
     case v1::ControlRequest::kPublish:
       status = checkpoints_.Publish(request.publish());

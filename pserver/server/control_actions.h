@@ -32,10 +32,11 @@ class ControlActions {
   // State of the server that an action reads.
   struct State {
     int64_t version = 0;
-    bool sync = true;
+    absl::Status step;                   // Consistency::CheckControlled of the step in the request
     bool pushed = false;                 // some trainer has pushed something
     std::vector<int64_t> trainer_steps;  // steps of each trainer that have taken effect
-    int64_t table_steps = 0;             // async: UpdateRunner::table_steps
+    // Consistency::SavedTableSteps.
+    std::optional<int64_t> table_steps;
   };
   // Runs an action. Sets `loaded` if the action has loaded a checkpoint: the server goes on there.
   absl::StatusOr<v1::ControlReply> Run(const v1::ControlRequest& request, const State& state,
@@ -44,7 +45,6 @@ class ControlActions {
  private:
   absl::StatusOr<v1::ControlReply> Dispatch(const v1::ControlRequest& request, const State& state,
                                             std::optional<ServerCheckpoints::Loaded>* loaded);
-  absl::Status CheckStep(const State& state, bool given, int64_t step) const;
   absl::Status CheckNobodyHasPushed(const State& state, std::string_view what) const;
   absl::Status Load(const v1::LoadCheckpoint& load, const State& state,
                     std::optional<ServerCheckpoints::Loaded>* loaded);

@@ -38,7 +38,8 @@ struct ServerOptions {
   std::string job_name;
   std::string plan_text;
   bool sync = true;
-  bool reproducible = true;
+  // Refuse trainers of another arithmetic: the job promises equal bits.
+  bool equal_arithmetic = true;
   v1::Deadlines deadlines;
   // Absolute path; empty: no checkpoints.
   std::string checkpoint_dir;

@@ -6,24 +6,15 @@
 
 namespace weir {
 
-// Checkpoints, digests and loads are the duty of trainer 0; in async of the first that is not known to be gone. A
-// caller that knows earlier than this server that the one before it is dead asks again until the lease has run out
-// here, too.
-absl::Status ServerCoreImpl::CheckMayControl(int trainer) const {
-  // In async server 0 says who the chief is; the others have not heard.
-  const int chief = options_.sync || options_.server_id == 0 ? roster_->chief() : trainer;
-  if (trainer == chief) return absl::OkStatus();
-  const std::string text =
-      absl::StrCat(self_, ": Control is called by ", roster_->Name(chief), "; this is ", roster_->Name(trainer));
-  return options_.sync ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
-}
-
 void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& reply) {
   AsCaller<v1::ControlRequest>(bytes, "ControlRequest", kMaxMessageBytes, reply,
                                [&](v1::ControlRequest request, absl::Time now, Actions* actions) -> absl::Status {
                                  mu_.AssertHeld();
                                  const int id = request.caller().trainer();
-                                 RETURN_IF_ERROR(CheckMayControl(id));
+                                 // Checkpoints, digests and loads are the duty of the chief. A caller that knows
+                                 // earlier than this server that the one before it is dead asks again until the lease
+                                 // has run out here, too.
+                                 RETURN_IF_ERROR(roster_->CheckChief(id, "Control"));
                                  if (request.action_case() == v1::ControlRequest::ACTION_NOT_SET) {
                                    return absl::InvalidArgumentError("Control: no action");
                                  }
@@ -34,14 +25,17 @@ void ServerCoreImpl::HandleControl(const Slices& bytes, const ReplyCallback& rep
 }
 
 void ServerCoreImpl::RunControl(const v1::ControlRequest& request) {
-  ControlActions::State state{.sync = options_.sync};
+  ControlActions::State state;
   {
     MutexLock lock(&mu_);
     state.version = mode_->version().version;
+    if (request.has_digest() && request.digest().has_step())
+      state.step = mode_->CheckControlled(request.digest().step());
+    if (request.has_save() && request.save().has_step()) state.step = mode_->CheckControlled(request.save().step());
+    state.table_steps = mode_->SavedTableSteps(runner_->table_steps());
     state.pushed = saves_.pushed();
     for (int t = 0; t < roster_->size(); ++t) state.trainer_steps.push_back(mode_->StepsOf(t));
   }
-  state.table_steps = runner_->table_steps();
   std::optional<ServerCheckpoints::Loaded> loaded;
   const absl::StatusOr<v1::ControlReply> result = actions_->Run(request, state, &loaded);
   const bool saved = result.ok() && request.has_save();

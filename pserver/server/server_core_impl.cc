@@ -26,29 +26,6 @@ ServerCoreImpl::ServerCoreImpl(ServerOptions options)
   CHECK(options_.clock != nullptr && options_.pool != nullptr);
 }
 
-absl::Status ServerCoreImpl::CheckModes() const {
-  const v1::Plan& plan = options_.main.plan();
-  const bool sync = options_.sync;
-  if (plan.has_sync() && plan.sync() != sync) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ", sync ? "sync" : "async"));
-  }
-  if (!sync && params_->average_by_trainers()) {
-    return absl::InvalidArgumentError(
-        "average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
-  }
-  if (!sync && plan.async_eager() && params_->norm_rounds() > 0) {
-    return absl::InvalidArgumentError(
-        "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
-  }
-  if (!sync && plan.async_eager() && ModeOf(options_.main).staleness() >= 0) {
-    return absl::InvalidArgumentError(
-        "async_apply EAGER contradicts bounded_staleness: the bound counts steps that take effect as a whole");
-  }
-  if (plan.trainers() < 1) return absl::InvalidArgumentError("the plan has no trainers");
-  return absl::OkStatus();
-}
-
 size_t ServerCoreImpl::ExchangeRoom(int trainer) const {
   const v1::Plan& plan = options_.main.plan();
   // Residuals of a node: of all dense elements, and of rows of each table, whose ids take a byte or two more than in
@@ -68,24 +45,23 @@ size_t ServerCoreImpl::ExchangeRoom(int trainer) const {
 
 void ServerCoreImpl::InitMembers(absl::Time now) {
   const v1::Plan& plan = options_.main.plan();
-  roster_ = std::make_unique<Roster>(
-      Roster::Options{.job = options_.job_name,
-                      .self = self_,
-                      .trainers = plan.trainers(),
-                      .on_death = options_.sync ? Roster::OnDeath::kFail : Roster::OnDeath::kGoOn,
-                      .announces_chief = options_.server_id == 0,
-                      .lease = OfSeconds(options_.deadlines.lease_s()),
-                      .slow_warning = OfSeconds(options_.deadlines.slow_warning_s()),
-                      .progress_deadline = OfSeconds(options_.deadlines.progress_deadline_s()),
-                      .connect_deadline = OfSeconds(options_.deadlines.connect_deadline_s()),
-                      .unread_bytes = options_.unread_bytes,
-                      .reader_bytes = options_.reader_bytes},
-      now);
+  roster_ =
+      std::make_unique<Roster>(Roster::Options{.job = options_.job_name,
+                                               .self = self_,
+                                               .trainers = plan.trainers(),
+                                               .on_death = mode_->on_death(),
+                                               .announces_chief = options_.server_id == 0,
+                                               .lease = OfSeconds(options_.deadlines.lease_s()),
+                                               .slow_warning = OfSeconds(options_.deadlines.slow_warning_s()),
+                                               .progress_deadline = OfSeconds(options_.deadlines.progress_deadline_s()),
+                                               .connect_deadline = OfSeconds(options_.deadlines.connect_deadline_s()),
+                                               .unread_bytes = options_.unread_bytes,
+                                               .reader_bytes = options_.reader_bytes},
+                               now);
   std::vector<size_t> exchange_room;
   exchange_room.reserve(static_cast<size_t>(plan.trainers()));
   for (int t = 0; t < plan.trainers(); ++t) exchange_room.push_back(ExchangeRoom(t));
   exchanges_ = std::make_unique<ExchangeHub>(roster_.get(), std::move(exchange_room));
-  book_ = std::make_unique<StepBook>(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
 }
 
 std::vector<size_t> ServerCoreImpl::PendingRooms() const {
@@ -108,26 +84,34 @@ absl::Status ServerCoreImpl::Init() {
     LOG(INFO) << self_ << ": delay compensation keeps what each trainer has read, up to " << bytes << " bytes";
     counters_.Get("delay_compensation.most_bytes", "bytes")->Add(bytes);
   }
-  RETURN_IF_ERROR(CheckModes());
-  const bool async_tables = options_.sync && ModeOf(options_.main).async_tables();
-  if (async_tables) RETURN_IF_ERROR(params_->PrepareRates(/*step=*/0));
-  if (!options_.checkpoint_dir.empty()) {
-    ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
-  }
+  if (plan.trainers() < 1) return absl::InvalidArgumentError("the plan has no trainers");
   // With one server its own sums are all there is, unless trainers hold parts.
   const bool exchanges_norms =
       params_->norm_rounds() > 0 && (plan.servers() > 1 || !NormsWithTables(options_.main).empty());
   pushes_ =
       std::make_unique<PushReader>(params_.get(), &buffers_, plan.lanes(), plan.trainers(), options_.check_payloads);
+  MutexLock lock(&mu_);
+  book_ = std::make_unique<StepBook>(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
+  ASSIGN_OR_RETURN(mode_, MakeConsistency(options_.sync, options_.main,
+                                          {.self = self_,
+                                           .norm_rounds = params_->norm_rounds(),
+                                           .average_by_trainers = params_->average_by_trainers(),
+                                           .exchanges_norms = exchanges_norms,
+                                           .counters = &counters_},
+                                          book_.get()));
+  RETURN_IF_ERROR(mode_->Prepare(params_.get()));
+  if (!options_.checkpoint_dir.empty()) {
+    ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
+  }
   answers_ = std::make_unique<PullAnswers>(PullAnswers::Options{.server_id = options_.server_id,
                                                                 .params = params_.get(),
                                                                 .pool = options_.pool,
                                                                 .buffers = &buffers_,
                                                                 .checksums = options_.check_payloads,
-                                                                .ahead = options_.sync && !async_tables,
+                                                                .ahead = mode_->AnswersAhead(),
                                                                 .reader_bytes = options_.reader_bytes,
                                                                 .ahead_room = PendingRooms()});
-  runner_ = std::make_unique<UpdateRunner>(params_.get(), &counters_, exchanges_norms, async_tables);
+  runner_ = std::make_unique<UpdateRunner>(params_.get(), &counters_, exchanges_norms);
   actions_ = std::make_unique<ControlActions>(
       ControlActions::Options{.self = self_,
                               .params = params_.get(),
@@ -138,14 +122,7 @@ absl::Status ServerCoreImpl::Init() {
                                               .beat = OfSeconds(options_.deadlines.heartbeat_s())},
                               .server_id = options_.server_id,
                               .servers = plan.servers()});
-  MutexLock lock(&mu_);
   InitMembers(options_.clock->Now());
-  ASSIGN_OR_RETURN(mode_, MakeConsistency(options_.sync, options_.main,
-                                          {.self = self_,
-                                           .norm_rounds = params_->norm_rounds(),
-                                           .exchanges_norms = exchanges_norms,
-                                           .counters = &counters_},
-                                          book_.get()));
   return absl::OkStatus();
 }
 

@@ -85,7 +85,6 @@ class ServerCoreImpl : public ServerCore {
   void HandleNorms(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
 
   // --- Init's parts.
-  absl::Status CheckModes() const;
   void InitMembers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the bytes that a trainer's exchanges and posts may take (docs/wire.md, "Limits").
   size_t ExchangeRoom(int trainer) const;
@@ -165,7 +164,6 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Control calls.
 
-  absl::Status CheckMayControl(int trainer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RunControl(const v1::ControlRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
 
   // --- Pulls.

@@ -152,7 +152,7 @@ absl::Status ServerCoreImpl::CheckIntroduction(const v1::JoinRequest& request) {
   const std::string text =
       absl::StrCat(self_, " computes with ", options_.arithmetic, ", ", who, " with ", request.arithmetic(),
                    "; set train.arithmetic to what both have, or distribute.reproducible: false");
-  if (options_.sync && options_.reproducible) return absl::FailedPreconditionError(text);
+  if (options_.equal_arithmetic) return absl::FailedPreconditionError(text);
   LOG(WARNING) << text;
   return absl::OkStatus();
 }
@@ -427,10 +427,11 @@ void ServerCoreImpl::AnswerDead(int trainer, const std::string& text, Actions* a
 void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
   roster_->BeginLook(now);
   while (const std::optional<Roster::Departure> departure = roster_->TakeExpired(now)) {
-    const auto& [trainer, text, freed] = *departure;
+    const int trainer = departure->trainer;
+    const std::string& text = departure->text;
     mode_->OnDeath(trainer);
-    if (freed) continue;
-    if (options_.sync) {
+    if (departure->freed) continue;
+    if (departure->ends_job) {
       Fail(absl::UnavailableError(text), actions);
       continue;
     }
@@ -447,7 +448,7 @@ std::string ServerCoreImpl::Unsaved() const { return options_.checkpoint_dir.emp
 
 void ServerCoreImpl::FailIfUnsaved(const std::string& last_death, Actions* actions) {
   const std::string unsaved = Unsaved();
-  if (options_.sync || !roster_->failure().ok() || unsaved.empty()) return;
+  if (!roster_->failure().ok() || unsaved.empty()) return;
   std::vector<std::string> dead;
   for (int t = 0; t < roster_->size(); ++t) {
     if (!roster_->Excused(t)) return;

@@ -120,11 +120,6 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply,
   if (absl::Status opened = OpenRequest(bytes, "Pull", Callers::kReadersToo, &request, &ids); !opened.ok()) {
     return reply(opened);
   }
-  // A profile shows the calls of each trainer.
-  if (!IsOfReader(request)) {
-    HandledCall::Describe(handled, request.caller().trainer(), options_.sync ? request.version() : -1,
-                          AsksForRows(request) ? kRowsPull : kBlocksPull);
-  }
   const Slice payload = CopyOf(ids, &buffers_);
   if (absl::Status valid = answers_->Check(request, payload); !valid.ok()) return reply(valid);
 
@@ -134,6 +129,11 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply,
   const absl::Status status = [&]() -> absl::Status {
     MutexLock lock(&mu_);
     ASSIGN_OR_RETURN(const absl::Time now, ActFor(request.caller(), &actions));
+    // A profile shows the calls of each trainer.
+    if (!IsOfReader(request)) {
+      HandledCall::Describe(handled, request.caller().trainer(), mode_->StepOf(request),
+                            AsksForRows(request) ? kRowsPull : kBlocksPull);
+    }
     info = mode_->version();
     credit = TakeReady(request, now);
     if (credit != nullptr) return absl::OkStatus();
@@ -152,8 +152,8 @@ void ServerCoreImpl::HandlePull(const Slices& bytes, const ReplyCallback& reply,
 
 std::vector<Consistency::Blocker> ServerCoreImpl::BlockersOf(const v1::PullRequest& request) const {
   std::vector<Consistency::Blocker> blockers = mode_->BlockersOf(request);
-  // In async a pull that the mode would answer at once can wait for trainers that have not come.
-  for (int t = 0; blockers.empty() && !options_.sync && t < roster_->size(); ++t) {
+  // A pull that the mode would answer at once can wait for trainers that have not come.
+  for (int t = 0; blockers.empty() && t < roster_->size(); ++t) {
     if (roster_->place(t).state == RosterPlace::kAbsent) blockers.push_back({.trainer = t});
   }
   return blockers;

@@ -187,10 +187,7 @@ absl::Status ServerCoreImpl::BookNorms(const v1::NormsRequest& request, absl::Ti
   if (!mode_->exchanges_norms()) {
     return absl::FailedPreconditionError(absl::StrCat(self_, ": its steps need no norms from others"));
   }
-  if (options_.sync && id != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(self_, ": in sync trainer 0 brings the norms; this is ", roster_->Name(id)));
-  }
+  RETURN_IF_ERROR(mode_->CheckBringsNorms(id, roster_->Name(id)));
   const std::string what =
       absl::StrCat(roster_->Name(id), ", norms of step ", request.step(), ", round ", request.round());
   if (request.round() < 0 || request.round() > params_->norm_rounds()) {
@@ -215,8 +212,7 @@ bool ServerCoreImpl::TryAnswerNorms(const WaitingNorms& call, bool final, Action
   reply.set_ready(true);
   if (mode_->IsOver(call.trainer, call.step)) {
     reply.set_over(true);
-  } else if (options_.sync && call.round == params_->norm_rounds()) {
-    // Everything is here; who waits for the new version pulls it.
+  } else if (mode_->NormsAreComplete(call.round)) {
   } else if (norms.Waiting() && norms.round() == call.round) {
     norms.Fill(&reply);
   } else if (final) {

@@ -143,7 +143,7 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .job_name = job.config.name(),
                   .plan_text = PlanText(job, programs.main.plan()),
                   .sync = job.config.distribute().sync(),
-                  .reproducible = job.config.distribute().reproducible(),
+                  .equal_arithmetic = PromisesEqualBits(job.config.distribute()),
                   .deadlines = job.config.deadlines(),
                   .checkpoint_dir = CheckpointDir(run, job, i),
                   .row_files = RowFiles(job),

@@ -35,6 +35,8 @@ std::map<std::string, std::vector<std::string>> RowFiles(const Job& job) {
   return files;
 }
 
+bool PromisesEqualBits(const v1::Distribute& distribute) { return distribute.sync() && distribute.reproducible(); }
+
 int ServersOf(const v1::Distribute& distribute) {
   return distribute.servers() == 0 ? distribute.trainers() : distribute.servers();
 }

@@ -35,6 +35,8 @@ std::map<std::string, std::vector<std::string>> RowFiles(const Job& job);
 
 // Returns the number of servers: distribute.servers or, if that is 0, one for each trainer, which runs inside it.
 int ServersOf(const v1::Distribute& distribute);
+// Returns true if the job promises the same bits on every cluster: sync, and reproducible.
+bool PromisesEqualBits(const v1::Distribute& distribute);
 
 // Prepends the place of the field to a message that begins with a field of the job: "data.dense.column[0]: ...".
 absl::Status AtField(const Job& job, const absl::Status& error);

@@ -125,7 +125,8 @@ TEST(BoundedStalenessTest, PartsThatTakeEffectOnArrivalAreRefused) {
   job.eager = true;
   const absl::Status refused = InProcessCluster::Create(QuickOptionsFor(job)).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("EAGER contradicts bounded_staleness"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("two consistency modes, async_apply EAGER and bounded_staleness"));
 }
 
 // ---------------------------------------------------------------------------------------------------------- rows ahead
