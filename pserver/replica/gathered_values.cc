@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "pserver/replica/packed_rows.h"
 
 namespace weir {
 
@@ -19,17 +20,6 @@ struct RowsHeader {
 
 int WidthOf(const v1::PlacedBlock& block) {
   return block.sparse_gradient() && block.dims_size() == 2 ? static_cast<int>(block.dims(1)) : 0;
-}
-
-// Values are padded, so that the next header is aligned.
-size_t ValueBytes(int64_t rows, int width) {
-  const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float);
-  return (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
-}
-
-template <typename T>
-void AppendBytes(const T* from, size_t count, std::string* to) {
-  to->append(reinterpret_cast<const char*>(from), count * sizeof(T));
 }
 
 }  // namespace
@@ -138,11 +128,11 @@ std::string GatheredValues::PackRows(const std::map<int, std::vector<int64_t>>& 
     CHECK_GT(width, 0) << blocks_[static_cast<size_t>(block)].name();
     if (ids.empty()) continue;
     const RowsHeader header = {block, static_cast<int64_t>(ids.size())};
-    AppendBytes(&header, 1, &bytes);
-    AppendBytes(ids.data(), ids.size(), &bytes);
-    const size_t end = bytes.size() + ValueBytes(header.rows, width);
+    AppendPacked(&header, 1, &bytes);
+    AppendPacked(ids.data(), ids.size(), &bytes);
+    const size_t end = bytes.size() + PackedValueBytes(header.rows, width);
     const float* const all = values(block).data();
-    for (const int64_t id : ids) AppendBytes(all + id * width, static_cast<size_t>(width), &bytes);
+    for (const int64_t id : ids) AppendPacked(all + id * width, static_cast<size_t>(width), &bytes);
     bytes.resize(end, '\0');
   }
   return bytes;
@@ -167,7 +157,7 @@ absl::Status GatheredValues::ReadRows(const std::string& bytes, int from) {
     const int64_t height = placed->element_count() / width;
     // A block has fewer rows than would overflow the sizes below.
     if (header.rows < 0 || header.rows > height ||
-        bytes.size() - at < static_cast<size_t>(header.rows) * sizeof(int64_t) + ValueBytes(header.rows, width)) {
+        bytes.size() - at < static_cast<size_t>(header.rows) * sizeof(int64_t) + PackedValueBytes(header.rows, width)) {
       return wrong(absl::StrCat(header.rows, " rows of width ", width, " do not fit ", bytes.size() - at, " bytes"));
     }
     const char* const ids = bytes.data() + at;
@@ -180,7 +170,7 @@ absl::Status GatheredValues::ReadRows(const std::string& bytes, int from) {
       const size_t row_bytes = static_cast<size_t>(width) * sizeof(float);
       std::memcpy(to + id * width, rows + static_cast<size_t>(r) * row_bytes, row_bytes);
     }
-    at += static_cast<size_t>(header.rows) * sizeof(int64_t) + ValueBytes(header.rows, width);
+    at += static_cast<size_t>(header.rows) * sizeof(int64_t) + PackedValueBytes(header.rows, width);
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "pserver/protocol/merge_gradients.h"
+#include "pserver/replica/packed_rows.h"
 
 namespace weir {
 
@@ -19,17 +20,6 @@ namespace {
 struct NodeHeader {
   int64_t begin = 0, count = 0, rows = 0;
 };
-
-template <typename T>
-void AppendBytes(const T* from, size_t count, std::string* to) {
-  to->append(reinterpret_cast<const char*>(from), count * sizeof(T));
-}
-
-// Values are padded, so that ids of the next node are aligned.
-size_t ValueBytes(int64_t rows, int width) {
-  const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float);
-  return (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
-}
 
 std::vector<uint32_t> OrderOf(const std::vector<int64_t>& ids) {
   std::vector<uint32_t> order(ids.size());
@@ -64,10 +54,10 @@ absl::StatusOr<std::string> PackNodeRows(absl::Span<const LaneRange> nodes, int 
     for (size_t i = 0; i < runs.size(); ++i) runs[i].order = orders[i].data();
     RETURN_IF_ERROR(MergeRows(runs, leaves, width, 0, std::numeric_limits<uint64_t>::max(), &merged));
     const NodeHeader header = {node.begin, node.count, static_cast<int64_t>(merged.ids.size())};
-    AppendBytes(&header, 1, &bytes);
-    AppendBytes(merged.ids.data(), merged.ids.size(), &bytes);
-    const size_t end = bytes.size() + ValueBytes(header.rows, width);
-    for (const float* const row : merged.grads) AppendBytes(row, static_cast<size_t>(width), &bytes);
+    AppendPacked(&header, 1, &bytes);
+    AppendPacked(merged.ids.data(), merged.ids.size(), &bytes);
+    const size_t end = bytes.size() + PackedValueBytes(header.rows, width);
+    for (const float* const row : merged.grads) AppendPacked(row, static_cast<size_t>(width), &bytes);
     bytes.resize(end, '\0');
   }
   return bytes;
@@ -88,7 +78,7 @@ absl::Status ReadNodeRows(const std::string& bytes, absl::Span<const LaneRange> 
     // The division keeps the sizes below from overflowing.
     const size_t row_bytes = sizeof(int64_t) + static_cast<size_t>(width) * sizeof(float);
     if (header.rows < 0 || static_cast<size_t>(header.rows) > (bytes.size() - at) / row_bytes ||
-        bytes.size() - at < static_cast<size_t>(header.rows) * sizeof(int64_t) + ValueBytes(header.rows, width)) {
+        bytes.size() - at < static_cast<size_t>(header.rows) * sizeof(int64_t) + PackedValueBytes(header.rows, width)) {
       return wrong(absl::StrCat("a node of ", header.rows, " rows of width ", width, " does not fit ",
                                 bytes.size() - at, " bytes"));
     }
@@ -103,7 +93,7 @@ absl::Status ReadNodeRows(const std::string& bytes, absl::Span<const LaneRange> 
     gradient.ids = reinterpret_cast<const int64_t*>(bytes.data() + at);
     at += static_cast<size_t>(header.rows) * sizeof(int64_t);
     gradient.values = reinterpret_cast<const float*>(bytes.data() + at);
-    at += ValueBytes(header.rows, width);
+    at += PackedValueBytes(header.rows, width);
     for (int64_t r = 0; r < header.rows; ++r) {
       const int64_t id = gradient.ids[r];
       if (id < 0 || id >= height) return wrong(absl::StrCat("row ", id, " of ", height));
