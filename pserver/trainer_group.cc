@@ -37,14 +37,14 @@ absl::Duration ConnectDeadline(const v1::Deadlines& deadlines) {
 }
 
 absl::StatusOr<std::vector<v1::CollectivePeer>> ExchangePeers(Client* client, const v1::CollectivePeer& own) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, client->Exchange(kPeers, own.SerializeAsString()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, client->board().Exchange(kPeers, own.SerializeAsString()));
   return ReadPeers(all);
 }
 
 // Gives what each trainer says under a key to all, for the forming of a mesh.
 auto ExchangeOf(Client* client) {
   return [client](const std::string& key, const std::string& mine) {
-    return client->Exchange(absl::StrCat(kPeers, ".", key), mine);
+    return client->board().Exchange(absl::StrCat(kPeers, ".", key), mine);
   };
 }
 
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Mesh>> TrainerGroup::ConnectGloo(const Options& o
                           .exchange = ExchangeOf(o.client),
                           .describe = describe,
                           .connect_deadline = ConnectDeadline(o.deadlines),
-                          .job = [client = o.client] { return client->JobStatus(); }});
+                          .job = [client = o.client] { return client->member().JobStatus(); }});
 }
 
 absl::Status TrainerGroup::ConnectNccl(const Options& o) {
@@ -152,14 +152,14 @@ absl::StatusOr<std::unique_ptr<TrainerGroup>> TrainerGroup::Form(const Options& 
   std::unique_ptr<TrainerGroup> group(new TrainerGroup());
   CollectiveWaits waits = {.deadline = absl::Seconds(o.deadlines.connect_deadline_s()),
                            .warning = absl::Seconds(o.deadlines.slow_warning_s()),
-                           .job = [client = o.client] { return client->JobStatus(); }};
+                           .job = [client = o.client] { return client->member().JobStatus(); }};
   const absl::Status connected = group->Connect(o, waits);
   if (!connected.ok()) {
-    const absl::Status job = o.client->JobStatus();
+    const absl::Status job = o.client->member().JobStatus();
     return job.ok() ? connected : job;
   }
   waits.deadline = absl::Seconds(o.deadlines.progress_deadline_s());
-  waits.excused = [client = o.client] { return client->AnyAwaitsFiles(); };
+  waits.excused = [client = o.client] { return client->member().AnyAwaitsFiles(); };
   group->collective_ = std::make_unique<Collective>(
       group->mesh_.get(),
       Collective::Options{.waits = std::move(waits), .counted_as = absl::StrCat("trainer.", o.trainer_id)});

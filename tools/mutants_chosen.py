@@ -168,7 +168,7 @@ CHOSEN = [
     ),
     Chosen(
         "trainer-asks-for-the-step-before",
-        "pserver/client/client.cc",
+        "pserver/client/server_steps.cc",
         "version_wanted_ = step + 1;",
         "version_wanted_ = step;",
     ),

@@ -21,21 +21,22 @@ struct ThisTrainer {
   DenseReplica* replica = nullptr;
 
   // Returns true if this trainer has the duties of the chief, as server 0 last said. In sync that is always trainer 0.
-  bool IsChief() const { return client->Chief() == id; }
+  bool IsChief() const { return client->member().Chief() == id; }
   // Returns a check for long waits: its error, that of a job which has failed elsewhere, ends the wait.
   std::function<absl::Status()> KeepWaiting() const {
-    return [client = client] { return client->JobStatus(); };
+    return [client = client] { return client->member().JobStatus(); };
   }
   // Returns a check for passes over data: as KeepWaiting, and Cancelled once the end of the job is requested.
   std::function<absl::Status()> UntilStop() const {
     return [client = client]() -> absl::Status {
-      if (absl::Status failed = client->JobStatus(); !failed.ok()) return failed;
-      return client->StopRequested() ? absl::CancelledError("the end of the job was requested") : absl::OkStatus();
+      if (absl::Status failed = client->member().JobStatus(); !failed.ok()) return failed;
+      return client->member().StopRequested() ? absl::CancelledError("the end of the job was requested")
+                                              : absl::OkStatus();
     };
   }
   // Returns true if a pass under UntilStop ended with `status` because of the request, and not of a failed job.
   bool StoppedBy(const absl::Status& status) const {
-    return absl::IsCancelled(status) && client->StopRequested() && client->JobStatus().ok();
+    return absl::IsCancelled(status) && client->member().StopRequested() && client->member().JobStatus().ok();
   }
 };
 

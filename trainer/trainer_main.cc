@@ -542,7 +542,7 @@ absl::Status Work(Runtime* r, std::string* last_line, bool* stopped) {
 
 // Asks for the end of the job at a common border.
 void RequestStop(const Runtime& r) {
-  r.client->RequestStop();
+  r.client->member().RequestStop();
   // Trainers that have not joined are not waited for.
   if (r.server != nullptr) r.server->core()->RequestStop();
 }
@@ -574,14 +574,14 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
     status = Work(&runtime, &last_line, &stopped);
     if (stopped) SetStopped(signals);
     if (status.ok()) {
-      status = runtime.client->Done(stopped);
+      status = runtime.client->member().Done(stopped);
     } else {
       // If the job failed elsewhere, that failure is the cause to report; an error of this trainer ends the others.
       // Every server is told before the connections close, since otherwise it would wait for this trainer and then
       // blame it.
-      const absl::Status job = runtime.client->JobStatus();
+      const absl::Status job = runtime.client->member().JobStatus();
       if (runtime.group != nullptr) runtime.group->collective()->Abort(status);
-      runtime.client->ReportFailure(status);
+      runtime.client->member().ReportFailure(status);
       if (!job.ok()) status = job;
     }
   }

@@ -11,8 +11,8 @@ namespace weir {
 absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options& o) {
   const v1::TrainingMode mode = ModeOf(o.programs->main);
   std::unique_ptr<ChannelStack> stack(new ChannelStack());
-  stack->steps_ = o.client;
-  if (mode.prefetch_rows()) stack->rows_ahead_ = o.client->Ahead();
+  stack->steps_ = &o.client->steps();
+  if (mode.prefetch_rows()) stack->rows_ahead_ = &o.client->ahead();
   if (mode.prefetch_rows() && o.replica != nullptr) {
     stack->replica_ahead_ = std::make_unique<ReplicaRowsAhead>(o.replica, stack->rows_ahead_);
     stack->rows_ahead_ = stack->replica_ahead_.get();
@@ -42,10 +42,10 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
                                   .equal_every = {o.config->checkpoint().every_steps(), train.eval_every_steps(),
                                                   train.digest_every_steps(), train.max_steps()},
                                   .residuals = [client = o.client](const std::string& name, int64_t count) {
-                                    return client->DenseResidual(name, count);
+                                    return client->residuals().OfDense(name, count);
                                   }}));
     stack->steps_ = stack->all_reduce_.get();
-    o.client->SetNormParty(stack->all_reduce_->norm_party());
+    o.client->steps().SetNormParty(stack->all_reduce_->norm_party());
   }
   if (mode.workers() > 1) {
     const v1::Deadlines& deadlines = o.config->deadlines();
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
         WorkerGroup::Options{.workers = mode.workers(),
                              .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
                              .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
-                             .excused = [client = o.client] { return client->AnyAwaitsFiles(); },
+                             .excused = [client = o.client] { return client->member().AnyAwaitsFiles(); },
                              .inner = stack->steps_,
                              .pool = o.pool});
   }
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
                                                       .startup = o.programs->startup,
                                                       .trainer_id = o.trainer_id,
                                                       .first_step = o.first_step,
-                                                      .servers = o.client,
+                                                      .servers = &o.client->steps(),
                                                       .pool = o.pool}));
   }
   return stack;

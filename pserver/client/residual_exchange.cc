@@ -26,19 +26,23 @@ absl::Status OfCheckpoint(const absl::Status& status) {
 }  // namespace
 
 ResidualExchange::ResidualExchange(const v1::Plan* plan, int trainer, absl::Span<const LaneRange> nodes,
-                                   Residuals* residuals, Exchanges* exchanges, bool whole)
+                                   Residuals* residuals, Board* board, bool whole)
     : plan_(*plan),
       trainer_(trainer),
       whole_(whole),
       nodes_(whole ? NodesOf(trainer) : std::vector<LaneRange>(nodes.begin(), nodes.end())),
       residuals_(*residuals),
-      exchanges_(*exchanges) {}
+      board_(*board) {}
 
 std::vector<LaneRange> ResidualExchange::NodesOf(int trainer) const {
   const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer);
   std::vector<LaneRange> nodes = AlignedNodes(lanes);
   if (whole_ && nodes.size() > 1) nodes.push_back(lanes);
   return nodes;
+}
+
+absl::Span<float> ResidualExchange::OfDense(const std::string& parameter, int64_t count) {
+  return residuals_.DenseValues(parameter, LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer_), count);
 }
 
 bool ResidualExchange::Keeps() const {
@@ -54,12 +58,12 @@ absl::Status ResidualExchange::Save(int64_t step, const TakeBytes& take) const {
 absl::Status ResidualExchange::Gather(int64_t step, int to, const TakeBytes& take) {
   const std::string key = absl::StrCat("residuals.", step);
   if (trainer_ != to) {
-    const std::unique_ptr<ByteStream> stream = exchanges_.StreamTo(key, to);
+    const std::unique_ptr<ByteStream> stream = board_.StreamTo(key, to);
     RETURN_IF_ERROR(Save(step, [&](std::string_view bytes) { return stream->Append(bytes); }));
     return stream->Finish();
   }
   for (int t = 0; t < plan_.trainers(); ++t) {
-    RETURN_IF_ERROR(t == to ? Save(step, take) : exchanges_.ReadStream(key, t, take));
+    RETURN_IF_ERROR(t == to ? Save(step, take) : board_.ReadStream(key, t, take));
   }
   return absl::OkStatus();
 }
@@ -70,7 +74,7 @@ absl::Status ResidualExchange::Post(int64_t step) {
     mine.append(bytes);
     return absl::OkStatus();
   }));
-  return exchanges_.Post(kPosts, mine, step);
+  return board_.Post(kPosts, mine, step);
 }
 
 absl::Status ResidualExchange::Take(int64_t step, const TakeBytes& take) {
@@ -79,7 +83,7 @@ absl::Status ResidualExchange::Take(int64_t step, const TakeBytes& take) {
       RETURN_IF_ERROR(Save(step, take));
       continue;
     }
-    ASSIGN_OR_RETURN(const std::string posted, exchanges_.Posted(kPosts, t));
+    ASSIGN_OR_RETURN(const std::string posted, board_.Posted(kPosts, t));
     RETURN_IF_ERROR(take(posted));
   }
   return absl::OkStatus();
@@ -88,7 +92,7 @@ absl::Status ResidualExchange::Take(int64_t step, const TakeBytes& take) {
 absl::Status ResidualExchange::Receive(int from, int64_t step) {
   ResidualReader mine([&](const v1::Residual& residual, std::string_view) { return Restore(residual, step); });
   RETURN_IF_ERROR(
-      OfCheckpoint(exchanges_.ReadStream(kDealt, from, [&](std::string_view bytes) { return mine.Append(bytes); })));
+      OfCheckpoint(board_.ReadStream(kDealt, from, [&](std::string_view bytes) { return mine.Append(bytes); })));
   return OfCheckpoint(mine.Finish());
 }
 
@@ -98,7 +102,7 @@ absl::Status ResidualExchange::Deal(int from, const std::function<absl::Status(c
   std::map<std::pair<int, int>, int> owners;
   std::vector<std::unique_ptr<ByteStream>> streams(static_cast<size_t>(plan_.trainers()));
   for (int t = 0; t < plan_.trainers(); ++t) {
-    if (t != from) streams[static_cast<size_t>(t)] = exchanges_.StreamTo(kDealt, t);
+    if (t != from) streams[static_cast<size_t>(t)] = board_.StreamTo(kDealt, t);
     for (const LaneRange& node : NodesOf(t)) owners[{node.begin, node.count}] = t;
   }
   ResidualReader all([&](const v1::Residual& residual, std::string_view element) {

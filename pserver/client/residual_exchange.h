@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,23 +12,35 @@
 #include "framework/runtime/lane_tree.h"
 #include "proto/plan.pb.h"
 #include "pserver/client/residuals.h"
-#include "pserver/member/exchanges.h"
+#include "pserver/member/exchanged.h"
 
 namespace weir {
 
-// Implements the functions of Client (pserver/client/client.h) that save and restore residuals: Keeps is
-// Client::KeepsResiduals, Gather is GatherResiduals, and so on. Not thread-safe; no gradient may be sent meanwhile.
+// Saves and restores residuals: the parts of gradients that were lost in lossy formats and have not been sent yet
+// (residuals.h). The saved form is a weir.v1.Residuals of any size, handed over in pieces; the pieces of several
+// trainers, concatenated, are one such message. Not thread-safe; no gradient may be sent meanwhile.
 class ResidualExchange {
  public:
   // All pointers are borrowed. `nodes`: those of this trainer's lanes. whole: the trainer also has residuals of the sum
   // of all its lanes, which may be no node (ClientOptions::compresses).
   ResidualExchange(const v1::Plan* plan, int trainer, absl::Span<const LaneRange> nodes, Residuals* residuals,
-                   Exchanges* exchanges, bool whole = false);
+                   Board* board, bool whole = false);
 
+  // Returns the residual of a parameter in the sum of all lanes of this trainer, `count` floats, zeros at first.
+  // Whoever adds gradients among the trainers keeps it there. Valid as long as the client; call it after Deal.
+  absl::Span<float> OfDense(const std::string& parameter, int64_t count);
+  // Returns true if this trainer keeps residuals.
   bool Keeps() const;
+  // Sync; every trainer calls it at the same step border. Calls `take` on trainer `to` with the residuals of every
+  // trainer. `step`: number of steps pushed so far.
   absl::Status Gather(int64_t step, int to, const TakeBytes& take);
+  // Async: Post posts this trainer's residuals at a step border. Take calls `take` with the newest post of every other
+  // trainer and with this trainer's present residuals.
   absl::Status Post(int64_t step);
   absl::Status Take(int64_t step, const TakeBytes& take);
+  // Called by every trainer before the first step. Trainer `from` calls `read`, which passes the saved residuals to its
+  // TakeBytes; every trainer restores its part of them. `step`: the step this trainer goes on at. DataLoss: the bytes
+  // are not saved residuals.
   absl::Status Deal(int from, const std::function<absl::Status(const TakeBytes&)>& read, int64_t step);
 
  private:
@@ -46,7 +59,7 @@ class ResidualExchange {
   const bool whole_;
   const std::vector<LaneRange> nodes_;
   Residuals& residuals_;
-  Exchanges& exchanges_;
+  Board& board_;
 };
 
 }  // namespace weir

@@ -104,11 +104,12 @@ absl::Status Exchanges::ReadAll(const std::string& key, std::vector<std::string>
   return absl::OkStatus();
 }
 
-absl::Status Exchanges::Contribute(const std::string& key, const std::string& contribution, int reader) {
-  return Upload(key, contribution, {.reader = reader});
+absl::Status Exchanges::Contribute(std::string_view key, std::string contribution, int reader) {
+  return Upload(std::string(key), contribution, {.reader = reader});
 }
 
-absl::StatusOr<bool> Exchanges::TryCollect(const std::string& key, std::vector<std::string>* all) {
+absl::StatusOr<bool> Exchanges::TryCollect(std::string_view name, std::vector<std::string>* all) {
+  const std::string key(name);
   bool ready = false, forgotten = false;
   const CallPtr call = NewCall(NewRequest(key), [&](const v1::ExchangeReply& reply) -> absl::StatusOr<bool> {
     HearOfChief(reply);
@@ -125,8 +126,9 @@ absl::StatusOr<bool> Exchanges::TryCollect(const std::string& key, std::vector<s
   return true;
 }
 
-absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(const std::string& key, const std::string& contribution,
-                                                             bool kept, bool until_stop) {
+absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(std::string_view name, std::string contribution, bool kept,
+                                                             bool until_stop) {
+  const std::string key(name);
   RETURN_IF_ERROR(Upload(key, contribution, {.kept = kept}));
   v1::ExchangeRequest request = NewRequest(key);
   request.set_wait_s(settings_.ServerWaitSeconds());
@@ -157,8 +159,8 @@ absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(const std::string& 
 
 // -------------------------------------------------------------------------------------------------------------- posts
 
-absl::Status Exchanges::Post(const std::string& key, const std::string& contribution, int64_t edition) {
-  return Upload(key, contribution, {.edition = edition});
+absl::Status Exchanges::Post(std::string_view key, std::string contribution, int64_t edition) {
+  return Upload(std::string(key), contribution, {.edition = edition});
 }
 
 absl::StatusOr<std::string> Exchanges::ReadPost(const std::string& key, int trainer, bool* replaced) {
@@ -186,12 +188,12 @@ absl::StatusOr<std::string> Exchanges::ReadPost(const std::string& key, int trai
   return contribution;
 }
 
-absl::StatusOr<std::string> Exchanges::Posted(const std::string& key, int trainer) {
+absl::StatusOr<std::string> Exchanges::Posted(std::string_view key, int trainer) {
   // A trainer that posts faster than its posts can be read counts as one that has posted nothing.
   bool replaced = true;
   std::string posted;
   for (int tries = 0; replaced && tries < kReads; ++tries) {
-    ASSIGN_OR_RETURN(posted, ReadPost(key, trainer, &replaced));
+    ASSIGN_OR_RETURN(posted, ReadPost(std::string(key), trainer, &replaced));
   }
   return replaced ? "" : std::move(posted);
 }
@@ -231,12 +233,12 @@ absl::StatusOr<PostedWord> Exchanges::HearWord(const std::string& key, int64_t e
   return absl::UnavailableError(absl::StrCat("the post of ", key, " changes faster than it can be read"));
 }
 
-absl::StatusOr<PostedWord> Exchanges::AwaitWord(const std::string& key, int64_t edition) {
-  return HearWord(key, edition, /*wait=*/true);
+absl::StatusOr<PostedWord> Exchanges::AwaitWord(std::string_view key, int64_t edition) {
+  return HearWord(std::string(key), edition, /*wait=*/true);
 }
 
-absl::StatusOr<PostedWord> Exchanges::NewestWord(const std::string& key, int64_t above) {
-  return HearWord(key, 0, /*wait=*/false, above);
+absl::StatusOr<PostedWord> Exchanges::NewestWord(std::string_view key, int64_t above) {
+  return HearWord(std::string(key), 0, /*wait=*/false, above);
 }
 
 // ------------------------------------------------------------------------------------------------------------ streams
@@ -292,11 +294,12 @@ absl::Status Exchanges::SendChunk(const std::string& key, int trainer, int chunk
   return call();
 }
 
-std::unique_ptr<ByteStream> Exchanges::StreamTo(const std::string& key, int trainer) {
-  return std::make_unique<StreamWriter>(this, key, trainer);
+std::unique_ptr<ByteStream> Exchanges::StreamTo(std::string_view key, int trainer) {
+  return std::make_unique<StreamWriter>(this, std::string(key), trainer);
 }
 
-absl::Status Exchanges::ReadStream(const std::string& key, int trainer, const TakeBytes& take) {
+absl::Status Exchanges::ReadStream(std::string_view name, int trainer, const TakeBytes& take) {
+  const std::string key(name);
   for (int chunk = 0, chunks = 0; chunks == 0 || chunk <= chunks; ++chunk) {
     v1::ExchangeRequest request = NewRequest(key);
     request.set_stream_from(trainer);

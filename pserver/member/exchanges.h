@@ -20,23 +20,21 @@
 
 namespace weir {
 
-// The functions are those of Client (pserver/client/client.h).
-class Exchanges {
+class Exchanges : public Board {
  public:
   // `calls` is borrowed. `thread`: the one whose waits these are.
   Exchanges(Calls* calls, std::shared_ptr<JobView> job, Waits::Thread thread = Waits::kProgram);
 
-  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, const std::string& contribution, bool kept,
-                                                    bool until_stop = false);
-  absl::Status Contribute(const std::string& key, const std::string& contribution, int reader);
-  absl::StatusOr<bool> TryCollect(const std::string& key, std::vector<std::string>* all);
-  absl::Status Post(const std::string& key, const std::string& contribution, int64_t edition);
-  absl::StatusOr<std::string> Posted(const std::string& key, int trainer);
-  std::unique_ptr<ByteStream> StreamTo(const std::string& key, int trainer);
-  absl::Status ReadStream(const std::string& key, int trainer, const TakeBytes& take);
-  absl::StatusOr<PostedWord> AwaitWord(const std::string& key, int64_t edition);
-  // `above`: without its text if its edition is not larger.
-  absl::StatusOr<PostedWord> NewestWord(const std::string& key, int64_t above = -1);
+  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution, bool kept = false,
+                                                    bool until_stop = false) override;
+  absl::Status Contribute(std::string_view key, std::string contribution, int reader) override;
+  absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) override;
+  absl::Status Post(std::string_view key, std::string contribution, int64_t edition) override;
+  absl::StatusOr<std::string> Posted(std::string_view key, int trainer) override;
+  std::unique_ptr<ByteStream> StreamTo(std::string_view key, int trainer) override;
+  absl::Status ReadStream(std::string_view key, int trainer, const TakeBytes& take) override;
+  absl::StatusOr<PostedWord> AwaitWord(std::string_view key, int64_t edition) override;
+  absl::StatusOr<PostedWord> NewestWord(std::string_view key, int64_t above) override;
 
  private:
   class StreamWriter;

@@ -173,7 +173,7 @@ absl::StatusOr<RunResult> Run(double dropout, int64_t warmup, int64_t steps,
                                                                       .startup = programs.startup,
                                                                       .trainer_id = 0,
                                                                       .columns = parser->columns(),
-                                                                      .channel = client.get(),
+                                                                      .channel = &client->steps(),
                                                                       .pool = &pool}));
   const LaneRange lanes = session->lanes();
   std::vector<std::vector<LaneBatch>> batches(static_cast<size_t>(warmup + steps));
@@ -182,7 +182,7 @@ absl::StatusOr<RunResult> Run(double dropout, int64_t warmup, int64_t steps,
       batches[static_cast<size_t>(step)].push_back(MakeBatch(parser->columns(), step, lane, kBatch / lanes.count));
     }
   }
-  RETURN_IF_ERROR(client->Exchange("ready", "").status());
+  RETURN_IF_ERROR(client->board().Exchange("ready", "").status());
   RETURN_IF_ERROR(session->Start(0));
   if (started) RETURN_IF_ERROR(started(*session, programs.main));
   RunResult result;
@@ -196,8 +196,8 @@ absl::StatusOr<RunResult> Run(double dropout, int64_t warmup, int64_t steps,
     if (step < kChecked) result.losses.push_back(of_step.loss_sum / static_cast<double>(of_step.examples));
   }
   result.step_ms = times.empty() ? 0 : Median(times);
-  RETURN_IF_ERROR(client->Exchange("end", "").status());
-  RETURN_IF_ERROR(client->Done());
+  RETURN_IF_ERROR(client->board().Exchange("end", "").status());
+  RETURN_IF_ERROR(client->member().Done());
   return result;
 }
 

@@ -251,10 +251,10 @@ absl::StatusOr<Dense> MakeDense(const Job& job, const Programs& programs, int tr
                                                         .startup = &programs.startup,
                                                         .pool = pool,
                                                         .collective = dense.group->collective()}));
-  ASSIGN_OR_RETURN(
-      dense.channel,
-      AllReduceChannel::Create(
-          {.main = &programs.main, .trainer_id = trainer, .replica = dense.replica.get(), .servers = client}));
+  ASSIGN_OR_RETURN(dense.channel, AllReduceChannel::Create({.main = &programs.main,
+                                                            .trainer_id = trainer,
+                                                            .replica = dense.replica.get(),
+                                                            .servers = &client->steps()}));
   return dense;
 }
 
@@ -266,7 +266,8 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   if (ModeOf(programs.main).has_all_reduce()) {
     ASSIGN_OR_RETURN(dense, MakeDense(job, programs, trainer, client, pool));
   }
-  ParamChannel* const channel = dense.channel == nullptr ? static_cast<ParamChannel*>(client) : dense.channel.get();
+  ParamChannel* const channel =
+      dense.channel == nullptr ? static_cast<ParamChannel*>(&client->steps()) : dense.channel.get();
   std::vector<Column> columns;
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeLineParser(job.config.data()));
@@ -280,7 +281,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
                                     .columns = columns,
                                     .channel = channel,
                                     .pool = pool,
-                                    .ahead = ModeOf(programs.main).prefetch_rows() ? client->Ahead() : nullptr}));
+                                    .ahead = ModeOf(programs.main).prefetch_rows() ? &client->ahead() : nullptr}));
   const int64_t all_rows = StepsOfAllRows(job.config.data().batch_size());
   const int64_t warmup = all_rows + absl::GetFlag(FLAGS_warmup), steps = warmup + absl::GetFlag(FLAGS_steps);
   const LaneRange lanes = session->lanes();
@@ -292,14 +293,14 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
           MakeBatch(step, lanes.begin + lane, job.config.train().lanes(), per_lane, step < all_rows));
     }
   }
-  RETURN_IF_ERROR(client->Exchange("ready", "").status());
+  RETURN_IF_ERROR(client->board().Exchange("ready", "").status());
   RETURN_IF_ERROR(session->Start(0));
   absl::Time start = absl::Now();
   double cpu_start = 0;
   int64_t examples = 0;
   double loss_sum = 0;
-  client->PullAheadOfVersion(absl::GetFlag(FLAGS_mode) != "sync_early");
-  AheadThread ahead([client] { client->CancelAhead(); });
+  client->ahead().PullAheadOfVersion(absl::GetFlag(FLAGS_mode) != "sync_early");
+  AheadThread ahead([client] { client->ahead().Cancel(); });
   const bool rows_ahead = session->mode().prefetch_rows();
   const auto pull_ahead = [&](int64_t step) {
     if (rows_ahead && step < steps) ahead.Start([&, step] { return session->PullAhead(step, &batches[step]); });
@@ -326,11 +327,11 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
   RunResult result{.examples_per_s = static_cast<double>(examples) / absl::ToDoubleSeconds(absl::Now() - start),
                    .cpu_us = 1e6 * (ProcessorSecondsOfAll() - cpu_start) / static_cast<double>(examples),
                    .loss = loss_sum / static_cast<double>((steps - warmup) * lanes.count * per_lane)};
-  RETURN_IF_ERROR(client->Exchange("end", "").status());
+  RETURN_IF_ERROR(client->board().Exchange("end", "").status());
   if (trainer == 0 && programs.main.plan().sync()) {
     v1::ControlRequest request;
     request.mutable_digest()->set_step(steps);
-    ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, client->Control(request));
+    ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, client->member().Control(request));
     if (dense.replica != nullptr) {
       ASSIGN_OR_RETURN(replies.emplace_back(), dense.replica->Digest());
     }
@@ -339,7 +340,7 @@ absl::StatusOr<RunResult> RunTrainer(const Job& job, const Programs& programs, i
       result.state += reply.state();
     }
   }
-  RETURN_IF_ERROR(client->Done());
+  RETURN_IF_ERROR(client->member().Done());
   return result;
 }
 
@@ -408,7 +409,7 @@ absl::Status RunTrainerThatServes(const std::vector<std::string>& endpoints) {
   });
   const absl::StatusOr<RunResult> result = RunTrainer(job, programs, id, client.get(), &pool);
   if (!result.ok()) {
-    client->ReportFailure(result.status());
+    client->member().ReportFailure(result.status());
     core->ReportFailure(result.status());
   }
   ticks.join();

@@ -258,13 +258,13 @@ void RowsOfAStep(benchmark::State& state) {
     const ParamChannel::TableRows pull{"t", kWidth, &ids, out.data()};
     state.ResumeTiming();
     const double start = CpuSeconds();
-    CHECK(cluster.client->BeginStep(step, false).ok());
-    CHECK(cluster.client->PullRows({&pull, 1}).ok());
+    CHECK(cluster.client->steps().BeginStep(step, false).ok());
+    CHECK(cluster.client->steps().PullRows({&pull, 1}).ok());
     const double pulled = CpuSeconds();
-    CHECK(cluster.client->SendRows({"t", -1, 0}, kWidth, lanes).ok());
+    CHECK(cluster.client->steps().SendRows({"t", -1, 0}, kWidth, lanes).ok());
     const double pushed = CpuSeconds();
-    CHECK(cluster.client->FinishSends(2048, v1::APPLY).ok());
-    CHECK(cluster.client->FinishReceives(nullptr).ok());
+    CHECK(cluster.client->steps().FinishSends(2048, v1::APPLY).ok());
+    CHECK(cluster.client->steps().FinishReceives(nullptr).ok());
     finish_s += CpuSeconds() - pushed;
     push_s += pushed - pulled;
     pull_s += pulled - start;

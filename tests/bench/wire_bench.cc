@@ -347,17 +347,17 @@ struct Bench {
     CHECK(client->Join().ok());
   }
 
-  void Begin() { CHECK(client->BeginStep(step++, false).ok()); }
+  void Begin() { CHECK(client->steps().BeginStep(step++, false).ok()); }
   void Pull(const std::string& table, const std::vector<int64_t>& ids, float* out) {
     const ParamChannel::TableRows rows{table, kWidth, &ids, out};
-    const absl::Status status = client->PullRows({&rows, 1});
+    const absl::Status status = client->steps().PullRows({&rows, 1});
     CHECK(status.ok()) << status;
   }
   void Push(const std::string& table, const SelectedRows& grads, int64_t samples) {
     const ParamChannel::LaneRows lane{0, &grads};
-    const absl::Status status = client->SendRows({table, -1, 0}, kWidth, {&lane, 1});
+    const absl::Status status = client->steps().SendRows({table, -1, 0}, kWidth, {&lane, 1});
     CHECK(status.ok()) << status;
-    const absl::Status finished = client->FinishSends(samples, v1::APPLY);
+    const absl::Status finished = client->steps().FinishSends(samples, v1::APPLY);
     CHECK(finished.ok()) << finished;
   }
 
@@ -648,7 +648,7 @@ int Main(char** argv) {
       RowsBench(bench, kTables[0]);
       if (absl::GetFlag(FLAGS_large)) RowsBench(bench, kTables[1]);
     }
-    CHECK(bench.client->Done().ok());
+    CHECK(bench.client->member().Done().ok());
   }
   kill(server, SIGTERM);
   waitpid(server, nullptr, 0);

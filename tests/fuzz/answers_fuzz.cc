@@ -114,18 +114,18 @@ absl::Status Dense(Client* client) {
   Tensor w, b;
   w.Resize(v1::FLOAT32, {640});
   b.Resize(v1::FLOAT32, {5});
-  RETURN_IF_ERROR(client->Receive({"w", 0, 640}, &w));
-  RETURN_IF_ERROR(client->Receive({"b", 0, 5}, &b));
-  return client->FinishReceives(nullptr);
+  RETURN_IF_ERROR(client->steps().Receive({"w", 0, 640}, &w));
+  RETURN_IF_ERROR(client->steps().Receive({"b", 0, 5}, &b));
+  return client->steps().FinishReceives(nullptr);
 }
 
 absl::Status Rows(Client* client) {
   const std::vector<int64_t> ids = {5, -9, INT64_MAX, 7};
   const std::vector<uint8_t> there = {0, 1, 0, 0};
   std::vector<float> t(4 * 4), u(4);
-  RETURN_IF_ERROR(client->BeginStep(0, /*read_only=*/false));
+  RETURN_IF_ERROR(client->steps().BeginStep(0, /*read_only=*/false));
   const std::vector<ParamChannel::TableRows> pulls = {{"t", 4, &ids, t.data(), there.data()}, {"u", 1, &ids, u.data()}};
-  return client->PullRows(pulls);
+  return client->steps().PullRows(pulls);
 }
 
 absl::Status Gradients(Client* client) {
@@ -139,16 +139,16 @@ absl::Status Gradients(Client* client) {
   std::fill_n(t.values.data<float>(), 8, -1.5f);
   const ParamChannel::LaneTensor dense[] = {{0, &b}};
   const ParamChannel::LaneRows rows[] = {{0, &t}};
-  RETURN_IF_ERROR(client->BeginStep(0, /*read_only=*/false));
-  RETURN_IF_ERROR(client->SendDense({"b", 0, 5}, dense));
-  RETURN_IF_ERROR(client->SendRows({"t", -1, 0}, 4, rows));
-  return client->FinishSends(/*samples=*/4, v1::APPLY);
+  RETURN_IF_ERROR(client->steps().BeginStep(0, /*read_only=*/false));
+  RETURN_IF_ERROR(client->steps().SendDense({"b", 0, 5}, dense));
+  RETURN_IF_ERROR(client->steps().SendRows({"t", -1, 0}, 4, rows));
+  return client->steps().FinishSends(/*samples=*/4, v1::APPLY);
 }
 
 void Streams(Client* client) {
-  const std::unique_ptr<Client::Stream> stream = client->StreamTo("key", 1);
+  const std::unique_ptr<ByteStream> stream = client->board().StreamTo("key", 1);
   if (stream->Append("some").ok()) (void)stream->Finish();
-  (void)client->DealResiduals(/*from=*/1, {}, /*step=*/0);
+  (void)client->residuals().Deal(/*from=*/1, {}, /*step=*/0);
 }
 
 void Ask(uint8_t what, Client* client) {
@@ -165,47 +165,47 @@ void Ask(uint8_t what, Client* client) {
       (void)Gradients(client);
       break;
     case 3: {
-      const auto all = client->Exchange("key", "mine");
+      const auto all = client->board().Exchange("key", "mine");
       if (all.ok() && all->size() != kTrainers) std::abort();
       break;
     }
     case 4: {
       std::vector<std::string> all;
-      const auto ready = client->TryCollect("key", &all);
+      const auto ready = client->board().TryCollect("key", &all);
       if (ready.ok() && *ready && !all.empty() && all.size() != kTrainers) std::abort();
       break;
     }
     case 5: {
       v1::ControlRequest request;
       request.mutable_digest();
-      const auto replies = client->Control(request);
+      const auto replies = client->member().Control(request);
       if (replies.ok() && replies->size() != 1) std::abort();
       break;
     }
     case 6:
-      (void)client->Done();
+      (void)client->member().Done();
       break;
     case 7:
-      client->Heartbeat();
-      client->Heartbeat();
-      (void)client->StopRequested();
+      client->member().heartbeats().Round();
+      client->member().heartbeats().Round();
+      (void)client->member().StopRequested();
       break;
     case 8:
-      client->SetFirstStep(client->TakesOver().value_or(0));
-      (void)client->Contribute("key", "mine", /*reader=*/0);
+      client->steps().SetFirstStep(client->member().TakesOver().value_or(0));
+      (void)client->board().Contribute("key", "mine", /*reader=*/0);
       break;
     case 9: {
-      (void)client->Post("key", "mine", 3);
-      for (int t = 0; t < kTrainers; ++t) (void)client->Posted("key", t);
-      const auto word = client->NewestWord("key");
+      (void)client->board().Post("key", "mine", 3);
+      for (int t = 0; t < kTrainers; ++t) (void)client->board().Posted("key", t);
+      const auto word = client->board().NewestWord("key");
       if (word.ok() && (word->by < -1 || word->by >= kTrainers)) std::abort();
-      if (client->Chief() < 0 || client->Chief() >= kTrainers) std::abort();
+      if (client->member().Chief() < 0 || client->member().Chief() >= kTrainers) std::abort();
       break;
     }
     default:
-      client->ReportFailure(absl::InternalError("enough"));
+      client->member().ReportFailure(absl::InternalError("enough"));
   }
-  (void)client->JobStatus();
+  (void)client->member().JobStatus();
 }
 
 }  // namespace

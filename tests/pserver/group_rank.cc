@@ -108,7 +108,7 @@ absl::Status RunOperations(Collective* collective) {
 absl::Status FormAndRun(Client* client, std::unique_ptr<TrainerGroup>* group) {
   RETURN_IF_ERROR(client->Join());
   // All have joined.
-  RETURN_IF_ERROR(client->Exchange("joined", "").status());
+  RETURN_IF_ERROR(client->board().Exchange("joined", "").status());
   Obey("joined");
   v1::Comm settings;
   settings.set_backend(absl::GetFlag(FLAGS_backend) == "WIRE" ? v1::Comm::WIRE : v1::Comm::GLOO);
@@ -125,12 +125,12 @@ absl::Status FormAndRun(Client* client, std::unique_ptr<TrainerGroup>* group) {
 absl::Status Run(Client* client) {
   std::unique_ptr<TrainerGroup> group;
   const absl::Status status = FormAndRun(client, &group);
-  if (status.ok()) return client->Done();
+  if (status.ok()) return client->member().Done();
   std::printf("end %s\n", std::string(status.message()).c_str());
   std::fflush(stdout);
-  const absl::Status job = client->JobStatus();
+  const absl::Status job = client->member().JobStatus();
   if (group != nullptr) group->collective()->Abort(status);
-  client->ReportFailure(status);
+  client->member().ReportFailure(status);
   return job.ok() ? status : job;
 }
 

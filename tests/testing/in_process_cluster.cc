@@ -81,7 +81,7 @@ void InProcessCluster::Advance(absl::Duration d) {
   for (; d > absl::ZeroDuration(); d -= kStep) {
     fake_.Advance(std::min(d, kStep));
     for (size_t t = 0; t < clients_.size(); ++t) {
-      if (!dead_[t]) clients_[t]->Heartbeat();
+      if (!dead_[t]) clients_[t]->member().heartbeats().Round();
     }
     servers_->Tick();
   }
@@ -108,7 +108,7 @@ absl::Status InProcessCluster::RunTrainers(const std::function<absl::Status(int)
 absl::StatusOr<InProcessCluster::Digest> InProcessCluster::GetDigest() {
   v1::ControlRequest request;
   request.mutable_digest();
-  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client(0).Control(request));
+  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client(0).member().Control(request));
   Digest digest;
   for (const v1::ControlReply& reply : replies) {
     digest.values += reply.values();

@@ -46,12 +46,12 @@ class Stopper {
   Stopper(const std::atomic<bool>* stop, Client* client) {
     if (stop == nullptr) return;
     if (*stop) {
-      client->RequestStop();
+      client->member().RequestStop();
       return;
     }
     thread_ = std::thread([this, stop, client] {
       while (!left_ && !*stop) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      if (!left_) client->RequestStop();
+      if (!left_) client->member().RequestStop();
     });
   }
   ~Stopper() {
@@ -95,8 +95,8 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
   if (mesh != nullptr) {
     collective = std::make_unique<Collective>(
         mesh, Collective::Options{.waits = {.deadline = absl::Seconds(job.config.deadlines().progress_deadline_s()),
-                                            .job = [&client] { return client->JobStatus(); },
-                                            .excused = [&client] { return client->AnyAwaitsFiles(); }},
+                                            .job = [&client] { return client->member().JobStatus(); },
+                                            .excused = [&client] { return client->member().AnyAwaitsFiles(); }},
                                   .counted_as = absl::StrCat("trainer.", id)});
     ASSIGN_OR_RETURN(
         replica,
@@ -104,11 +104,11 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
             {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = collective.get()}));
   }
   const absl::Status status = work({job, programs, client.get(), replica.get(), &pool, id});
-  if (status.ok()) return client->Done();
+  if (status.ok()) return client->member().Done();
   if (collective != nullptr) collective->Abort(status);
   // When the job failed elsewhere, that is the story; an error of ours ends the others.
-  const absl::Status failed_elsewhere = client->JobStatus();
-  client->ReportFailure(status);
+  const absl::Status failed_elsewhere = client->member().JobStatus();
+  client->member().ReportFailure(status);
   return failed_elsewhere.ok() ? status : failed_elsewhere;
 }
 

@@ -27,10 +27,10 @@ absl::Status ReceiveAll(const v1::Plan& plan, Client& client, Values* values) {
   std::vector<Tensor> tensors(static_cast<size_t>(plan.blocks_size()));
   for (int i = 0; i < plan.blocks_size(); ++i) {
     tensors[i].Resize(v1::FLOAT32, BlockDims(plan.blocks(i)));
-    RETURN_IF_ERROR(client.Receive(RefOf(plan.blocks(i)), &tensors[i]));
+    RETURN_IF_ERROR(client.steps().Receive(RefOf(plan.blocks(i)), &tensors[i]));
   }
   StepOutcome outcome;
-  RETURN_IF_ERROR(client.FinishReceives(&outcome));
+  RETURN_IF_ERROR(client.steps().FinishReceives(&outcome));
   if (values == nullptr) return absl::OkStatus();
   for (int i = 0; i < plan.blocks_size(); ++i) {
     const v1::PlacedBlock& block = plan.blocks(i);
@@ -46,7 +46,7 @@ absl::Status PullTable(Client& client, Values* values) {
   const std::vector<int64_t>& ids = UpdateTableIds();
   std::vector<float> rows(ids.size() * kTableWidth);
   const std::vector<ParamChannel::TableRows> pull = {{"t", kTableWidth, &ids, rows.data()}};
-  RETURN_IF_ERROR(client.PullRows(pull));
+  RETURN_IF_ERROR(client.steps().PullRows(pull));
   if (values != nullptr) (*values)["t"] = rows;
   return absl::OkStatus();
 }
@@ -82,7 +82,7 @@ absl::Status PushStep(const v1::Plan& plan, Client& client, LaneRange owned, int
     samples += LaneSamples(step, lane);
     if (LaneSamples(step, lane) > 0) lanes.push_back(lane);
   }
-  client.SetStepSamples(samples);
+  client.steps().SetStepSamples(samples);
   // Alive until FinishSends has returned.
   std::list<Tensor> tensors;
   std::list<SelectedRows> kept;
@@ -102,8 +102,8 @@ absl::Status PushStep(const v1::Plan& plan, Client& client, LaneRange owned, int
         dense.push_back({lane, &tensor});
       }
     }
-    if (!dense.empty()) RETURN_IF_ERROR(client.SendDense(RefOf(block), dense));
-    if (!rows.empty()) RETURN_IF_ERROR(client.SendRows(RefOf(block), kTableWidth, rows));
+    if (!dense.empty()) RETURN_IF_ERROR(client.steps().SendDense(RefOf(block), dense));
+    if (!rows.empty()) RETURN_IF_ERROR(client.steps().SendRows(RefOf(block), kTableWidth, rows));
   }
   std::vector<ParamChannel::LaneRows> rows;
   for (const int lane : lanes) {
@@ -115,8 +115,8 @@ absl::Status PushStep(const v1::Plan& plan, Client& client, LaneRange owned, int
     }
     rows.push_back({lane, &kept.back()});
   }
-  if (!rows.empty()) RETURN_IF_ERROR(client.SendRows({"t", -1, 0}, kTableWidth, rows));
-  return client.FinishSends(samples, v1::APPLY);
+  if (!rows.empty()) RETURN_IF_ERROR(client.steps().SendRows({"t", -1, 0}, kTableWidth, rows));
+  return client.steps().FinishSends(samples, v1::APPLY);
 }
 
 }  // namespace
@@ -200,19 +200,19 @@ absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps, const BadRow
     RETURN_IF_ERROR(ReceiveAll(run.plan, client, initial));
     const LaneRange owned = LanesOfTrainer(kUpdateLanes, run.plan.trainers(), t);
     for (int64_t step = 0; step < steps; ++step) {
-      RETURN_IF_ERROR(client.BeginStep(step, /*read_only=*/false));
+      RETURN_IF_ERROR(client.steps().BeginStep(step, /*read_only=*/false));
       RETURN_IF_ERROR(PullTable(client, step == 0 ? initial : nullptr));
       RETURN_IF_ERROR(PushStep(run.plan, client, owned, step, bad));
       RETURN_IF_ERROR(ReceiveAll(run.plan, client, step + 1 == steps ? final : nullptr));
     }
-    RETURN_IF_ERROR(client.BeginStep(steps, /*read_only=*/true));
+    RETURN_IF_ERROR(client.steps().BeginStep(steps, /*read_only=*/true));
     RETURN_IF_ERROR(PullTable(client, final));
-    return client.Exchange("end", "x").status();
+    return client.board().Exchange("end", "x").status();
   };
   RETURN_IF_ERROR(cluster->RunTrainers([&](int t) {
     const absl::Status status = train(t);
     // The others would wait.
-    if (!status.ok()) cluster->client(t).ReportFailure(status);
+    if (!status.ok()) cluster->client(t).member().ReportFailure(status);
     return status;
   }));
   ASSIGN_OR_RETURN(run.digest, cluster->GetDigest());
@@ -220,7 +220,7 @@ absl::StatusOr<UpdateRun> RunUpdates(const Job& job, int64_t steps, const BadRow
     for (const Counters::Entry& entry : cluster->servers().server(s).counters().Snapshot())
       run.counters[entry.name] += entry.value;
   }
-  RETURN_IF_ERROR(cluster->RunTrainers([&](int t) { return cluster->client(t).Done(); }));
+  RETURN_IF_ERROR(cluster->RunTrainers([&](int t) { return cluster->client(t).member().Done(); }));
   return run;
 }
 

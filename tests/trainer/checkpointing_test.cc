@@ -58,9 +58,10 @@ class CheckpointingTest : public testing::Test {
   // Trains from step `first` until `steps` have been made.
   void Train(Run& run, int first, int steps) {
     HandMadeParams params;
-    ASSERT_EQ(ReceiveHandMade(job_, &run.cluster->client(0), &params), absl::OkStatus());
+    ASSERT_EQ(ReceiveHandMade(job_, &run.cluster->client(0).steps(), &params), absl::OkStatus());
     for (int step = first; step < steps; ++step) {
-      ASSERT_EQ(RunHandMadeStep(job_, 0, {.step = step}, &run.cluster->client(0), &params).status(), absl::OkStatus());
+      ASSERT_EQ(RunHandMadeStep(job_, 0, {.step = step}, &run.cluster->client(0).steps(), &params).status(),
+                absl::OkStatus());
     }
   }
 
@@ -90,7 +91,7 @@ TEST_F(CheckpointingTest, AResumeFindsTheStateThatWasSaved) {
     ASSERT_EQ(run.checkpointing->StartAfresh(), absl::OkStatus());
     Train(run, 0, 3);
     TrainerState state = {.statistics = "statistics of a.tsv", .first_step_examples = 64};
-    state.residuals = [](const Client::Take& take) {
+    state.residuals = [](const TakeBytes& take) {
       RETURN_IF_ERROR(take("first piece, "));
       return take("second piece");
     };
@@ -179,7 +180,7 @@ TEST_F(CheckpointingTest, AnErrorNamesTheStepThatIsLostAndTheNewestSavedOne) {
   Run run = Start();
   ASSERT_EQ(run.checkpointing->StartAfresh(), absl::OkStatus());
   TrainerState broken;
-  broken.residuals = [](const Client::Take&) { return absl::ResourceExhaustedError("the disk is full"); };
+  broken.residuals = [](const TakeBytes&) { return absl::ResourceExhaustedError("the disk is full"); };
   const absl::Status first = Save(run, 0, broken).status();
   EXPECT_EQ(first.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(first.message(),

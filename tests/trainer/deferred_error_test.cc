@@ -27,7 +27,7 @@ TEST_F(DeferredErrorTest, TheFirstErrorIsKeptUntilTheParametersAreSaved) {
   DeferredError deferred(&client(), /*saves=*/true);
   EXPECT_EQ(deferred.error(), absl::OkStatus());
   EXPECT_EQ(deferred.Defer(absl::NotFoundError("first")), absl::OkStatus());
-  EXPECT_TRUE(client().StopRequested());
+  EXPECT_TRUE(client().member().StopRequested());
   EXPECT_EQ(deferred.Defer(absl::NotFoundError("second")), absl::OkStatus());
   EXPECT_EQ(deferred.error(), absl::NotFoundError("first"));
   deferred.Saved();
@@ -39,15 +39,15 @@ TEST_F(DeferredErrorTest, WithoutCheckpointsNoErrorIsDeferred) {
   DeferredError deferred(&client(), /*saves=*/false);
   EXPECT_EQ(deferred.Defer(absl::NotFoundError("first")), absl::NotFoundError("first"));
   EXPECT_EQ(deferred.error(), absl::OkStatus());
-  EXPECT_FALSE(client().StopRequested());
+  EXPECT_FALSE(client().member().StopRequested());
 }
 
 TEST_F(DeferredErrorTest, AnErrorAfterThatOfAnotherTrainerIsNotKept) {
   DeferredError deferred(&client(), /*saves=*/true);
-  cluster_->client(1).ReportFailure(absl::DataLossError("of trainer 1"));
-  client().Heartbeat();
-  ASSERT_FALSE(client().JobStatus().ok());
-  EXPECT_EQ(deferred.Defer(absl::NotFoundError("later")), client().JobStatus());
+  cluster_->client(1).member().ReportFailure(absl::DataLossError("of trainer 1"));
+  client().member().heartbeats().Round();
+  ASSERT_FALSE(client().member().JobStatus().ok());
+  EXPECT_EQ(deferred.Defer(absl::NotFoundError("later")), client().member().JobStatus());
   EXPECT_EQ(deferred.error(), absl::OkStatus());
 }
 

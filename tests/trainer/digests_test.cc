@@ -38,8 +38,8 @@ class DigestsTest : public ::testing::Test {
     ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
       HandMadeParams params;
       RETURN_IF_ERROR(cluster_->client(t).Join());
-      RETURN_IF_ERROR(ReceiveHandMade(job_, &cluster_->client(t), &params));
-      return RunHandMadeStep(job_, t, {.step = 0}, &cluster_->client(t), &params).status();
+      RETURN_IF_ERROR(ReceiveHandMade(job_, &cluster_->client(t).steps(), &params));
+      return RunHandMadeStep(job_, t, {.step = 0}, &cluster_->client(t).steps(), &params).status();
     }),
               absl::OkStatus());
   }

@@ -64,7 +64,7 @@ class EvaluationsTest : public LineJobTest {
     LineJobTest::TearDown();
   }
   void ExpectNoResultAfterAStop() {
-    cluster_->client(0).RequestStop();
+    cluster_->client(0).member().RequestStop();
     ASSERT_EQ(cluster_->RunTrainers([&](int t) { return Of(t).Run("eval.end", 7, 0); }), absl::OkStatus());
     for (int t = 0; t < 2; ++t) {
       EXPECT_TRUE(Of(t).stopped());
@@ -176,7 +176,7 @@ TEST_F(EvaluationsTest, AnAsyncEvaluationThatAStopCutsShortHasNoResultOnAnyTrain
 TEST_F(EvaluationsTest, AnEvaluationBesideTheTrainingThatAStopCutsShortIsNotReported) {
   StartWith(kFourLines, {"distribute.sync=false"});
   ASSERT_EQ(Of(1).Start(4, 0), absl::OkStatus());
-  cluster_->client(0).RequestStop();
+  cluster_->client(0).member().RequestStop();
   ASSERT_EQ(Of(0).Start(4, 0), absl::OkStatus());
   ASSERT_EQ(Of(0).ReportComplete(), absl::OkStatus());
   EXPECT_EQ(Of(0).Open(), "");

@@ -74,9 +74,9 @@ class JobCheckpointsTest : public testing::Test {
   }
   absl::Status Train(int t, int first, int steps) {
     HandMadeParams params;
-    RETURN_IF_ERROR(ReceiveHandMade(job_, &cluster_->client(t), &params));
+    RETURN_IF_ERROR(ReceiveHandMade(job_, &cluster_->client(t).steps(), &params));
     for (int step = first; step < steps; ++step)
-      RETURN_IF_ERROR(RunHandMadeStep(job_, t, {.step = step}, &cluster_->client(t), &params).status());
+      RETURN_IF_ERROR(RunHandMadeStep(job_, t, {.step = step}, &cluster_->client(t).steps(), &params).status());
     return absl::OkStatus();
   }
   JobCheckpoints& checkpoints(int t) { return *checkpoints_[static_cast<size_t>(t)]; }
@@ -225,7 +225,7 @@ TEST_F(JobCheckpointsTest, InAsyncTheLastCheckpointHasTheStepsOfAll) {
     RETURN_IF_ERROR(Train(t, 0, 2 + t));
     const BorderState at = {.step = 2 + t, .version = 0};
     RETURN_IF_ERROR(checkpoints(t).Save(at));
-    RETURN_IF_ERROR(cluster_->client(t).Exchange("end", "", /*kept=*/true).status());
+    RETURN_IF_ERROR(cluster_->client(t).board().Exchange("end", "", /*kept=*/true).status());
     return checkpoints(t).SaveLast(at);
   }),
             absl::OkStatus());

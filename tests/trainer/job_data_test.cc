@@ -142,7 +142,7 @@ TEST_F(JobDataTest, DamagedStatisticsOfACheckpointAreRefused) {
 // Only trainer 0 knows of the stop: the other hears of it by the exchange.
 TEST_F(JobDataTest, AStopEndsTheMeasuringOnAllTrainers) {
   Start(/*trainers=*/2, {"data.dense.transform=STANDARDIZE"});
-  cluster_->client(0).RequestStop();
+  cluster_->client(0).member().RequestStop();
   ASSERT_EQ(cluster_->RunTrainers([&](int t) {
     const std::unique_ptr<JobData> data = OpenData(t);
     EXPECT_EQ(data->LearnStatistics("").code(), absl::StatusCode::kCancelled);

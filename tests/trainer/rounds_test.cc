@@ -180,7 +180,7 @@ TEST_F(RoundsTest, AStopEndsTheWaitForABatch) {
       Rounds::Options{
           .trainer = Trainer(0), .mode = mode(), .batch_size = 4, .expected_first_step = 4, .workers = workers_.get()},
       *std::move(reader));
-  cluster_->client(0).RequestStop();
+  cluster_->client(0).member().RequestStop();
   const absl::Time begin = Clock::Real()->Now();
   for (int batch = 0; batch < 2; ++batch) {
     const Round* const round = Next(0, batch);

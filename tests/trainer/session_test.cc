@@ -59,7 +59,7 @@ class SessionTest : public LineJobTest {
                             .startup = programs_.startup,
                             .columns = {{.name = "label"}, {.name = "x"}},
                             .progress_deadline = progress_deadline,
-                            .channel = &cluster_->client(0),
+                            .channel = &cluster_->client(0).steps(),
                             .pool = cluster_->pool()});
   }
   std::unique_ptr<Session> Made(absl::Duration progress_deadline = absl::Minutes(1)) {

@@ -43,7 +43,7 @@ absl::StatusOr<Beginning> Decide(const BeginOptions& o) {
   if (!beginning.resumed && !RowFiles(*o.job).empty()) {
     v1::ControlRequest load;
     load.mutable_load_rows();
-    RETURN_IF_ERROR(o.trainer.client->Control(load, /*until_stop=*/true).status());
+    RETURN_IF_ERROR(o.trainer.client->member().Control(load, /*until_stop=*/true).status());
   }
   return beginning;
 }
@@ -63,10 +63,10 @@ std::vector<int64_t> StepsDone(const Beginning& beginning, const ThisTrainer& tr
 
 // Restores this trainer's residuals. Trainer `from` reads them from `file`, its own; "": the checkpoint has none.
 absl::Status RestoreResiduals(Client* client, int from, const std::string& file, int64_t step) {
-  const auto read = [file](const Client::Take& take) {
+  const auto read = [file](const TakeBytes& take) {
     return file.empty() ? absl::OkStatus() : ReadInPieces(file, take);
   };
-  return client->DealResiduals(from, read, step);
+  return client->residuals().Deal(from, read, step);
 }
 
 }  // namespace
@@ -114,10 +114,10 @@ absl::StatusOr<Beginning> Beginning::Parse(std::string_view bytes) {
 
 absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   Client* const client = o.trainer.client;
-  const std::optional<int64_t> takes_over = client->TakesOver();
+  const std::optional<int64_t> takes_over = client->member().TakesOver();
   // The beginning is decided once while the servers live, by the chief of that moment; if that one dies before it has
   // posted, by the next chief.
-  ASSIGN_OR_RETURN(Client::Word word, client->AwaitWord(kBeginning, 0));
+  ASSIGN_OR_RETURN(PostedWord word, client->board().AwaitWord(kBeginning, 0));
   std::string residuals, places;
   if (word.by < 0) {
     ASSIGN_OR_RETURN(Beginning mine, Decide(o));
@@ -125,13 +125,13 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
     word.text = mine.Serialize();
     if (mine.point.has_places && !o.trainer.sync)
       RETURN_IF_ERROR(PostDealtPlaces(o.trainer, o.job->config.train().lanes(), mine.point.places));
-    RETURN_IF_ERROR(client->Post(kBeginning, word.text, 0));
+    RETURN_IF_ERROR(client->board().Post(kBeginning, word.text, 0));
     residuals = std::move(mine.point.residuals);
     places = std::move(mine.point.places);
   }
   Begun begun;
   ASSIGN_OR_RETURN(begun.beginning, Beginning::Parse(word.text));
-  RETURN_IF_ERROR(client->Exchange(kBeginning, "", /*kept=*/true).status());
+  RETURN_IF_ERROR(client->board().Exchange(kBeginning, "", /*kept=*/true).status());
   begun.first_steps = StepsDone(begun.beginning, o.trainer);
   begun.step = begun.first_steps[static_cast<size_t>(o.trainer.id)];
   if (o.trainer.replica != nullptr) {
@@ -144,7 +144,7 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
     RETURN_IF_ERROR(o.trainer.replica->CheckEqual("before the first step"));
   }
   // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.
-  if (begun.beginning.resumed && client->KeepsResiduals() && !takes_over.has_value())
+  if (begun.beginning.resumed && client->residuals().Keeps() && !takes_over.has_value())
     RETURN_IF_ERROR(RestoreResiduals(client, word.by, residuals, begun.step));
   const bool dealt = begun.beginning.point.has_places;
   if (!o.trainer.sync) {

@@ -93,7 +93,7 @@ absl::Status WriteResiduals(const std::string& directory, const TrainerState& tr
 
 }  // namespace
 
-absl::Status ReadInPieces(const std::string& path, const Client::Take& take) {
+absl::Status ReadInPieces(const std::string& path, const TakeBytes& take) {
   ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> file, FileReader::Open(path));
   std::string piece;
   for (int64_t at = 0; at < file->size(); at += static_cast<int64_t>(piece.size())) {
@@ -121,7 +121,7 @@ absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::
   request.mutable_load()->set_name(whole.filename().string());
   request.mutable_load()->set_directory(whole.parent_path().string());
   request.mutable_load()->set_manifest(ManifestIdentity(manifest));
-  return client->Control(request, /*until_stop=*/true).status();
+  return client->member().Control(request, /*until_stop=*/true).status();
 }
 
 absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v1::CheckpointManifest& manifest) {
@@ -160,7 +160,7 @@ absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindShared() 
 absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHosts() {
   v1::ControlRequest request;
   request.mutable_find();
-  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
+  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->member().Control(request));
   ASSIGN_OR_RETURN(const HostParts own, FindParts(dir_, config_.name(), ""));
   Found found{.refused = own.refused};
   std::map<std::pair<int64_t, uint64_t>, size_t> holders;  // by step and manifest of a checkpoint
@@ -191,7 +191,7 @@ absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHost
 absl::Status Checkpointing::CheckLoadedDigest(const v1::CheckpointManifest& manifest) {
   v1::ControlRequest request;
   request.mutable_digest();
-  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
+  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->member().Control(request));
   uint64_t values = 0;
   for (const v1::ControlReply& reply : replies) values += reply.values();
   if (values == manifest.values_digest()) return absl::OkStatus();
@@ -201,7 +201,7 @@ absl::Status Checkpointing::CheckLoadedDigest(const v1::CheckpointManifest& mani
 }
 
 absl::Status Checkpointing::Own() {
-  const std::string run = client_->RunId();
+  const std::string run = client_->member().RunId();
   v1::ControlRequest request;
   request.mutable_own()->set_run(run);
   if (owner_ != nullptr) {
@@ -210,7 +210,7 @@ absl::Status Checkpointing::Own() {
     if (!of_this_run) return status;
     // Another trainer has written meanwhile. Only the servers know whether this trainer is the chief; one that slept
     // and was declared dead is refused.
-    RETURN_IF_ERROR(client_->Control(request).status());
+    RETURN_IF_ERROR(client_->member().Control(request).status());
     std::string holder;
     RETURN_IF_ERROR(owner_->Take(&holder).status());
     return owner_->Check();
@@ -224,7 +224,7 @@ absl::Status Checkpointing::Own() {
     std::string holder;
     RETURN_IF_ERROR(owner->Take(&holder).status());
     if (per_host_ && holder.empty()) {
-      ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
+      ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->member().Control(request));
       for (size_t s = 0; s < replies.size() && holder.empty(); ++s) {
         if (replies[s].refused_size() > 0) holder = absl::StrCat("server ", s, ": ", Printable(replies[s].refused(0)));
       }
@@ -232,7 +232,7 @@ absl::Status Checkpointing::Own() {
     if (holder.empty()) break;
     if (holder != told) LOG(WARNING) << holder << "; waits until it is known whether that run is alive";
     told = holder;
-    RETURN_IF_ERROR(client_->JobStatus());
+    RETURN_IF_ERROR(client_->member().JobStatus());
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(std::min(beat, kBetweenLooks)));
   }
   owner_ = std::move(owner);
@@ -315,7 +315,7 @@ absl::Status Checkpointing::SetAside(int64_t above) {
   if (!per_host_) return absl::OkStatus();
   v1::ControlRequest request;
   request.mutable_set_aside()->set_above(above);
-  return client_->Control(request).status();
+  return client_->member().Control(request).status();
 }
 
 absl::Status Checkpointing::StartAfresh() {
@@ -346,7 +346,7 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
   // The other trainers write while the servers do.
   const int own = replica_ == nullptr ? 0 : replica_->collective().rank();
   if (replica_ != nullptr) RETURN_IF_ERROR(replica_->AgreeOnSave(own, name).status());
-  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->Control(request));
+  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->member().Control(request));
   for (const v1::ControlReply& reply : replies) {
     if (!manifest->add_shards()->ParseFromString(reply.shard())) {
       return absl::InternalError("a server's description of its shard cannot be read");
@@ -368,7 +368,9 @@ absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version
       return absl::InternalError("a server saved without its trainers' steps");
     for (size_t t = 0; t < steps.size(); ++t) {
       const int64_t here = reply.trainer_steps(static_cast<int>(t));
-      steps[t] = steps[t] < 0 ? here : client_->ExchangesNorms() ? std::max(steps[t], here) : std::min(steps[t], here);
+      steps[t] = steps[t] < 0                        ? here
+                 : client_->steps().ExchangesNorms() ? std::max(steps[t], here)
+                                                     : std::min(steps[t], here);
     }
   }
   manifest->mutable_data()->mutable_trainer_steps()->Assign(steps.begin(), steps.end());
@@ -395,7 +397,7 @@ absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, cons
   v1::ControlRequest request;
   request.mutable_publish()->set_name(temporary);
   request.mutable_publish()->set_manifest(sealed.SerializeAsString());
-  RETURN_IF_ERROR(client_->Control(request).status());
+  RETURN_IF_ERROR(client_->member().Control(request).status());
   return PublishPart(dir_, temporary, sealed);
 }
 
@@ -413,7 +415,7 @@ void Checkpointing::Prune(const v1::CheckpointManifest& sealed) {
   request.mutable_prune()->set_manifest(manifest);
   request.mutable_prune()->set_keep_last(keep.keep_last());
   request.mutable_prune()->set_keep_best(keep.keep_best());
-  warn(client_->Control(request).status());
+  warn(client_->member().Control(request).status());
 }
 
 absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const TrainerState& trainers,

@@ -65,7 +65,7 @@ struct ResumePoint {
 struct TrainerState {
   std::string statistics;
   // Passes the residuals of all trainers to its Take, piece by piece (Client::GatherResiduals); null: there are none.
-  std::function<absl::Status(const Client::Take&)> residuals;
+  std::function<absl::Status(const TakeBytes&)> residuals;
   // Returns where the streams of all trainers go on; null: nobody knows.
   std::function<absl::StatusOr<v1::StreamPlaces>()> places;
   std::optional<v1::LossScale> loss_scale;
@@ -167,7 +167,7 @@ class Checkpointing {
 // job was requested, and loading takes longer than a second.
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest);
 // Passes the contents of a file to `take`, in pieces.
-absl::Status ReadInPieces(const std::string& path, const Client::Take& take);
+absl::Status ReadInPieces(const std::string& path, const TakeBytes& take);
 // Returns the statistics file of a checkpoint, "" if it has none.
 absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v1::CheckpointManifest& manifest);
 

@@ -50,17 +50,17 @@ absl::Status JobCheckpoints::Post(const BorderState& at) {
   // The chief's are for who takes its place.
   if (at.places != nullptr) RETURN_IF_ERROR(PostPlaces(o_.trainer, at.step, OwnPlaces(at)));
   if (o_.trainer.IsChief()) return absl::OkStatus();
-  return o_.trainer.client->KeepsResiduals() ? o_.trainer.client->PostResiduals(at.step) : absl::OkStatus();
+  return o_.trainer.client->residuals().Keeps() ? o_.trainer.client->residuals().Post(at.step) : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<int64_t>> JobCheckpoints::ClaimNumber(int64_t step) {
-  ASSIGN_OR_RETURN(const Client::Word last, o_.trainer.client->NewestWord(kSaving));
+  ASSIGN_OR_RETURN(const PostedWord last, o_.trainer.client->board().NewestWord(kSaving));
   if (!last.chief) return std::nullopt;
   // A dead chief may still be publishing under the newest number. Only a number of this trainer's own may be used
   // again, to replace a checkpoint of the same step.
   const int64_t newest = std::max(last.edition, number_);
   number_ = step > newest || (step == newest && newest == number_) ? step : newest + 1;
-  RETURN_IF_ERROR(o_.trainer.client->Post(kSaving, "", number_));
+  RETURN_IF_ERROR(o_.trainer.client->board().Post(kSaving, "", number_));
   return number_;
 }
 
@@ -72,7 +72,7 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
   Client* const client = o_.trainer.client;
   int64_t number = at.step;
   if (o_.trainer.sync && !o_.trainer.IsChief()) {
-    if (client->KeepsResiduals()) RETURN_IF_ERROR(client->GatherResiduals(at.step, kFirst, {}));
+    if (client->residuals().Keeps()) RETURN_IF_ERROR(client->residuals().Gather(at.step, kFirst, {}));
     if (at.places != nullptr) RETURN_IF_ERROR(SendPlaces(o_.trainer, at.step, kFirst, OwnPlaces(at)));
     if (o_.trainer.replica != nullptr) RETURN_IF_ERROR(o_.checkpointing->WriteShareFor(kFirst));
     return false;
@@ -83,10 +83,10 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
     number = *claimed;
   }
   TrainerState state;
-  if (client->KeepsResiduals()) {
-    state.residuals = [client, sync = o_.trainer.sync, step = at.step](const Client::Take& take) {
+  if (client->residuals().Keeps()) {
+    state.residuals = [client, sync = o_.trainer.sync, step = at.step](const TakeBytes& take) {
       // In async the others are in the middle of their steps: theirs are those of their last posts.
-      return sync ? client->GatherResiduals(step, kFirst, take) : client->TakeResiduals(step, take);
+      return sync ? client->residuals().Gather(step, kFirst, take) : client->residuals().Take(step, take);
     };
   }
   if (at.places != nullptr) {
@@ -123,7 +123,7 @@ absl::Status JobCheckpoints::SaveLast(const BorderState& at) {
   saved_step_ = -1;
   Client* const client = o_.trainer.client;
   for (int64_t edition = 0;;) {
-    ASSIGN_OR_RETURN(const Client::Word word, client->AwaitWord(kSaved, edition));
+    ASSIGN_OR_RETURN(const PostedWord word, client->board().AwaitWord(kSaved, edition));
     edition = word.edition + 1;
     const std::vector<std::string> held = absl::StrSplit(word.text, ',');
     int64_t own = -1;
@@ -136,7 +136,7 @@ absl::Status JobCheckpoints::SaveLast(const BorderState& at) {
     ASSIGN_OR_RETURN(const bool written, Write(at));
     if (!written) continue;
     saved_step_ = at.step;
-    return client->Post(kSaved, absl::StrJoin(o_.checkpointing->saved_trainer_steps(), ","), edition);
+    return client->board().Post(kSaved, absl::StrJoin(o_.checkpointing->saved_trainer_steps(), ","), edition);
   }
 }
 

@@ -19,14 +19,14 @@ std::string DealtKey(int trainer) { return absl::StrCat(kDealtPlaces, ".", train
 std::string PlacesKey(int64_t step) { return absl::StrCat("places.", step); }
 
 absl::Status StreamPlacesTo(const ThisTrainer& self, const std::string& key, int to, const v1::StreamPlaces& places) {
-  const std::unique_ptr<Client::Stream> stream = self.client->StreamTo(key, to);
+  const std::unique_ptr<ByteStream> stream = self.client->board().StreamTo(key, to);
   RETURN_IF_ERROR(stream->Append(places.SerializeAsString()));
   return stream->Finish();
 }
 
 absl::StatusOr<std::string> ReadStreamed(const ThisTrainer& self, const std::string& key, int from) {
   std::string bytes;
-  RETURN_IF_ERROR(self.client->ReadStream(key, from, [&](std::string_view piece) {
+  RETURN_IF_ERROR(self.client->board().ReadStream(key, from, [&](std::string_view piece) {
     bytes.append(piece);
     return absl::OkStatus();
   }));
@@ -109,13 +109,13 @@ absl::StatusOr<v1::StreamPlaces> GatherPlaces(const ThisTrainer& self, int64_t s
 }
 
 absl::Status PostPlaces(const ThisTrainer& self, int64_t step, const v1::StreamPlaces& own) {
-  return self.client->Post(kPlacePosts, own.SerializeAsString(), step);
+  return self.client->board().Post(kPlacePosts, own.SerializeAsString(), step);
 }
 
 absl::StatusOr<v1::StreamPlaces> TakePlaces(const ThisTrainer& self, v1::StreamPlaces own) {
   for (int t = 0; t < self.trainers; ++t) {
     if (t == self.id) continue;
-    ASSIGN_OR_RETURN(const std::string bytes, self.client->Posted(kPlacePosts, t));
+    ASSIGN_OR_RETURN(const std::string bytes, self.client->board().Posted(kPlacePosts, t));
     // Nothing is known of what its streams have had.
     if (bytes.empty()) own.clear_absent();
     RETURN_IF_ERROR(AddPlaces(bytes, t, &own));
@@ -130,8 +130,8 @@ absl::Status PostDealtPlaces(const ThisTrainer& self, int lanes, const std::stri
     return absl::OkStatus();
   }
   for (int t = 0; t < self.trainers; ++t) {
-    RETURN_IF_ERROR(
-        self.client->Post(DealtKey(t), PlacesFor(t, self.trainers, lanes, all).SerializeAsString(), /*edition=*/0));
+    RETURN_IF_ERROR(self.client->board().Post(DealtKey(t), PlacesFor(t, self.trainers, lanes, all).SerializeAsString(),
+                                              /*edition=*/0));
   }
   return absl::OkStatus();
 }
@@ -139,7 +139,7 @@ absl::Status PostDealtPlaces(const ThisTrainer& self, int lanes, const std::stri
 v1::StreamPlaces PostedPlaces(const ThisTrainer& self, int from) {
   v1::StreamPlaces places;
   const auto add = [&](const std::string& key, int trainer) {
-    const absl::StatusOr<std::string> bytes = self.client->Posted(key, trainer);
+    const absl::StatusOr<std::string> bytes = self.client->board().Posted(key, trainer);
     const absl::Status added = bytes.ok() ? AddPlaces(*bytes, trainer, &places) : bytes.status();
     if (!added.ok()) LOG(WARNING) << "streams are read again: " << added.message();
   };
@@ -151,7 +151,7 @@ v1::StreamPlaces PostedPlaces(const ThisTrainer& self, int from) {
 absl::StatusOr<v1::StreamPlaces> DealPlaces(const ThisTrainer& self, int from, int lanes, const std::string& saved) {
   absl::StatusOr<v1::StreamPlaces> places = DealOut(self, from, lanes, saved);
   if (places.ok()) return places;
-  RETURN_IF_ERROR(self.client->JobStatus());
+  RETURN_IF_ERROR(self.client->member().JobStatus());
   LOG(WARNING) << "the places of the streams in the checkpoint are not to be had, and the streams are read again: "
                << places.status().message();
   return v1::StreamPlaces();

@@ -90,7 +90,8 @@ std::vector<StreamReading> OfStream(int stream, const std::vector<StreamReading>
 
 }  // namespace
 
-Follower::Follower(Options options) : o_(std::move(options)), board_(o_.trainer.client->Beside()), steps_(o_.step) {}
+Follower::Follower(Options options)
+    : o_(std::move(options)), board_(&o_.trainer.client->board_beside()), steps_(o_.step) {}
 
 Follower::~Follower() { Stop(); }
 
@@ -187,14 +188,14 @@ absl::StatusOr<std::shared_ptr<const DataSet>> Follower::OpenGroup(const v1::Fil
   const v1::Deadlines& deadlines = o_.job->config.deadlines();
   // That there are no files is no excuse any more.
   files_->SetOpening(true);
-  o_.trainer.client->SetAwaitsFiles(false);
+  o_.trainer.client->member().SetAwaitsFiles(false);
   const PassWatch watch = {.what = absl::StrCat("opening ", NameOfGroup(group), " of data.train"),
                            .slow_warning = absl::Seconds(deadlines.slow_warning_s()),
                            .progress_deadline = absl::Seconds(deadlines.progress_deadline_s()),
                            .keep_waiting = [this]() -> absl::Status {
                              if (stopping()) return absl::CancelledError("the run has ended");
-                             if (o_.trainer.client->StopRequested()) files_->Stop();
-                             return o_.trainer.client->JobStatus();
+                             if (o_.trainer.client->member().StopRequested()) files_->Stop();
+                             return o_.trainer.client->member().JobStatus();
                            }};
   const auto opened = std::make_shared<std::shared_ptr<const DataSet>>();
   const absl::Status status =
@@ -368,7 +369,7 @@ absl::Status Follower::Look() {
 
 absl::Status Follower::WatchIdle() {
   const absl::Time now = Clock::Real()->Now();
-  if (!files_->awaited() && !o_.trainer.client->AnyAwaitsFiles()) {
+  if (!files_->awaited() && !o_.trainer.client->member().AnyAwaitsFiles()) {
     moved_ = warned_ = now;
     return absl::OkStatus();
   }
@@ -430,8 +431,8 @@ absl::Status Follower::Round() {
   RETURN_IF_ERROR(chief ? Look() : Hear());
   if (chief) RETURN_IF_ERROR(WatchIdle());
   const bool awaited = files_->awaited() && !finished_;
-  o_.trainer.client->SetAwaitsFiles(awaited);
-  if (awaited && o_.trainer.client->StopRequested()) files_->Stop();
+  o_.trainer.client->member().SetAwaitsFiles(awaited);
+  if (awaited && o_.trainer.client->member().StopRequested()) files_->Stop();
   return PostReadings();
 }
 
@@ -463,9 +464,9 @@ void Follower::Run() {
       MutexLock lock(&mu_);
       if (!stop_) changed_.WaitWithTimeout(&mu_, kRound);
     }
-    if (stopping() || !o_.trainer.client->JobStatus().ok()) return;
-    if (!finished_ && !o_.trainer.client->AnyAwaitsFiles()) continue;
-    o_.trainer.client->ReportFailure(status);
+    if (stopping() || !o_.trainer.client->member().JobStatus().ok()) return;
+    if (!finished_ && !o_.trainer.client->member().AnyAwaitsFiles()) continue;
+    o_.trainer.client->member().ReportFailure(status);
     return;
   }
 }
@@ -486,14 +487,14 @@ absl::StatusOr<std::shared_ptr<const DataSet>> Follower::AwaitFirst() {
       case FollowedFiles::Group::kUnknown:
         break;
     }
-    RETURN_IF_ERROR(o_.trainer.client->JobStatus());
+    RETURN_IF_ERROR(o_.trainer.client->member().JobStatus());
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(kAsChief));
   }
 }
 
 void Follower::Finish() {
   finished_ = true;
-  o_.trainer.client->SetAwaitsFiles(false);
+  o_.trainer.client->member().SetAwaitsFiles(false);
 }
 
 void Follower::Stop() {
@@ -513,7 +514,7 @@ absl::StatusOr<v1::FollowState> Follower::StateAt(int64_t step, const std::vecto
     if (t == o_.trainer.id) {
       readings = Readings();
     } else {
-      ASSIGN_OR_RETURN(const std::string text, o_.trainer.client->Posted(kReadings, t));
+      ASSIGN_OR_RETURN(const std::string text, o_.trainer.client->board().Posted(kReadings, t));
       ASSIGN_OR_RETURN(readings, ParseReadings(text, t));
     }
     const LaneRange streams = o_.spec.StreamsOf(t);

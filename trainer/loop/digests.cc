@@ -32,12 +32,12 @@ absl::Status Digests::Report(int64_t step, int64_t version) {
   const ProfileSpan span(step - 1, ProfileKind::kBorder, kDigest);
   std::vector<v1::ControlReply> replies;
   if (o_.trainer.replica != nullptr) {
-    ASSIGN_OR_RETURN(replies, o_.trainer.replica->Digests(o_.trainer.client->Chief()));
+    ASSIGN_OR_RETURN(replies, o_.trainer.replica->Digests(o_.trainer.client->member().Chief()));
   }
   if (!o_.trainer.IsChief()) return absl::OkStatus();
   v1::ControlRequest request;
   request.mutable_digest()->set_step(version);
-  ASSIGN_OR_RETURN(std::vector<v1::ControlReply> of_servers, o_.trainer.client->Control(request));
+  ASSIGN_OR_RETURN(std::vector<v1::ControlReply> of_servers, o_.trainer.client->member().Control(request));
   std::move(of_servers.begin(), of_servers.end(), std::back_inserter(replies));
   DigestTable table;
   for (const v1::ControlReply& reply : replies) {

@@ -103,7 +103,7 @@ absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t versio
   ASSIGN_OR_RETURN(std::string mine, EvaluateStreams(version));
   // Kept in async: a trainer that comes late to the end reads what the others contributed.
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   o_.trainer.client->Exchange(key, std::move(mine), /*kept=*/!o_.trainer.sync));
+                   o_.trainer.client->board().Exchange(key, std::move(mine), /*kept=*/!o_.trainer.sync));
   // In sync nobody dies alone: an empty contribution is an evaluation that failed, and the whole has no result.
   const auto is_empty = [](const std::string& contribution) { return contribution.empty(); };
   if (o_.trainer.sync && std::any_of(all.begin(), all.end(), is_empty)) return absl::OkStatus();
@@ -143,7 +143,8 @@ absl::Status Evaluations::Start(int64_t step, int64_t version) {
   const ProfileSpan span(step - 1, ProfileKind::kBorder, kEvaluation);
   ASSIGN_OR_RETURN(std::string mine, EvaluateStreams(version));
   open_.push_back(step);
-  return o_.trainer.client->Contribute(EvaluationKey(step), std::move(mine), /*reader=*/o_.trainer.client->Chief());
+  return o_.trainer.client->board().Contribute(EvaluationKey(step), std::move(mine),
+                                               /*reader=*/o_.trainer.client->member().Chief());
 }
 
 absl::Status Evaluations::ReportComplete() {
@@ -151,7 +152,7 @@ absl::Status Evaluations::ReportComplete() {
   std::vector<int64_t> still_open;
   for (const int64_t step : open_) {
     std::vector<std::string> all;
-    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->TryCollect(EvaluationKey(step), &all));
+    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->board().TryCollect(EvaluationKey(step), &all));
     if (!complete) {
       still_open.push_back(step);
       continue;
@@ -187,9 +188,10 @@ absl::Status Evaluations::Complete(const std::string& open_at_chief) {
     if (!absl::SimpleAtoi(text, &step))
       return absl::InternalError("what the chief says of its evaluations cannot be read");
     if (std::find(open_.begin(), open_.end(), step) != open_.end()) continue;
-    RETURN_IF_ERROR(o_.trainer.client->Contribute(EvaluationKey(step), "", /*reader=*/o_.trainer.client->Chief()));
+    RETURN_IF_ERROR(
+        o_.trainer.client->board().Contribute(EvaluationKey(step), "", /*reader=*/o_.trainer.client->member().Chief()));
   }
-  RETURN_IF_ERROR(o_.trainer.client->Exchange("end.evaluations", "", /*kept=*/true).status());
+  RETURN_IF_ERROR(o_.trainer.client->board().Exchange("end.evaluations", "", /*kept=*/true).status());
   return ReportComplete();
 }
 

@@ -91,11 +91,12 @@ absl::Status JobData::LearnStatistics(const std::string& saved) {
   if (follows() && follower_->takes_over()) {
     // The files that they were measured on may be gone.
     std::vector<std::string> all;
-    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->TryCollect("statistics", &all));
+    ASSIGN_OR_RETURN(const bool complete, o_.trainer.client->board().TryCollect("statistics", &all));
     if (complete && !all.empty()) return TakeStatistics(all);
   }
   ASSIGN_OR_RETURN(const std::string mine, MeasureStreams());
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.trainer.client->Exchange("statistics", mine, /*kept=*/true));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   o_.trainer.client->board().Exchange("statistics", mine, /*kept=*/true));
   return TakeStatistics(all);
 }
 

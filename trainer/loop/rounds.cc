@@ -44,7 +44,7 @@ Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
   late_ = Counters::Process().Get("prefetch.late", "batches");
   ahead_ = std::make_unique<AheadThread>([this] {
     reader_->Cancel();
-    o_.trainer.client->CancelAhead();
+    o_.trainer.client->ahead().Cancel();
   });
   if (o_.trainer.sync && !o_.always_ahead) overlap_ = std::make_unique<OverlapSwitch>();
 }
@@ -54,7 +54,7 @@ absl::Status Rounds::ReadBatches(std::vector<LaneBatch>* batches) {
     if (ending_) return absl::CancelledError("the run has ended");
     RETURN_IF_ERROR(of_trainer());
     // The streams of a follower end by FollowedFiles::Stop.
-    gave_up_ = o_.follower == nullptr && o_.trainer.client->StopRequested();
+    gave_up_ = o_.follower == nullptr && o_.trainer.client->member().StopRequested();
     return gave_up_ ? absl::CancelledError("the end of the job was requested") : absl::OkStatus();
   };
   const absl::Status read =
@@ -94,12 +94,12 @@ absl::Status Rounds::ReadNow(int64_t step, int batch) {
 absl::Status Rounds::AwaitAhead(int64_t step, int batch) {
   if (!ahead_->busy()) StartAhead(step, batch);  // the first round
   bool waited = false;
-  o_.trainer.client->NeedAhead(true);
+  o_.trainer.client->ahead().Need(true);
   const absl::Status read = [&] {
     const ProfileSpan span(step, ProfileKind::kData, kRowsAhead);
     return ahead_->Finish(&waited);
   }();
-  o_.trainer.client->NeedAhead(false);
+  o_.trainer.client->ahead().Need(false);
   RETURN_IF_ERROR(read);
   if (waited) late_->Add();
   std::swap(now_, next_);
@@ -111,7 +111,7 @@ absl::Status Rounds::StartNext(int64_t step, int batch) {
   if (batch == 0 && overlap_ != nullptr) {
     overlap_->StepBegins(Clock::Real()->Now());
     if (!overlap_->news().empty()) LOG(INFO) << overlap_->news();
-    o_.trainer.client->PullAheadOfVersion(overlap_->on());
+    o_.trainer.client->ahead().PullAheadOfVersion(overlap_->on());
   }
   if (batch + 1 < o_.mode.accumulate()) {
     StartAhead(step, batch + 1);
@@ -138,7 +138,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   if (ahead_ != nullptr) RETURN_IF_ERROR(StartNext(step, batch));
   first_ = FirstExamples(now_.batches.back());
   in_step_ += ExamplesIn(now_.batches);
-  o_.trainer.client->SetFirstSamples(first_);
+  o_.trainer.client->steps().SetFirstSamples(first_);
   return &now_;
 }
 
@@ -152,7 +152,7 @@ absl::Status Rounds::HeedEnds() {
   }
   if (stopped_) {
     now_.ended = !o_.trainer.sync;
-    o_.trainer.client->EndWithNextSends();
+    o_.trainer.client->steps().EndWithNextSends();
   }
   return last && o_.follower != nullptr ? o_.follower->PostReadings() : absl::OkStatus();
 }
@@ -214,7 +214,7 @@ void Rounds::EndAhead() {
   // What it has read counts as given and was not trained on; of an error the run need not know any more. Its rows are
   // of no use, and CountLeftOut waits for data only so long.
   ending_ = true;
-  o_.trainer.client->CancelAhead();
+  o_.trainer.client->ahead().Cancel();
   const absl::Status ended = ahead_->Finish();
   if (!ended.ok()) LOG(INFO) << "a batch that was read ahead of the end is not used: " << ended;
 }

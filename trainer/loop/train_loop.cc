@@ -212,7 +212,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
   const int64_t batch_size = o_.job->config.data().batch_size();
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
   if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches, begun.places);
-  self_.client->SetFirstStep(step_);
+  self_.client->steps().SetFirstStep(step_);
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
                    MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns(),
                                       data_->statistics() == nullptr ? nullptr : &data_->statistics()->learned()));
@@ -307,8 +307,8 @@ absl::Status TrainLoop::Steps() {
   rounds_->StopAhead();
   if (mode_.staleness() >= 0) {
     // A push without samples says that no more steps come from here, so nobody waits for one.
-    RETURN_IF_ERROR(self_.client->BeginStep(step_, /*read_only=*/false));
-    RETURN_IF_ERROR(self_.client->FinishSends(/*samples=*/0, v1::APPLY));
+    RETURN_IF_ERROR(self_.client->steps().BeginStep(step_, /*read_only=*/false));
+    RETURN_IF_ERROR(self_.client->steps().FinishSends(/*samples=*/0, v1::APPLY));
   }
   summary_.steps = step_;
   if (loss_scaler_.on()) summary_.loss_scale = loss_scaler_.scale();
@@ -392,7 +392,7 @@ void TrainLoop::FinishStep(const StepResult& result) {
   rounds_->EndStep();
   ++step_;
   if (follower_ != nullptr) follower_->StepsDone(step_);
-  ending_.stopped = self_.sync ? result.outcome.stop : self_.client->StopRequested();
+  ending_.stopped = self_.sync ? result.outcome.stop : self_.client->member().StopRequested();
   const float scale = loss_scaler_.scale();
   loss_scaler_.StepDone(result.outcome.skipped);
   if (!result.outcome.skipped) return;
@@ -476,9 +476,9 @@ absl::Status TrainLoop::End() {
   ending_.open_evaluations = evaluations_->Open();
   ending_.error = deferred_.error();
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,
-                   self_.client->Exchange("end", ending_.Serialize(), /*kept=*/true));
+                   self_.client->board().Exchange("end", ending_.Serialize(), /*kept=*/true));
   if (follower_ != nullptr) follower_->Stop();
-  ASSIGN_OR_RETURN(Ending all, Ending::OfAll(endings, self_.client->Chief()));
+  ASSIGN_OR_RETURN(Ending all, Ending::OfAll(endings, self_.client->member().Chief()));
   // In async a trainer whose data had ended did not stop itself, but the job is not complete.
   summary_.stopped |= all.stopped;
   if (all.steps == 0 && !all.stopped) return data_->NoExamples(all.skipped_lines);
@@ -489,7 +489,7 @@ absl::Status TrainLoop::End() {
   // From here on a trainer that fails ends the others: not before the parameters are on disk. In async SaveLast waits
   // for that.
   if (self_.sync && checkpoints_->keeps() && (evaluates || !all.error.ok())) {
-    RETURN_IF_ERROR(self_.client->Exchange("end.saved", "").status());
+    RETURN_IF_ERROR(self_.client->board().Exchange("end.saved", "").status());
   }
   deferred_.Saved();
   RETURN_IF_ERROR(deferred_.error());

@@ -41,7 +41,7 @@ constexpr int kChief = 0;
 // trainer has died (async), and the others cannot do its part. until_stop: as in Client::Exchange.
 absl::StatusOr<std::vector<std::string>> OfAll(Client* client, const char* key, const std::string& mine,
                                                bool until_stop = true) {
-  ASSIGN_OR_RETURN(std::vector<std::string> all, client->Exchange(key, mine, /*kept=*/false, until_stop));
+  ASSIGN_OR_RETURN(std::vector<std::string> all, client->board().Exchange(key, mine, /*kept=*/false, until_stop));
   for (size_t t = 0; t < all.size(); ++t) {
     if (all[t].empty())
       return absl::UnavailableError(absl::StrCat("trainer ", t, " died before its part was done: predict again"));
@@ -93,15 +93,15 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
 
 // Ends the prediction when its end was requested: what is not whole is of no use.
 absl::Status CheckStop(const PredictOptions& o) {
-  RETURN_IF_ERROR(o.client->JobStatus());
-  return o.client->StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();
+  RETURN_IF_ERROR(o.client->member().JobStatus());
+  return o.client->member().StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();
 }
 
 constexpr char kScores[] = "scores";
 
 // Sends the scores to the chief as a stream, because all of them may exceed the memory of the servers.
 absl::Status SendScores(const PredictOptions& o, const Scores& mine) {
-  const std::unique_ptr<Client::Stream> stream = o.client->StreamTo(kScores, kChief);
+  const std::unique_ptr<ByteStream> stream = o.client->board().StreamTo(kScores, kChief);
   RETURN_IF_ERROR(stream->Append(mine.Serialize()));
   return stream->Finish();
 }
@@ -141,7 +141,7 @@ absl::Status WriteScores(const PredictOptions& o, Scores scores, const std::vect
   for (int t = 0; t < static_cast<int>(counts.size()); ++t) {
     if (t == kChief) continue;
     std::string bytes;
-    RETURN_IF_ERROR(o.client->ReadStream(kScores, t, [&](std::string_view piece) {
+    RETURN_IF_ERROR(o.client->board().ReadStream(kScores, t, [&](std::string_view piece) {
       bytes += piece;
       return CheckStop(o);
     }));
@@ -212,7 +212,7 @@ absl::StatusOr<std::unique_ptr<Session>> StartSession(const PredictOptions& o, i
                                     .progress_deadline = absl::Seconds(config.deadlines().progress_deadline_s()),
                                     .channel = channel,
                                     .pool = o.pool}));
-  o.client->SetFirstStep(step);
+  o.client->steps().SetFirstStep(step);
   RETURN_IF_ERROR(session->Start(step));
   return session;
 }
@@ -254,13 +254,14 @@ absl::StatusOr<int64_t> Predict(const PredictOptions& o) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LaneReader> reader, OpenInput(o, model, format, &carried));
   std::unique_ptr<ParamChannel> own;
   if (o.replica != nullptr) {
-    ASSIGN_OR_RETURN(
-        own, AllReduceChannel::Create(
-                 {.main = &o.programs->main, .trainer_id = o.trainer_id, .replica = o.replica, .servers = o.client}));
+    ASSIGN_OR_RETURN(own, AllReduceChannel::Create({.main = &o.programs->main,
+                                                    .trainer_id = o.trainer_id,
+                                                    .replica = o.replica,
+                                                    .servers = &o.client->steps()}));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                    StartSession(o, model.step, reader->columns(),
-                                own == nullptr ? static_cast<ParamChannel*>(o.client) : own.get()));
+                                own == nullptr ? static_cast<ParamChannel*>(&o.client->steps()) : own.get()));
   Scores mine;
   RETURN_IF_ERROR(session->Forward(
       model.step, reader.get(), [&] { return CheckStop(o); },
@@ -281,7 +282,8 @@ absl::StatusOr<int64_t> Predict(const PredictOptions& o) {
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& o) {
   absl::StatusOr<int64_t> predicted = Predict(o);
   // A failure of the job says more, and names this trainer if it was the first to hear of the stop.
-  if (!absl::IsCancelled(predicted.status()) || !o.client->StopRequested() || !o.client->JobStatus().ok()) {
+  if (!absl::IsCancelled(predicted.status()) || !o.client->member().StopRequested() ||
+      !o.client->member().JobStatus().ok()) {
     return predicted;
   }
   return absl::CancelledError(absl::StrCat("the prediction was asked to stop and is not complete (",

@@ -67,8 +67,9 @@ std::vector<Input> ProgramInputs(const Programs& programs) {
 absl::Status CheckSameInputs(Client* client, int trainer, int trainers, absl::Span<const Input> inputs) {
   if (trainers == 1) return absl::OkStatus();
   const std::string mine = Hashes(inputs);
-  const bool takes_over = client->TakesOver().has_value();
-  ASSIGN_OR_RETURN(std::vector<std::string> said, client->Exchange("inputs", mine, /*kept=*/true, /*until_stop=*/true));
+  const bool takes_over = client->member().TakesOver().has_value();
+  ASSIGN_OR_RETURN(std::vector<std::string> said,
+                   client->board().Exchange("inputs", mine, /*kept=*/true, /*until_stop=*/true));
   // The exchange has returned the hashes of the dead trainer that this one replaces.
   if (takes_over) said[static_cast<size_t>(trainer)] = mine;
   // A trainer that died early in async has sent nothing.
@@ -82,7 +83,7 @@ absl::Status CheckSameInputs(Client* client, int trainer, int trainers, absl::Sp
   while (i + 1 < std::min({hashes.size(), of_first.size(), inputs.size()}) && hashes[i] == of_first[i]) ++i;
   // The other trainers passed this check at the start and cannot send their texts now.
   if (takes_over) return Differ(inputs[i], a, b, absl::StrCat("hash ", hashes[i], " here, ", of_first[i], " there"));
-  ASSIGN_OR_RETURN(const std::vector<std::string> texts, client->Exchange("inputs.text", inputs[i].text));
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts, client->board().Exchange("inputs.text", inputs[i].text));
   const std::string difference =
       inputs[i].is_data ? FirstDataDifference(texts[a], texts[b]) : FirstLineDifference(texts[a], texts[b]);
   return Differ(inputs[i], a, b, difference.empty() ? "what they differ in is gone now" : difference);

@@ -380,6 +380,47 @@ std::string ProcessorName() {
   return "an unknown processor";
 }
 
+// Sets the costs of a trainer from runs of `job` with all its lanes, with half its batch, and with two trainers.
+void SetTrainerCosts(const v1::JobConfig& job, const v1::JobConfig& half, const Measured& alone,
+                     const Measured& smaller, const Measured& pair, v1::Calibration* c) {
+  const int lanes = job.train().lanes();
+  const Counts counts = CountsOf(alone.counts, lanes), of_pair = CountsOf(pair.counts, lanes);
+  v1::TrainerCosts* const trainer = c->mutable_trainer();
+  const double batches_of_step = std::max(1, job.train().accumulate_steps());
+  const double lane_runs = lanes * batches_of_step;
+  const double lane_batch = static_cast<double>(job.data().batch_size()) / lanes;
+  const double half_batch = static_cast<double>(half.data().batch_size()) / lanes;
+  const double lane = alone.times[kCompute] / lane_runs, half_lane = smaller.times[kCompute] / lane_runs;
+  const double example = lane_batch > half_batch
+                             ? std::clamp((lane - half_lane) / (lane_batch - half_batch), 0.0, lane / lane_batch)
+                             : lane / lane_batch;
+  trainer->set_example_ns(example);
+  // lane / lane_batch * lane_batch can round to more than lane.
+  trainer->set_lane_ns(std::max(0.0, lane - example * lane_batch));
+  trainer->set_row_ns(Per(alone.times[kTrainerRows], counts.rows_pulled));
+  // Two trainers add gradients up at the same time, each on a core.
+  const TwoCosts push = SolveTwoCosts(alone.times[kTrainerPush], pair.times[kTrainerPush] / c->crowding(), lanes,
+                                      counts.bytes_pushed, of_pair.bytes_pushed);
+  trainer->set_push_lane_ns(push.once);
+  trainer->set_push_byte_ns(push.often);
+  trainer->set_block_byte_ns(Per(alone.times[kTrainerBlocks], counts.block_bytes_pulled));
+}
+
+void SetServerCosts(const Measured& alone, const Measured& pair, int lanes, v1::ServerCosts* server) {
+  const Counts counts = CountsOf(alone.counts, lanes), of_pair = CountsOf(pair.counts, lanes);
+  server->set_row_ns(Per(alone.times[kServerRows], counts.rows_pulled));
+  server->set_block_byte_ns(Per(alone.times[kServerBlocks], counts.block_bytes_pulled));
+  server->set_push_byte_ns(Per(alone.times[kServerPush], counts.bytes_pushed));
+  const TwoCosts rows = SolveTwoCosts(alone.times[kUpdateRows], pair.times[kUpdateRows], counts.rows_updated,
+                                      counts.rows_pushed, of_pair.rows_pushed);
+  server->set_update_row_ns(rows.once);
+  server->set_merge_row_ns(rows.often);
+  const TwoCosts dense = SolveTwoCosts(alone.times[kUpdateBlocks], pair.times[kUpdateBlocks], counts.dense_bytes,
+                                       counts.dense_bytes * counts.nodes, of_pair.dense_bytes * of_pair.nodes);
+  server->set_update_byte_ns(dense.once);
+  server->set_merge_byte_ns(dense.often);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> CalibratedProgram(const Job& job) {
@@ -429,40 +470,9 @@ absl::StatusOr<v1::Calibration> Calibrate(const Job& job, const CalibrateOptions
   }
 
   c.set_crowding(std::max(1.0, Per(crowded.times[kCompute], alone.times[kCompute])));
-  const Counts counts = CountsOf(alone.counts, lanes), of_pair = CountsOf(pair.counts, lanes);
-  v1::TrainerCosts* const trainer = c.mutable_trainer();
-  const double batches_of_step = std::max(1, train.accumulate_steps());
-  const double lane_runs = lanes * batches_of_step;
-  const double lane_batch = static_cast<double>(one.config.data().batch_size()) / lanes;
-  const double half_batch = static_cast<double>(half.config.data().batch_size()) / lanes;
-  const double lane = alone.times[kCompute] / lane_runs, half_lane = smaller.times[kCompute] / lane_runs;
-  const double example = lane_batch > half_batch
-                             ? std::clamp((lane - half_lane) / (lane_batch - half_batch), 0.0, lane / lane_batch)
-                             : lane / lane_batch;
-  trainer->set_example_ns(example);
-  // lane / lane_batch * lane_batch can round to more than lane.
-  trainer->set_lane_ns(std::max(0.0, lane - example * lane_batch));
-  trainer->set_row_ns(Per(alone.times[kTrainerRows], counts.rows_pulled));
-  // Two trainers add gradients up at the same time, each on a core.
-  const TwoCosts push = SolveTwoCosts(alone.times[kTrainerPush], pair.times[kTrainerPush] / c.crowding(), lanes,
-                                      counts.bytes_pushed, of_pair.bytes_pushed);
-  trainer->set_push_lane_ns(push.once);
-  trainer->set_push_byte_ns(push.often);
-  trainer->set_block_byte_ns(Per(alone.times[kTrainerBlocks], counts.block_bytes_pulled));
-  trainer->set_read_ns(batches.read_ns);
-
-  v1::ServerCosts* const server = c.mutable_server();
-  server->set_row_ns(Per(alone.times[kServerRows], counts.rows_pulled));
-  server->set_block_byte_ns(Per(alone.times[kServerBlocks], counts.block_bytes_pulled));
-  server->set_push_byte_ns(Per(alone.times[kServerPush], counts.bytes_pushed));
-  const TwoCosts rows = SolveTwoCosts(alone.times[kUpdateRows], pair.times[kUpdateRows], counts.rows_updated,
-                                      counts.rows_pushed, of_pair.rows_pushed);
-  server->set_update_row_ns(rows.once);
-  server->set_merge_row_ns(rows.often);
-  const TwoCosts dense = SolveTwoCosts(alone.times[kUpdateBlocks], pair.times[kUpdateBlocks], counts.dense_bytes,
-                                       counts.dense_bytes * counts.nodes, of_pair.dense_bytes * of_pair.nodes);
-  server->set_update_byte_ns(dense.once);
-  server->set_merge_byte_ns(dense.often);
+  SetTrainerCosts(one.config, half.config, alone, smaller, pair, &c);
+  c.mutable_trainer()->set_read_ns(batches.read_ns);
+  SetServerCosts(alone, pair, lanes, c.mutable_server());
 
   // What these costs say of the run over a socket, which read no data.
   c.set_moving(1);

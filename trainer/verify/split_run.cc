@@ -110,7 +110,7 @@ absl::Status SplitRun::Step(int64_t step, const std::vector<std::vector<LaneBatc
         skipped[t] = result.ok() && result->outcome.skipped ? 1 : 0;
       }
       // Reports the failure so that the other trainers end too.
-      if (!ends[t].ok() && clients_[t]->JobStatus().ok()) clients_[t]->ReportFailure(ends[t]);
+      if (!ends[t].ok() && clients_[t]->member().JobStatus().ok()) clients_[t]->member().ReportFailure(ends[t]);
       if (!ends[t].ok() && !channels_.empty()) {
         channels_[t]->EndExchanges(ends[t]);
         // Others may wait for an exchange that this trainer has not begun.
@@ -121,7 +121,7 @@ absl::Status SplitRun::Step(int64_t step, const std::vector<std::vector<LaneBatc
   for (std::thread& thread : threads) thread.join();
   for (size_t t = 0; t < ends.size(); ++t) {
     // Returns the first cause rather than an error that it caused elsewhere.
-    if (!ends[t].ok()) return clients_[t]->JobStatus().ok() ? ends[t] : clients_[t]->JobStatus();
+    if (!ends[t].ok()) return clients_[t]->member().JobStatus().ok() ? ends[t] : clients_[t]->member().JobStatus();
   }
   // All trainers skip the same steps.
   loss_scaler_.StepDone(skipped[0] != 0);
@@ -134,7 +134,7 @@ absl::Status SplitRun::MakeReplicas(const v1::Deadlines& deadlines) {
     Client* const client = clients_[static_cast<size_t>(t)].get();
     collectives_.push_back(std::make_unique<Collective>(
         meshes_->mesh(t), Collective::Options{.waits = {.deadline = absl::Seconds(deadlines.progress_deadline_s()),
-                                                        .job = [client] { return client->JobStatus(); }}}));
+                                                        .job = [client] { return client->member().JobStatus(); }}}));
     ASSIGN_OR_RETURN(replicas_.emplace_back(), DenseReplica::Create({.main = &trainer_.main,
                                                                      .startup = &trainer_.startup,
                                                                      .pool = pools_[static_cast<size_t>(t)].get(),
@@ -142,8 +142,8 @@ absl::Status SplitRun::MakeReplicas(const v1::Deadlines& deadlines) {
     ASSIGN_OR_RETURN(
         channels_.emplace_back(),
         AllReduceChannel::Create(
-            {.main = &trainer_.main, .trainer_id = t, .replica = replicas_.back().get(), .servers = client}));
-    client->SetNormParty(channels_.back()->norm_party());
+            {.main = &trainer_.main, .trainer_id = t, .replica = replicas_.back().get(), .servers = &client->steps()}));
+    client->steps().SetNormParty(channels_.back()->norm_party());
   }
   return absl::OkStatus();
 }
@@ -161,13 +161,13 @@ absl::Status SplitRun::GatherValues() {
 
 ParamChannel* SplitRun::channel(int trainer) {
   const size_t t = static_cast<size_t>(trainer);
-  return channels_.empty() ? static_cast<ParamChannel*>(clients_[t].get()) : channels_[t].get();
+  return channels_.empty() ? static_cast<ParamChannel*>(&clients_[t]->steps()) : channels_[t].get();
 }
 
 absl::StatusOr<DigestTable> SplitRun::Digests(int64_t version) {
   v1::ControlRequest request;
   request.mutable_digest()->set_step(version);
-  ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, clients_[0]->Control(request));
+  ASSIGN_OR_RETURN(std::vector<v1::ControlReply> replies, clients_[0]->member().Control(request));
   for (const auto& replica : replicas_) {
     // If each has everything, that of the first is enough.
     if (replica != replicas_[0] && !replica->sharded()) continue;

@@ -156,6 +156,25 @@ int LastWriter(const v1::BlockDesc& block, const DefUse& uses, const std::string
   return last;
 }
 
+// Puts `behind`, by index of the op they follow, into the block, and a send_barrier at its end. Removes what servers
+// run.
+void PlaceSends(const Job& job, const v1::ProgramDesc& main, std::map<int, std::vector<v1::OpDesc>> behind,
+                v1::BlockDesc* block) {
+  google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
+  for (int i = 0; i < block->ops_size(); ++i) {
+    if (!OnServers(block->ops(i))) *ops.Add() = std::move(*block->mutable_ops(i));
+    const auto sends = behind.find(i);
+    if (sends == behind.end()) continue;
+    for (v1::OpDesc& op : sends->second) *ops.Add() = std::move(op);
+  }
+  std::vector<std::string> losses;
+  for (const v1::LossDesc& loss : main.losses()) losses.push_back(loss.var());
+  const bool skip = job.config.train().nan_policy() == v1::Train::SKIP_STEP;
+  *ops.Add() =
+      WithRole(MakeOp("send_barrier", {{"X", losses}}, {}, {AttrS("nan_policy", skip ? "skip" : "stop")}), v1::RPC);
+  block->mutable_ops()->Swap(&ops);
+}
+
 absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
   v1::ProgramDesc* main = &programs->main;
   v1::BlockDesc* block = main->mutable_blocks(0);
@@ -200,22 +219,10 @@ absl::StatusOr<bool> SendGradients(const Job& job, Programs* programs) {
     std::vector<v1::OpDesc>& there = behind[last];
     there.insert(there.end(), std::make_move_iterator(ops.begin()), std::make_move_iterator(ops.end()));
   }
-  google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
-  for (int i = 0; i < block->ops_size(); ++i) {
-    if (!OnServers(block->ops(i))) *ops.Add() = std::move(*block->mutable_ops(i));
-    const auto sends = behind.find(i);
-    if (sends == behind.end()) continue;
-    for (v1::OpDesc& op : sends->second) *ops.Add() = std::move(op);
-  }
-  std::vector<std::string> losses;
-  for (const v1::LossDesc& loss : main->losses()) losses.push_back(loss.var());
-  const bool skip = job.config.train().nan_policy() == v1::Train::SKIP_STEP;
-  *ops.Add() =
-      WithRole(MakeOp("send_barrier", {{"X", losses}}, {}, {AttrS("nan_policy", skip ? "skip" : "stop")}), v1::RPC);
+  PlaceSends(job, *main, std::move(behind), block);
   const v1::Train& train = job.config.train();
   if (train.accumulate_steps() > 1) MutableMode(main)->set_accumulate(train.accumulate_steps());
   if (train.workers() > 1) MutableMode(main)->set_workers(train.workers());
-  block->mutable_ops()->Swap(&ops);
   return true;
 }
 

@@ -73,7 +73,7 @@ TEST_F(ChannelStackTest, WhereRowsArePulledAheadTheCacheIsOnTheirWay) {
 
 TEST_F(ChannelStackTest, RowsAheadWithoutACacheComeFromTheClient) {
   mode()->set_prefetch_rows(true);
-  EXPECT_EQ(Make()->ForRowsAhead(), client().Ahead());
+  EXPECT_EQ(Make()->ForRowsAhead(), &client().ahead());
 }
 
 TEST_F(ChannelStackTest, WorkersHaveAChannelEachAndRunAtTheSameTime) {

@@ -49,7 +49,7 @@ class CheckpointTest : public ::testing::Test {
     v1::ControlRequest request;
     request.mutable_save()->set_name(temporary);
     request.mutable_save()->set_step(step);
-    ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, cluster.client(0).Control(request));
+    ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, cluster.client(0).member().Control(request));
     v1::CheckpointManifest manifest;
     manifest.set_job("job");
     manifest.set_step(step);
@@ -66,7 +66,7 @@ class CheckpointTest : public ::testing::Test {
   absl::Status Load(InProcessCluster& cluster, int64_t step) {
     v1::ControlRequest request;
     request.mutable_load()->set_name(StepDirectoryName(step));
-    return cluster.client(0).Control(request).status();
+    return cluster.client(0).member().Control(request).status();
   }
 
   std::string dir_;
@@ -97,13 +97,13 @@ TEST_F(CheckpointTest, ResumedOnAnotherClusterTheBitsAreThoseOfAnUndisturbedRun)
     const absl::Status status = second->RunTrainers([&](int t) -> absl::Status {
       RETURN_IF_ERROR(second->client(t).Join());
       if (t == 0) RETURN_IF_ERROR(Load(*second, 5));
-      second->client(t).SetFirstStep(5);
-      RETURN_IF_ERROR(second->client(t).Exchange("loaded", "").status());
+      second->client(t).steps().SetFirstStep(5);
+      RETURN_IF_ERROR(second->client(t).board().Exchange("loaded", "").status());
       if (t == 0) {
         ASSIGN_OR_RETURN(const InProcessCluster::Digest loaded, second->GetDigest());
         EXPECT_EQ(loaded, at_five);
       }
-      RETURN_IF_ERROR(second->client(t).Exchange("checked", "").status());
+      RETURN_IF_ERROR(second->client(t).board().Exchange("checked", "").status());
       return TrainSteps(*second, other, t, 5, 8);
     });
     ASSERT_TRUE(status.ok()) << status;
@@ -151,7 +151,7 @@ std::vector<int64_t> CheckpointTest::AppliedAfter(const HandMadeJob& job) {
   EXPECT_TRUE(joined.ok()) << joined;
   const absl::Status loaded = Load(*second, 6);
   EXPECT_TRUE(loaded.ok()) << loaded;
-  second->client(0).SetFirstStep(3);
+  second->client(0).steps().SetFirstStep(3);
   const absl::Status end = TrainSteps(*second, job, 0, 3, 8);
   EXPECT_TRUE(end.ok()) << end;
   std::vector<int64_t> applied;
@@ -248,7 +248,7 @@ TEST_F(CheckpointTest, APublishedCheckpointIsNotWrittenOver) {
   ASSERT_TRUE(path.ok()) << path.status();
   v1::ControlRequest request;
   request.mutable_save()->set_name("step-000000000001");
-  EXPECT_STATUS(cluster->client(0).Control(request).status(), kInvalidArgument,
+  EXPECT_STATUS(cluster->client(0).member().Control(request).status(), kInvalidArgument,
                 "is no name of a checkpoint that is being written");
   EXPECT_TRUE(VerifyCheckpoint(*path).ok());
 }
@@ -263,7 +263,7 @@ TEST_F(CheckpointTest, TroubleOfTheDiskIsToldAtOnce) {
   v1::ControlRequest request;
   request.mutable_save()->set_name("tmp-step-000000000001-0123456789abcdef");
   const absl::Time start = absl::Now();
-  EXPECT_STATUS(cluster->client(0).Control(request).status(), kFailedPrecondition,
+  EXPECT_STATUS(cluster->client(0).member().Control(request).status(), kFailedPrecondition,
                 "tmp-step-000000000001-0123456789abcdef");
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
   std::filesystem::remove(in_the_way);

@@ -30,9 +30,10 @@ inline absl::Status TrainSteps(InProcessCluster& cluster, const HandMadeJob& job
                                std::vector<StepOutcome>* outcomes = nullptr) {
   Client& client = cluster.client(trainer);
   HandMadeParams params;
-  RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+  RETURN_IF_ERROR(ReceiveHandMade(job, &client.steps(), &params));
   for (int step = first; step < steps; ++step) {
-    ASSIGN_OR_RETURN(const StepOutcome outcome, RunHandMadeStep(job, trainer, {.step = step}, &client, &params));
+    ASSIGN_OR_RETURN(const StepOutcome outcome,
+                     RunHandMadeStep(job, trainer, {.step = step}, &client.steps(), &params));
     if (outcomes != nullptr) outcomes->push_back(outcome);
     if (outcome.stop) break;
   }

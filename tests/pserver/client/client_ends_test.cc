@@ -37,7 +37,7 @@ TEST(ClientTest, AServerThatHasAcknowledgedTheEndMayGo) {
   ASSERT_TRUE(cluster->client(0).Join().ok());
   at_the_end = true;
   absl::Status done;
-  std::thread trainer([&] { done = cluster->client(0).Done(); });
+  std::thread trainer([&] { done = cluster->client(0).member().Done(); });
   while (!cluster->servers().server(0).Finished()) std::this_thread::yield();
   // The client asks server 1 again after it has read the answer of server 0.
   while (asked < 2) {
@@ -55,9 +55,9 @@ TEST(ClientTest, AnEndThatOneAsksForComesToAllAtOneStepBorder) {
   std::vector<std::vector<StepOutcome>> outcomes(3);
   const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
     RETURN_IF_ERROR(cluster->client(t).Join());
-    if (t == 1) cluster->client(t).RequestStop();
+    if (t == 1) cluster->client(t).member().RequestStop();
     RETURN_IF_ERROR(TrainSteps(*cluster, job, t, 0, 1000, &outcomes[static_cast<size_t>(t)]));
-    return cluster->client(t).Done(/*stopped=*/true);
+    return cluster->client(t).member().Done(/*stopped=*/true);
   });
   ASSERT_TRUE(status.ok()) << status;
   for (int s = 0; s < 2; ++s) EXPECT_TRUE(cluster->servers().server(s).Report().stopped);
@@ -92,7 +92,7 @@ TEST(ClientTest, AsyncTrainersGoTheirOwnWayAndEnd) {
     const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
       // Trainers run different numbers of steps, since none waits for another.
       RETURN_IF_ERROR(JoinAndTrain(*cluster, job, t, 5 + 3 * t));
-      return cluster->client(t).Done();
+      return cluster->client(t).member().Done();
     });
     EXPECT_TRUE(status.ok()) << status;
     for (int s = 0; s < 2; ++s) {

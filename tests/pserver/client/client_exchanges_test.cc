@@ -31,9 +31,9 @@ TEST(ClientTest, ExchangesOfAnySizeGiveEveryoneEverything) {
   const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
     Client& client = cluster->client(t);
     RETURN_IF_ERROR(client.Join());
-    ASSIGN_OR_RETURN(const std::vector<std::string> small, client.Exchange("a", absl::StrCat("of ", t)));
+    ASSIGN_OR_RETURN(const std::vector<std::string> small, client.board().Exchange("a", absl::StrCat("of ", t)));
     EXPECT_THAT(small, ElementsAre("of 0", "of 1", "of 2"));
-    ASSIGN_OR_RETURN(const std::vector<std::string> sizes, client.Exchange("b", t == 1 ? large : ""));
+    ASSIGN_OR_RETURN(const std::vector<std::string> sizes, client.board().Exchange("b", t == 1 ? large : ""));
     EXPECT_EQ(sizes[0], "");
     EXPECT_TRUE(sizes[1] == large);
     return absl::OkStatus();
@@ -48,11 +48,11 @@ TEST(ClientTest, PostsOfAnySizeAreReadAsTheyAre) {
   // Three chunks with different contents.
   std::string large(size_t{70} << 20, 'x');
   for (size_t i = 0; i < large.size(); i += 1 << 20) large[i] = static_cast<char>(i >> 20);
-  ASSERT_TRUE(cluster->client(1).Post("k", "small", 0).ok());
-  ASSERT_TRUE(cluster->client(2).Post("k", "of 2", 5).ok());
-  const auto posted = [&](int t) { return *cluster->client(0).Posted("k", t); };
+  ASSERT_TRUE(cluster->client(1).board().Post("k", "small", 0).ok());
+  ASSERT_TRUE(cluster->client(2).board().Post("k", "of 2", 5).ok());
+  const auto posted = [&](int t) { return *cluster->client(0).board().Posted("k", t); };
   EXPECT_THAT((std::vector<std::string>{posted(0), posted(1), posted(2)}), ElementsAre("", "small", "of 2"));
-  ASSERT_TRUE(cluster->client(1).Post("k", large, 20).ok());
+  ASSERT_TRUE(cluster->client(1).board().Post("k", large, 20).ok());
   EXPECT_TRUE(posted(1) == large);
   EXPECT_EQ(posted(2), "of 2");
 }
@@ -70,7 +70,7 @@ TEST(ClientTest, AStreamOfAnySizeArrivesWhole) {
     for (size_t i = 0; i < all.size(); ++i) {
       const std::string key = absl::StrCat("stream ", i);
       if (t == 0) {
-        const auto stream = client.StreamTo(key, 1);
+        const auto stream = client.board().StreamTo(key, 1);
         for (size_t at = 0; at < all[i].size(); at += 999'999) {
           RETURN_IF_ERROR(stream->Append(std::string_view(all[i]).substr(at, 999'999)));
         }
@@ -78,7 +78,7 @@ TEST(ClientTest, AStreamOfAnySizeArrivesWhole) {
         continue;
       }
       std::string read;
-      RETURN_IF_ERROR(client.ReadStream(key, 0, [&](std::string_view bytes) {
+      RETURN_IF_ERROR(client.board().ReadStream(key, 0, [&](std::string_view bytes) {
         read += bytes;
         return absl::OkStatus();
       }));
@@ -106,11 +106,11 @@ TEST(ClientTest, AStreamSurvivesLostRequestsAndReplies) {
   for (size_t i = 0; i < large.size(); i += 1 << 16) large[i] = static_cast<char>(i >> 16);
   const absl::Status status = cluster->RunTrainers([&](int t) -> absl::Status {
     if (t == 0) {
-      const auto stream = cluster->client(0).StreamTo("k", 1);
+      const auto stream = cluster->client(0).board().StreamTo("k", 1);
       RETURN_IF_ERROR(stream->Append(large));
       return stream->Finish();
     }
-    return cluster->client(1).ReadStream("k", 0, [&](std::string_view bytes) {
+    return cluster->client(1).board().ReadStream("k", 0, [&](std::string_view bytes) {
       read += bytes;
       return absl::OkStatus();
     });
@@ -128,7 +128,7 @@ TEST(ClientTest, ResidualsGoBackToWhoHasTheirLanesNow) {
   const auto gather = [](InProcessCluster& cluster, int64_t step) {
     std::string all;
     const absl::Status gathered = cluster.RunTrainers([&](int t) {
-      return cluster.client(t).GatherResiduals(step, /*to=*/0, [&](std::string_view bytes) {
+      return cluster.client(t).residuals().Gather(step, /*to=*/0, [&](std::string_view bytes) {
         all += bytes;
         return absl::OkStatus();
       });
@@ -144,8 +144,8 @@ TEST(ClientTest, ResidualsGoBackToWhoHasTheirLanesNow) {
     auto again = MakeCluster(OptionsFor(job_of(trainers)));
     const absl::Status dealt = again->RunTrainers([&](int t) -> absl::Status {
       RETURN_IF_ERROR(again->client(t).Join());
-      return again->client(t).DealResiduals(/*from=*/0, [&](const Client::Take& take) { return take(saved); },
-                                            /*step=*/3);
+      return again->client(t).residuals().Deal(/*from=*/0, [&](const TakeBytes& take) { return take(saved); },
+                                               /*step=*/3);
     });
     ASSERT_TRUE(dealt.ok()) << dealt;
     const std::string back = gather(*again, 3);
@@ -159,8 +159,8 @@ TEST(ClientTest, ResidualsGoBackToWhoHasTheirLanesNow) {
   // A file that ends within an element is data loss for the trainer that reads it.
   auto damaged = MakeCluster(OptionsFor(job_of(1)));
   ASSERT_TRUE(damaged->client(0).Join().ok());
-  EXPECT_STATUS(damaged->client(0).DealResiduals(
-                    0, [&](const Client::Take& take) { return take(saved.substr(0, saved.size() - 1)); }, 3),
+  EXPECT_STATUS(damaged->client(0).residuals().Deal(
+                    0, [&](const TakeBytes& take) { return take(saved.substr(0, saved.size() - 1)); }, 3),
                 kDataLoss, "the checkpoint's residuals: they end within an element");
 }
 
@@ -176,16 +176,16 @@ TEST(ClientTest, AStepWithoutEffectLeavesResidualsAsTheyWere) {
       Client& client = cluster->client(t);
       RETURN_IF_ERROR(client.Join());
       HandMadeParams params;
-      RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+      RETURN_IF_ERROR(ReceiveHandMade(job, &client.steps(), &params));
       for (int64_t step = 0; step < 3; ++step) {
-        RETURN_IF_ERROR(RunHandMadeStep(job, t, {.step = step}, &client, &params).status());
+        RETURN_IF_ERROR(RunHandMadeStep(job, t, {.step = step}, &client.steps(), &params).status());
       }
-      if (end == kStopped && t == 1) client.EndWithNextSends();
+      if (end == kStopped && t == 1) client.steps().EndWithNextSends();
       const HandMadeStep last = {.step = 3, .skip = end == kSkipped && t == 1, .empty = empty};
-      ASSIGN_OR_RETURN(const StepOutcome outcome, RunHandMadeStep(job, t, last, &client, &params));
+      ASSIGN_OR_RETURN(const StepOutcome outcome, RunHandMadeStep(job, t, last, &client.steps(), &params));
       EXPECT_TRUE(empty || outcome.skipped == (end == kSkipped));
       EXPECT_TRUE(empty || outcome.ended == (end == kStopped));
-      return client.GatherResiduals(/*step=*/3, /*to=*/0, [&](std::string_view bytes) {
+      return client.residuals().Gather(/*step=*/3, /*to=*/0, [&](std::string_view bytes) {
         all += bytes;
         return absl::OkStatus();
       });
@@ -205,10 +205,10 @@ TEST(ClientTest, AContributionIsCollectedWhenAllAreThere) {
   auto cluster = MakeCluster(OptionsFor(job));
   for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
   std::vector<std::string> all;
-  ASSERT_TRUE(cluster->client(0).Contribute("eval.1", "zero").ok());
-  EXPECT_FALSE(*cluster->client(0).TryCollect("eval.1", &all));
-  ASSERT_TRUE(cluster->client(1).Contribute("eval.1", "one").ok());
-  EXPECT_TRUE(*cluster->client(0).TryCollect("eval.1", &all));
+  ASSERT_TRUE(cluster->client(0).board().Contribute("eval.1", "zero").ok());
+  EXPECT_FALSE(*cluster->client(0).board().TryCollect("eval.1", &all));
+  ASSERT_TRUE(cluster->client(1).board().Contribute("eval.1", "one").ok());
+  EXPECT_TRUE(*cluster->client(0).board().TryCollect("eval.1", &all));
   EXPECT_THAT(all, ElementsAre("zero", "one"));
 }
 

@@ -35,16 +35,16 @@ TEST(ClientTest, ATrainerThatHasSleptBeyondItsLeaseOnOneServerEndsAloneInAsync) 
       [&](const CallInfo& info) { return lose && info.server == 0 ? Fate::kDropRequest : Fate::kPass; });
   auto sleeper = cluster->MakeClient(1, "sleeper:7");
   ASSERT_TRUE(sleeper.ok() && (*sleeper)->Join().ok());
-  (*sleeper)->Heartbeat();
+  (*sleeper)->member().heartbeats().Round();
   cluster->Advance(absl::Seconds(9));
   lose = true;
-  (*sleeper)->Heartbeat();
+  (*sleeper)->member().heartbeats().Round();
   lose = false;
   cluster->Advance(absl::Seconds(2));
   // Twice, since the second would carry the error that the first has met.
-  for (int times = 0; times < 2; ++times) (*sleeper)->Heartbeat();
-  EXPECT_STATUS((*sleeper)->JobStatus(), kFailedPrecondition, "was declared dead");
-  (*sleeper)->ReportFailure((*sleeper)->JobStatus());
+  for (int times = 0; times < 2; ++times) (*sleeper)->member().heartbeats().Round();
+  EXPECT_STATUS((*sleeper)->member().JobStatus(), kFailedPrecondition, "was declared dead");
+  (*sleeper)->member().ReportFailure((*sleeper)->member().JobStatus());
   for (int s = 0; s < 2; ++s) EXPECT_TRUE(cluster->servers().server(s).JobStatus().ok()) << s;
 }
 
@@ -125,7 +125,8 @@ TEST(ClientTest, AFailureReportedByOneTrainerEndsAllWithItsTextAndCode) {
   (void)cluster->RunTrainers([&](int t) -> absl::Status {
     absl::Status& status = statuses[static_cast<size_t>(t)];
     status = JoinAndTrain(*cluster, job, t, t == 2 ? 3 : 1000000);
-    if (t == 2) cluster->client(t).ReportFailure(absl::DataLossError("part-7.gz ends in the middle of a line"));
+    if (t == 2)
+      cluster->client(t).member().ReportFailure(absl::DataLossError("part-7.gz ends in the middle of a line"));
     return status;
   });
   for (int t : {0, 1}) {
@@ -150,15 +151,15 @@ TEST(ClientTest, AServerThatHasSaidWhyTheJobFailedIsNotTold) {
       return gone || (is_letter && !by_heartbeat) ? Fate::kDropRequest : Fate::kPass;
     });
     for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).Join().ok());
-    cluster->client(1).ReportFailure(absl::DataLossError("a torn file"));
+    cluster->client(1).member().ReportFailure(absl::DataLossError("a torn file"));
     if (by_heartbeat) {
-      cluster->client(0).Heartbeat();
-      EXPECT_STATUS(cluster->client(0).JobStatus(), kDataLoss, "a torn file");
+      cluster->client(0).member().heartbeats().Round();
+      EXPECT_STATUS(cluster->client(0).member().JobStatus(), kDataLoss, "a torn file");
     } else {
-      EXPECT_STATUS(cluster->client(0).Exchange("k", "").status(), kAborted, "a torn file");
+      EXPECT_STATUS(cluster->client(0).board().Exchange("k", "").status(), kAborted, "a torn file");
     }
     gone = true;
-    cluster->client(0).ReportFailure(cluster->client(0).JobStatus());
+    cluster->client(0).member().ReportFailure(cluster->client(0).member().JobStatus());
     EXPECT_EQ(letters[0], 0);
     EXPECT_EQ(letters[1] == 0, by_heartbeat);
   }
@@ -184,7 +185,7 @@ TEST(ClientTest, AServerThatFallsSilentOverTheLastWordIsNotWaitedFor) {
   });
   ASSERT_TRUE(cluster->client(0).Join().ok());
   dead = true;
-  cluster->client(0).ReportFailure(absl::UnavailableError("server 1 is dead"));
+  cluster->client(0).member().ReportFailure(absl::UnavailableError("server 1 is dead"));
   // At most one more after the time for an answer, not all ten.
   EXPECT_LE(letters, 2);
   EXPECT_STATUS(cluster->servers().server(0).JobStatus(), kUnavailable, "server 1 is dead");

@@ -57,7 +57,7 @@ TEST(ClientTest, AProcessThatComesInTheLeaseOfADeadOneWaitsForItsEnd) {
   // It says nothing from now on.
   first->reset();
   EXPECT_EQ((*second)->Join(), absl::OkStatus());
-  EXPECT_TRUE((*second)->TakesOver().has_value());
+  EXPECT_TRUE((*second)->member().TakesOver().has_value());
 }
 
 TEST(ClientTest, AServerThatNeverAppearsIsNamedAtTheConnectDeadline) {
@@ -98,7 +98,7 @@ TEST(ClientTest, AStopEndsTheWaitForAServerThatNeverAppears) {
   const absl::Time begin = Clock::Real()->Now();
   (void)cluster->RunTrainers([&](int t) {
     // Trainer 1 is told by trainer 0, through server 0.
-    if (t == 0) cluster->client(t).RequestStop();
+    if (t == 0) cluster->client(t).member().RequestStop();
     const absl::Status joined = cluster->client(t).Join();
     EXPECT_STATUS(joined, kCancelled, "server 1");
     return joined;

@@ -60,7 +60,7 @@ class BesideSendsTest : public ::testing::Test {
   // Joins and receives the parameters.
   void Start() {
     ASSERT_TRUE(client().Join().ok());
-    ASSERT_TRUE(ReceiveHandMade(job_, &client(), &params_).ok());
+    ASSERT_TRUE(ReceiveHandMade(job_, &client().steps(), &params_).ok());
   }
   Client& client() { return cluster_->client(0); }
 
@@ -81,7 +81,7 @@ TEST_F(BesideSendsTest, TheNewBlocksAreAskedForBeforeThePushesAreAcknowledged) {
     return Fate::kDropReply;
   });
   // The acknowledgement comes with a repeat that is made only after the pull.
-  ASSERT_TRUE(RunHandMadeStep(job_, 0, {.step = 0}, &client(), &params_).ok());
+  ASSERT_TRUE(RunHandMadeStep(job_, 0, {.step = 0}, &client().steps(), &params_).ok());
   EXPECT_TRUE(pulled);
   EXPECT_GT(withheld, 0);
   EXPECT_GT(client().counters().retries, 0);
@@ -91,18 +91,18 @@ TEST_F(BesideSendsTest, APushThatNeverArrivesIsNamed) {
   Start();
   cluster_->transport(0).OnCall(
       [](const CallInfo& info) { return info.method == Method::kPush ? Fate::kDropRequest : Fate::kPass; });
-  const absl::Status status = RunHandMadeStep(job_, 0, {.step = 0}, &client(), &params_).status();
+  const absl::Status status = RunHandMadeStep(job_, 0, {.step = 0}, &client().steps(), &params_).status();
   EXPECT_STATUS(status, kDeadlineExceeded, "pushes of step 0; ");
   EXPECT_STATUS(status, kDeadlineExceeded, ": version 1");
 }
 
 TEST_F(BesideSendsTest, ARefusedPushEndsTheStepAtOnce) {
   Start();
-  ASSERT_TRUE(client().Done().ok());
+  ASSERT_TRUE(client().member().Done().ok());
   const absl::Time start = absl::Now();
-  ASSERT_TRUE(client().BeginStep(0, /*read_only=*/false).ok());
-  ASSERT_TRUE(client().FinishSends(/*samples=*/1, v1::APPLY).ok());
-  EXPECT_STATUS(client().FinishReceives(nullptr), kFailedPrecondition, "it has said that it is done");
+  ASSERT_TRUE(client().steps().BeginStep(0, /*read_only=*/false).ok());
+  ASSERT_TRUE(client().steps().FinishSends(/*samples=*/1, v1::APPLY).ok());
+  EXPECT_STATUS(client().steps().FinishReceives(nullptr), kFailedPrecondition, "it has said that it is done");
   EXPECT_LT(absl::Now() - start, absl::Seconds(2));
 }
 
@@ -116,7 +116,7 @@ TEST(ClientTest, AWaitThatEndsAtItsDeadlineSaysWhatTheLastTryMet) {
   cluster->transport(0).OnCall(
       [](const CallInfo& info) { return info.method == Method::kPull ? Fate::kDropRequest : Fate::kPass; });
   HandMadeParams params;
-  EXPECT_STATUS(ReceiveHandMade(job, &cluster->client(0), &params), kDeadlineExceeded,
+  EXPECT_STATUS(ReceiveHandMade(job, &cluster->client(0).steps(), &params), kDeadlineExceeded,
                 "; the last try: no answer in time");
 }
 
@@ -126,16 +126,16 @@ TEST(ClientTest, ReadOnlyStepsReadTheNewestRowsAndLeaveNoTrace) {
   ASSERT_TRUE(JoinAndTrain(*cluster, job, 0, 2).ok());
   const auto before = cluster->GetDigest();
   Client& client = cluster->client(0);
-  ASSERT_TRUE(client.BeginStep(2, /*read_only=*/true).ok());
+  ASSERT_TRUE(client.steps().BeginStep(2, /*read_only=*/true).ok());
   const std::vector<int64_t> ids = {123456789, INT64_MIN, 77};
   std::vector<float> rows(12, -9);
   const ParamChannel::TableRows pull{"t", 4, &ids, rows.data()};
-  ASSERT_TRUE(client.PullRows({&pull, 1}).ok());
+  ASSERT_TRUE(client.steps().PullRows({&pull, 1}).ok());
   for (float v : rows) EXPECT_NE(v, -9);
   Tensor gradient(v1::FLOAT32, {5});
   const ParamChannel::LaneTensor lane{0, &gradient};
-  EXPECT_STATUS(client.SendDense({"b", 1, 5}, {&lane, 1}), kFailedPrecondition, "read-only");
-  EXPECT_STATUS(client.FinishSends(1, v1::APPLY), kFailedPrecondition, "read-only");
+  EXPECT_STATUS(client.steps().SendDense({"b", 1, 5}, {&lane, 1}), kFailedPrecondition, "read-only");
+  EXPECT_STATUS(client.steps().FinishSends(1, v1::APPLY), kFailedPrecondition, "read-only");
   EXPECT_EQ(*cluster->GetDigest(), *before);
 }
 
@@ -168,7 +168,7 @@ TEST(ClientTest, APullThatIsSpoiledOnTheWayIsAskedForOnceMore) {
   HandMadeParams wanted;
   {
     ASSERT_TRUE(cluster->client(0).Join().ok());
-    ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(0), &wanted).ok());
+    ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(0).steps(), &wanted).ok());
   }
   for (const int spoils : {1, 1000}) {
     auto another = MakeCluster(OptionsFor(job));
@@ -183,7 +183,7 @@ TEST(ClientTest, APullThatIsSpoiledOnTheWayIsAskedForOnceMore) {
                                   .pool = another->pool()});
     ASSERT_TRUE((*client)->Join().ok());
     HandMadeParams params;
-    const absl::Status status = ReceiveHandMade(job, client->get(), &params);
+    const absl::Status status = ReceiveHandMade(job, &(*client)->steps(), &params);
     if (spoils > 1) {
       EXPECT_STATUS(status, kDataLoss, "checksum");
       continue;
@@ -201,20 +201,20 @@ TEST(ClientTest, WhatThePlanDoesNotHaveIsRefusedBeforeItLeaves) {
   auto cluster = MakeCluster(OptionsFor(job));
   Client& client = cluster->client(0);
   ASSERT_TRUE(client.Join().ok());
-  ASSERT_TRUE(client.BeginStep(0, false).ok());
+  ASSERT_TRUE(client.steps().BeginStep(0, false).ok());
   Tensor wrong(v1::FLOAT32, {4});
   const ParamChannel::LaneTensor lane{0, &wrong};
-  EXPECT_STATUS(client.SendDense({"nothing", 0, 4}, {&lane, 1}), kInvalidArgument, "no block nothing");
-  EXPECT_STATUS(client.SendDense({"b", 0, 5}, {&lane, 1}), kInvalidArgument, "has 4 elements, the block has 5");
+  EXPECT_STATUS(client.steps().SendDense({"nothing", 0, 4}, {&lane, 1}), kInvalidArgument, "no block nothing");
+  EXPECT_STATUS(client.steps().SendDense({"b", 0, 5}, {&lane, 1}), kInvalidArgument, "has 4 elements, the block has 5");
   SelectedRows rows{.ids = {1, 7}};
   rows.values.Resize(v1::FLOAT32, {1, 4});
   const ParamChannel::LaneRows of_lane{0, &rows};
-  EXPECT_STATUS(client.SendRows({"t", -1, 0}, 4, {&of_lane, 1}), kInvalidArgument,
+  EXPECT_STATUS(client.steps().SendRows({"t", -1, 0}, 4, {&of_lane, 1}), kInvalidArgument,
                 "2 rows come with 4 values; 8 are wanted");
-  EXPECT_STATUS(client.Receive({"b", 0, 5}, &wrong), kInvalidArgument, "has 5 floats");
+  EXPECT_STATUS(client.steps().Receive({"b", 0, 5}, &wrong), kInvalidArgument, "has 5 floats");
   const std::vector<int64_t> ids = {1};
   const ParamChannel::TableRows pull{"nothing", 4, &ids, nullptr};
-  EXPECT_STATUS(client.PullRows({&pull, 1}), kInvalidArgument, "table nothing");
+  EXPECT_STATUS(client.steps().PullRows({&pull, 1}), kInvalidArgument, "table nothing");
 }
 
 }  // namespace

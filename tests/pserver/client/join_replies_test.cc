@@ -1,5 +1,5 @@
 // Replies of servers that let a trainer in: the run, the step to begin with, the rounds of norms.
-#include "pserver/client/join_replies.h"
+#include "pserver/member/join_replies.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -75,7 +75,7 @@ SelectedRows GradientOf(const Lane& lane, int width, const std::vector<float>& r
 
 absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcessCluster* cluster, Result* result) {
   Client& client = cluster->client(0);
-  RETURN_IF_ERROR(client.BeginStep(step, /*read_only=*/false));
+  RETURN_IF_ERROR(client.steps().BeginStep(step, /*read_only=*/false));
   std::vector<Lane> lanes(static_cast<size_t>(job.lanes));
   std::vector<int64_t> ids;
   std::map<int64_t, int32_t> place;
@@ -99,7 +99,7 @@ absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcess
   std::vector<uint8_t> there(ids.size(), 0);
   if (way.some_there) {
     // Stands in for a cache of rows, which holds the servers' values of some ids.
-    RETURN_IF_ERROR(client.PullRows({pull_u}));
+    RETURN_IF_ERROR(client.steps().PullRows({pull_u}));
     for (size_t i = 0; i < there.size(); ++i) {
       there[i] = i % 3 == 0;
       if (there[i] == 0) u[i] = -1;
@@ -107,14 +107,14 @@ absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcess
     pull_u.there = there.data();
   }
   if (way.apart) {
-    RETURN_IF_ERROR(client.PullRows({pull_t}));
-    RETURN_IF_ERROR(client.PullRows({pull_u}));
+    RETURN_IF_ERROR(client.steps().PullRows({pull_t}));
+    RETURN_IF_ERROR(client.steps().PullRows({pull_u}));
   } else {
-    RETURN_IF_ERROR(client.PullRows({pull_t, pull_u}));
+    RETURN_IF_ERROR(client.steps().PullRows({pull_t, pull_u}));
   }
   if (way.t_again) {
-    RETURN_IF_ERROR(client.PullRows({{"t", 4, &other, rest.data()}}));
-    RETURN_IF_ERROR(client.PullRows({pull_t}));
+    RETURN_IF_ERROR(client.steps().PullRows({{"t", 4, &other, rest.data()}}));
+    RETURN_IF_ERROR(client.steps().PullRows({pull_t}));
   }
   result->rows.insert(result->rows.end(), t.begin(), t.end());
   result->rows.insert(result->rows.end(), u.begin(), u.end());
@@ -139,7 +139,8 @@ absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcess
     send_u.push_back({static_cast<int>(l), &u_grads[l]});
   }
   const auto send = [&](int64_t table) {
-    return table == 0 ? client.SendRows({"t", -1, 0}, 4, send_t) : client.SendRows({"u", -1, 0}, 1, send_u);
+    return table == 0 ? client.steps().SendRows({"t", -1, 0}, 4, send_t)
+                      : client.steps().SendRows({"u", -1, 0}, 1, send_u);
   };
   if (way.at_once) {
     std::vector<absl::Status> sent(2);
@@ -148,8 +149,8 @@ absl::Status RunStep(const HandMadeJob& job, const Way& way, int step, InProcess
   } else {
     for (int64_t table = 0; table < 2; ++table) RETURN_IF_ERROR(send(table));
   }
-  RETURN_IF_ERROR(client.FinishSends(64, v1::APPLY));
-  return client.FinishReceives(nullptr);
+  RETURN_IF_ERROR(client.steps().FinishSends(64, v1::APPLY));
+  return client.steps().FinishReceives(nullptr);
 }
 
 Result Train(const HandMadeJob& job, const Way& way) {

@@ -34,9 +34,9 @@ absl::Status Steps(InProcessCluster& cluster, const HandMadeJob& job, int traine
   Client& client = cluster.client(trainer);
   HandMadeParams params;
   if (begin == 0) RETURN_IF_ERROR(client.Join());
-  RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+  RETURN_IF_ERROR(ReceiveHandMade(job, &client.steps(), &params));
   for (int step = begin; step < end; ++step) {
-    RETURN_IF_ERROR(RunHandMadeStep(job, trainer, {.step = step}, &client, &params).status());
+    RETURN_IF_ERROR(RunHandMadeStep(job, trainer, {.step = step}, &client.steps(), &params).status());
   }
   return absl::OkStatus();
 }
@@ -66,15 +66,15 @@ TEST(BoundedStalenessTest, FastTrainersWaitForTheSlowestAndNeverPassTheBound) {
   WaitForPushes(*cluster, 2 * 3);
   HandMadeParams params;
   ASSERT_TRUE(cluster->client(2).Join().ok());
-  ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(2), &params).ok());
+  ASSERT_TRUE(ReceiveHandMade(job, &cluster->client(2).steps(), &params).ok());
   for (int step = 0; step < 3; ++step) {
-    ASSERT_TRUE(RunHandMadeStep(job, 2, {.step = step}, &cluster->client(2), &params).ok());
+    ASSERT_TRUE(RunHandMadeStep(job, 2, {.step = step}, &cluster->client(2).steps(), &params).ok());
     // Each step of the slow trainer lets the others do exactly one more.
     WaitForPushes(*cluster, 2 * (4 + step) + step + 1);
   }
   // A step without samples ends the slow trainer, so nobody waits for it after the last step.
-  ASSERT_TRUE(cluster->client(2).BeginStep(3, /*read_only=*/false).ok());
-  ASSERT_TRUE(cluster->client(2).FinishSends(0, v1::APPLY).ok());
+  ASSERT_TRUE(cluster->client(2).steps().BeginStep(3, /*read_only=*/false).ok());
+  ASSERT_TRUE(cluster->client(2).steps().FinishSends(0, v1::APPLY).ok());
   for (std::thread& thread : fast) thread.join();
   for (const absl::Status& end : ends) EXPECT_FALSE(!end.ok()) << end;
   for (int s = 0; s < 2; ++s) EXPECT_EQ(Counted(*cluster, s, "staleness.most_steps"), 2) << s;
@@ -98,8 +98,8 @@ TEST(BoundedStalenessTest, WhoHasNoMoreStepsHoldsNobody) {
   auto cluster = MakeCluster(QuickOptionsFor(job));
   std::thread other([&] {
     EXPECT_TRUE(Steps(*cluster, job, 1, 0, 2).ok());
-    EXPECT_TRUE(cluster->client(1).BeginStep(2, /*read_only=*/false).ok());
-    EXPECT_TRUE(cluster->client(1).FinishSends(0, v1::APPLY).ok());
+    EXPECT_TRUE(cluster->client(1).steps().BeginStep(2, /*read_only=*/false).ok());
+    EXPECT_TRUE(cluster->client(1).steps().FinishSends(0, v1::APPLY).ok());
   });
   const absl::Status end = Steps(*cluster, job, 0, 0, 9);
   other.join();
@@ -135,15 +135,15 @@ constexpr int64_t kRow = int64_t{1} << 62;
 
 // Runs a step of a trainer that pushes the row with a gradient of 4 over 4 samples.
 absl::Status PushRow(Client& client, int lane, int64_t step, int64_t id = kRow, std::vector<int32_t> step_rows = {}) {
-  RETURN_IF_ERROR(client.BeginStep(step, /*read_only=*/false));
+  RETURN_IF_ERROR(client.steps().BeginStep(step, /*read_only=*/false));
   SelectedRows gradient;
   gradient.ids = {id};
   gradient.step_rows = std::move(step_rows);
   gradient.values = Tensor::Of<float>({1, 4}, {4.0f, 4.0f, 4.0f, 4.0f});
   gradient.merged = gradient.present = true;
   const ParamChannel::LaneRows row{.lane = lane, .value = &gradient};
-  RETURN_IF_ERROR(client.SendRows({.name = "t", .server = -1}, 4, absl::MakeConstSpan(&row, 1)));
-  return client.FinishSends(4, v1::APPLY);
+  RETURN_IF_ERROR(client.steps().SendRows({.name = "t", .server = -1}, 4, absl::MakeConstSpan(&row, 1)));
+  return client.steps().FinishSends(4, v1::APPLY);
 }
 
 absl::Status PullOf(RowSource& source, int64_t step, const std::vector<int64_t>& ids, std::vector<float>* rows) {
@@ -175,7 +175,7 @@ TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
   std::atomic<bool> answered{false};
   absl::Status pulled;
   std::thread thread([&] {
-    pulled = PullOf(*cluster->client(0).Ahead(), 2, {kRow}, &ahead);
+    pulled = PullOf(*&cluster->client(0).ahead(), 2, {kRow}, &ahead);
     answered = true;
   });
   WaitForCalls(*cluster, calls + 1);
@@ -187,7 +187,7 @@ TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
   ASSERT_TRUE(pulled.ok()) << pulled;
   // Nothing has been pushed since, so the rows hold all three updates.
   std::vector<float> now;
-  ASSERT_TRUE(PullOf(cluster->client(1), 1, {kRow}, &now).ok());
+  ASSERT_TRUE(PullOf(cluster->client(1).steps(), 1, {kRow}, &now).ok());
   EXPECT_EQ(ahead, now);
   EXPECT_LE(Counted(*cluster, 0, "staleness.most_steps"), 1);
 }
@@ -199,10 +199,10 @@ TEST(RowsAheadTest, WithoutABoundTheyAreWhatIsThereWhenTheyAreAskedFor) {
   ASSERT_TRUE(client.Join().ok());
   ASSERT_TRUE(PushRow(client, 0, 0).ok());
   std::vector<float> before, ahead, after;
-  ASSERT_TRUE(PullOf(client, 1, {kRow}, &before).ok());
-  ASSERT_TRUE(PullOf(*client.Ahead(), 2, {kRow}, &ahead).ok());
+  ASSERT_TRUE(PullOf(client.steps(), 1, {kRow}, &before).ok());
+  ASSERT_TRUE(PullOf(*&client.ahead(), 2, {kRow}, &ahead).ok());
   ASSERT_TRUE(PushRow(client, 0, 1).ok());
-  ASSERT_TRUE(PullOf(client, 2, {kRow}, &after).ok());
+  ASSERT_TRUE(PullOf(client.steps(), 2, {kRow}, &after).ok());
   EXPECT_EQ(ahead, before);
   EXPECT_NE(ahead, after);
 }
@@ -215,12 +215,12 @@ TEST(RowsAheadTest, GradientsOfRowsPulledAheadFindTheirIds) {
   ASSERT_TRUE(client.Join().ok());
   const std::vector<int64_t> ids = {5, -7, kRow, 12};
   std::vector<float> rows, others;
-  ASSERT_TRUE(PullOf(client, 0, {1, 2, 3}, &others).ok());
-  ASSERT_TRUE(PullOf(*client.Ahead(), 1, ids, &rows).ok());
-  client.UseRowsAhead();
+  ASSERT_TRUE(PullOf(client.steps(), 0, {1, 2, 3}, &others).ok());
+  ASSERT_TRUE(PullOf(*&client.ahead(), 1, ids, &rows).ok());
+  client.steps().UseRowsAhead();
   ASSERT_TRUE(PushRow(client, 0, 1, kRow, /*step_rows=*/{2}).ok());
   std::vector<float> now;
-  ASSERT_TRUE(PullOf(client, 2, ids, &now).ok());
+  ASSERT_TRUE(PullOf(client.steps(), 2, ids, &now).ok());
   for (size_t i = 0; i < now.size(); ++i) EXPECT_EQ(now[i] != rows[i], i / 4 == 2) << i;
 }
 
@@ -231,9 +231,9 @@ TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {
   std::vector<float> rows;
   absl::Status pulled;
   const int64_t calls = cluster->faults().calls;
-  std::thread thread([&] { pulled = PullOf(*cluster->client(0).Ahead(), 2, {kRow}, &rows); });
+  std::thread thread([&] { pulled = PullOf(*&cluster->client(0).ahead(), 2, {kRow}, &rows); });
   WaitForCalls(*cluster, calls + 1);
-  cluster->client(0).CancelAhead();
+  cluster->client(0).ahead().Cancel();
   thread.join();
   EXPECT_EQ(pulled.code(), absl::StatusCode::kCancelled) << pulled;
   EXPECT_THAT(std::string(pulled.message()), HasSubstr("rows of step 2, ahead of it"));
@@ -254,22 +254,22 @@ TEST(RowsAheadTest, TheyArePulledBesideTheProgramOverANetworkThatRepeatsAndLoses
     Client& client = cluster->client(trainer);
     RETURN_IF_ERROR(client.Join());
     HandMadeParams params;
-    RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+    RETURN_IF_ERROR(ReceiveHandMade(job, &client.steps(), &params));
     for (int step = 0; step < kSteps; ++step) {
       absl::Status pulled;
       std::vector<float> rows;
-      std::thread thread([&] { pulled = PullOf(*client.Ahead(), step + 1, ids, &rows); });
-      const absl::Status run = RunHandMadeStep(job, trainer, {.step = step}, &client, &params).status();
+      std::thread thread([&] { pulled = PullOf(*&client.ahead(), step + 1, ids, &rows); });
+      const absl::Status run = RunHandMadeStep(job, trainer, {.step = step}, &client.steps(), &params).status();
       if (step + 1 == kSteps) {
         // The end of a run: the pull under way is cancelled, and a step without samples lets the other trainer go on.
-        client.CancelAhead();
-        RETURN_IF_ERROR(client.BeginStep(kSteps, /*read_only=*/false));
-        RETURN_IF_ERROR(client.FinishSends(0, v1::APPLY));
+        client.ahead().Cancel();
+        RETURN_IF_ERROR(client.steps().BeginStep(kSteps, /*read_only=*/false));
+        RETURN_IF_ERROR(client.steps().FinishSends(0, v1::APPLY));
       }
       thread.join();
       RETURN_IF_ERROR(run);
       if (step + 1 < kSteps) RETURN_IF_ERROR(pulled);
-      client.UseRowsAhead();
+      client.steps().UseRowsAhead();
     }
     return absl::OkStatus();
   });
@@ -393,10 +393,10 @@ TEST(AsyncTablesTest, RowsAreUpdatedAndReadWhileDenseBlocksWait) {
   const auto rows_of = [&](int trainer) {
     std::vector<float> rows(8);
     const ParamChannel::TableRows pull{.table = "t", .width = 4, .ids = &ids, .rows = rows.data()};
-    EXPECT_TRUE(cluster->client(trainer).PullRows(absl::MakeConstSpan(&pull, 1)).ok());
+    EXPECT_TRUE(cluster->client(trainer).steps().PullRows(absl::MakeConstSpan(&pull, 1)).ok());
     return rows;
   };
-  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).BeginStep(0, /*read_only=*/false).ok());
+  for (int t = 0; t < 2; ++t) ASSERT_TRUE(cluster->client(t).steps().BeginStep(0, /*read_only=*/false).ok());
   const std::vector<float> before = rows_of(1);
   // Trainer 0 pushes a row and a dense gradient; trainer 1 has pushed nothing.
   SelectedRows gradient;
@@ -407,9 +407,9 @@ TEST(AsyncTablesTest, RowsAreUpdatedAndReadWhileDenseBlocksWait) {
   const Tensor dense = Tensor::Of<float>({5}, {1.0f, 2.0f, 3.0f, 4.0f, 5.0f});
   const ParamChannel::LaneTensor lane{.lane = 0, .value = &dense};
   Client& client = cluster->client(0);
-  ASSERT_TRUE(client.SendRows({.name = "t", .server = -1}, 4, absl::MakeConstSpan(&row, 1)).ok());
-  ASSERT_TRUE(client.SendDense({.name = "b", .server = 0, .count = 5}, absl::MakeConstSpan(&lane, 1)).ok());
-  ASSERT_TRUE(client.FinishSends(4, v1::APPLY).ok());
+  ASSERT_TRUE(client.steps().SendRows({.name = "t", .server = -1}, 4, absl::MakeConstSpan(&row, 1)).ok());
+  ASSERT_TRUE(client.steps().SendDense({.name = "b", .server = 0, .count = 5}, absl::MakeConstSpan(&lane, 1)).ok());
+  ASSERT_TRUE(client.steps().FinishSends(4, v1::APPLY).ok());
   const absl::Time end = absl::Now() + absl::Seconds(20);
   std::vector<float> after = rows_of(1);
   while (after == before && absl::Now() < end) after = rows_of(1);
@@ -419,12 +419,12 @@ TEST(AsyncTablesTest, RowsAreUpdatedAndReadWhileDenseBlocksWait) {
   for (int j = 4; j < 8; ++j) EXPECT_NEAR(after[j], before[j] - 0.05, 1e-5) << j;
   EXPECT_EQ(cluster->servers().server(0).Version(), 0);
   // When trainer 1 has pushed too, the dense block changes; the row does not change again.
-  ASSERT_TRUE(cluster->client(1).FinishSends(4, v1::APPLY).ok());
+  ASSERT_TRUE(cluster->client(1).steps().FinishSends(4, v1::APPLY).ok());
   Tensor b;
   b.Resize(v1::FLOAT32, {5});
-  ASSERT_TRUE(client.Receive({.name = "b", .server = 0, .count = 5}, &b).ok());
+  ASSERT_TRUE(client.steps().Receive({.name = "b", .server = 0, .count = 5}, &b).ok());
   StepOutcome outcome;
-  ASSERT_TRUE(client.FinishReceives(&outcome).ok());
+  ASSERT_TRUE(client.steps().FinishReceives(&outcome).ok());
   EXPECT_EQ(outcome.version, 1);
   EXPECT_EQ(outcome.samples, 8);
   EXPECT_EQ(rows_of(1), after);

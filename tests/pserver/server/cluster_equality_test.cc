@@ -41,21 +41,22 @@ absl::StatusOr<TrainingRun> Train(const HandMadeJob& job, ClusterOptions options
     Client& client = cluster->client(t);
     RETURN_IF_ERROR(client.Join());
     HandMadeParams params;
-    RETURN_IF_ERROR(ReceiveHandMade(job, &client, &params));
+    RETURN_IF_ERROR(ReceiveHandMade(job, &client.steps(), &params));
     for (int step = 0; step < kSteps; ++step) {
       // One step is skipped by one lane's owner, one has no samples anywhere.
       const LaneRange lanes = LanesOfTrainer(job.lanes, job.trainers, t);
       const bool skip = step == 4 && lanes.begin <= 5 && 5 < lanes.begin + lanes.count;
-      ASSIGN_OR_RETURN(const StepOutcome outcome,
-                       RunHandMadeStep(job, t, {.step = step, .skip = skip, .empty = step == 7}, &client, &params));
+      ASSIGN_OR_RETURN(
+          const StepOutcome outcome,
+          RunHandMadeStep(job, t, {.step = step, .skip = skip, .empty = step == 7}, &client.steps(), &params));
       if (t == 0) run.outcomes.push_back(outcome);
     }
     // Everyone is at the border, so that the digest is one of a whole step.
-    RETURN_IF_ERROR(client.Exchange("end", absl::StrCat("trainer ", t)).status());
+    RETURN_IF_ERROR(client.board().Exchange("end", absl::StrCat("trainer ", t)).status());
     return absl::OkStatus();
   }));
   ASSIGN_OR_RETURN(run.digest, cluster->GetDigest());
-  RETURN_IF_ERROR(cluster->RunTrainers([&](int t) { return cluster->client(t).Done(); }));
+  RETURN_IF_ERROR(cluster->RunTrainers([&](int t) { return cluster->client(t).member().Done(); }));
   for (int t = 0; t < job.trainers; ++t) {
     const Client::Counters counters = cluster->client(t).counters();
     run.counters.retries += counters.retries;

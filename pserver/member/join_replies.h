@@ -1,7 +1,7 @@
 // Replies of the servers that let a trainer in, beyond its sessions: the run, the step to begin with, the rounds of
 // norms. Thread-safe.
-#ifndef WEIR_PSERVER_CLIENT_JOIN_REPLIES_H_
-#define WEIR_PSERVER_CLIENT_JOIN_REPLIES_H_
+#ifndef WEIR_PSERVER_MEMBER_JOIN_REPLIES_H_
+#define WEIR_PSERVER_MEMBER_JOIN_REPLIES_H_
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ class JoinReplies {
   // Takes the reply of one server. FailedPrecondition: its checkpoint directory is not this trainer's.
   absl::Status Take(int server, const v1::JoinReply& reply);
 
-  // Client::RunId and Client::TakesOver.
+  // Member::RunId and Member::TakesOver.
   std::string RunId() const;
   std::optional<int64_t> TakesOver() const;
   // Returns the number of rounds in which each server needs the norms of others, by server.
@@ -42,4 +42,4 @@ class JoinReplies {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_CLIENT_JOIN_REPLIES_H_
+#endif  // WEIR_PSERVER_MEMBER_JOIN_REPLIES_H_

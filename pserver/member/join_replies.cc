@@ -1,4 +1,4 @@
-#include "pserver/client/join_replies.h"
+#include "pserver/member/join_replies.h"
 
 #include <algorithm>
 #include <utility>
