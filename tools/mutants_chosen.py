@@ -749,7 +749,7 @@ CHOSEN = [
         "framework/membership/roster.cc",
         "holder.state == RosterPlace::kAbsent && caller.session() != 0",
         "false",
-        tests=("//tests/framework/membership:roster_test",),
+        tests=("//tests/framework/membership:transcripts_test",),
     ),
     Chosen(
         "servers-of-a-node-end-with-its-trainers",
@@ -1001,7 +1001,7 @@ CHOSEN = [
         "framework/membership/roster.cc",
         "  stopped_ |= beat.stopped();\n",
         "",
-        tests=("//tests/framework/membership:roster_test",),
+        tests=("//tests/framework/membership:transcripts_test",),
     ),
     Chosen(
         "a-stopped-process-is-blamed",
