@@ -198,21 +198,21 @@ CHOSEN = [
         "framework/membership/roster.cc",
         "if (overslept) {",
         "if (overslept && false) {",
-        tests=("//tests/pserver/server:server_core_test", "//tests/pserver/cluster:cluster_test"),
+        tests=("//tests/pserver/server:transcripts_test", "//tests/pserver/cluster:cluster_test"),
     ),
     Chosen(
         "end-after-three-leases",
         "framework/membership/roster.cc",
         "failed_at_ > 2 * options_.lease",
         "failed_at_ > 3 * options_.lease",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "waits-for-the-dead-of-a-failed-job",
         "framework/membership/roster.cc",
         "m.told || gone(m) || silent(m)",
         "m.told || gone(m)",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "former-holder-of-a-lease-goes-on",
@@ -1161,7 +1161,7 @@ CHOSEN = [
         "pserver/server/server_core_members.cc",
         "  LogRefusal(who, why);\n  return absl::FailedPreconditionError(",
         "  if (!why.empty()) return absl::FailedPreconditionError(why);\n  return absl::FailedPreconditionError(",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "failure-told-to-another-job",
@@ -1189,7 +1189,7 @@ CHOSEN = [
         "pserver/server/server_core_members.cc",
         "Printable(request.failure(), kMaxText)",
         "request.failure().substr(0, kMaxText)",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "text-of-an-error-unescaped",
