@@ -198,21 +198,21 @@ CHOSEN = [
         "framework/membership/roster.cc",
         "if (overslept) {",
         "if (overslept && false) {",
-        tests=("//tests/pserver/server:server_core_test", "//tests/pserver/cluster:cluster_test"),
+        tests=("//tests/pserver/server:transcripts_test", "//tests/pserver/cluster:cluster_test"),
     ),
     Chosen(
         "end-after-three-leases",
         "framework/membership/roster.cc",
         "failed_at_ > 2 * options_.lease",
         "failed_at_ > 3 * options_.lease",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "waits-for-the-dead-of-a-failed-job",
         "framework/membership/roster.cc",
         "m.told || gone(m) || silent(m)",
         "m.told || gone(m)",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "former-holder-of-a-lease-goes-on",
@@ -749,7 +749,7 @@ CHOSEN = [
         "framework/membership/roster.cc",
         "holder.state == RosterPlace::kAbsent && caller.session() != 0",
         "false",
-        tests=("//tests/framework/membership:roster_test",),
+        tests=("//tests/framework/membership:transcripts_test",),
     ),
     Chosen(
         "servers-of-a-node-end-with-its-trainers",
@@ -1001,7 +1001,7 @@ CHOSEN = [
         "framework/membership/roster.cc",
         "  stopped_ |= beat.stopped();\n",
         "",
-        tests=("//tests/framework/membership:roster_test",),
+        tests=("//tests/framework/membership:transcripts_test",),
     ),
     Chosen(
         "a-stopped-process-is-blamed",
@@ -1161,7 +1161,7 @@ CHOSEN = [
         "pserver/server/server_core_members.cc",
         "  LogRefusal(who, why);\n  return absl::FailedPreconditionError(",
         "  if (!why.empty()) return absl::FailedPreconditionError(why);\n  return absl::FailedPreconditionError(",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "failure-told-to-another-job",
@@ -1189,7 +1189,7 @@ CHOSEN = [
         "pserver/server/server_core_members.cc",
         "Printable(request.failure(), kMaxText)",
         "request.failure().substr(0, kMaxText)",
-        tests=("//tests/pserver/server:server_core_test",),
+        tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(
         "text-of-an-error-unescaped",

@@ -18,7 +18,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +30,9 @@
 #include "absl/strings/str_replace.h"
 #include "framework/base/mutex.h"
 #include "framework/base/philox.h"
-#include "framework/wire/frame.h"
 #include "glog/logging.h"
 #include "proto/parameter_server.pb.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 #include "tests/trainer/data/data_testing.h"
 
@@ -228,29 +227,6 @@ void WriteData(const std::string& directory, const Set& set, uint64_t seed, bool
   for (int n = 0; n < kEvalLines; ++n) eval << Make(1000 + seed, static_cast<uint64_t>(n), n % 10, set, false).text;
 }
 
-// Notes the samples of every step that is pushed.
-class Spy : public Transport {
- public:
-  Spy(Transport* inner, std::map<int64_t, int64_t>* samples) : inner_(inner), samples_(samples) {}
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    if (method == Method::kPush) {
-      const absl::StatusOr<Frame> frame = DecodeFrame(request);
-      v1::PushRequest push;
-      CHECK(frame.ok() && push.ParseFromString(frame->header));
-      MutexLock lock(&mu_);
-      if (push.has_part_count()) (*samples_)[push.step()] = push.samples();
-    }
-    inner_->Call(server, method, std::move(request), timeout, std::move(done));
-  }
-  std::string Describe(int server) const override { return inner_->Describe(server); }
-  int servers() const override { return inner_->servers(); }
-
- private:
-  Transport* const inner_;
-  Mutex mu_;
-  std::map<int64_t, int64_t>* const samples_;  // read when the run has ended
-};
-
 // Collects the warnings that are logged during its lifetime.
 class Warnings : public google::LogSink {
  public:
@@ -275,13 +251,22 @@ struct Outcome {
 };
 
 Outcome Train(const std::string& directory, const Set& set, uint64_t seed, int lanes) {
-  std::map<int64_t, int64_t> samples;
+  Mutex mu;
+  std::map<int64_t, int64_t> samples;  // of every step that is pushed; guarded by mu
   InProcessRun run = {.job_text = set.period > 0 ? NormedJob() : kJob,
                       .directory = directory,
                       .overrides = {absl::StrCat("train.seed=", seed), absl::StrCat("train.epochs=", set.epochs),
                                     absl::StrCat("train.lanes=", lanes), "data.bad_line=SKIP"},
                       .threads = 2,
-                      .between = [&](int, Transport* servers) { return std::make_unique<Spy>(servers, &samples); }};
+                      .between = [&](int, Transport* servers) {
+                        return Tapped(servers, [&](TappedCall call) {
+                          if (const auto push = call.As<v1::PushRequest>(); push && push->has_part_count()) {
+                            MutexLock lock(&mu);
+                            samples[push->step()] = push->samples();
+                          }
+                          call.GoOn();
+                        });
+                      }};
   if (set.resume_before_end > 0) {
     const int64_t steps = static_cast<int64_t>(set.lines) * set.epochs / kBatch;
     run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", directory, "/checkpoints", lanes, "\""));

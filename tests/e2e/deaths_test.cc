@@ -13,12 +13,12 @@
 #include "absl/strings/str_replace.h"
 #include "framework/base/mutex.h"
 #include "framework/checkpoint/directory.h"
-#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -36,20 +36,12 @@ struct Glance {
   std::string key;    // Exchange, with a contribution; "post " before it for a post
 };
 
-Glance LookAt(int server, Method method, const Slices& request) {
-  Glance glance{.server = server, .method = method};
-  if (method == Method::kPush) {
-    const absl::StatusOr<Frame> frame = DecodeFrame(request);
-    v1::PushRequest push;
-    if (frame.ok() && push.ParseFromString(frame->header)) glance.step = push.step();
-  } else if (method == Method::kControl) {
-    v1::ControlRequest control;
-    glance.save = control.ParseFromString(Flatten(request)) && control.has_save();
-  } else if (method == Method::kExchange) {
-    v1::ExchangeRequest exchange;
-    if (exchange.ParseFromString(Flatten(request)) && exchange.has_contribution()) {
-      glance.key = absl::StrCat(exchange.has_edition() ? "post " : "", exchange.key());
-    }
+Glance LookAt(const TappedCall& call) {
+  Glance glance{.server = call.server, .method = call.method};
+  if (const auto push = call.As<v1::PushRequest>()) glance.step = push->step();
+  if (const auto control = call.As<v1::ControlRequest>()) glance.save = control->has_save();
+  if (const auto exchange = call.As<v1::ExchangeRequest>(); exchange && exchange->has_contribution()) {
+    glance.key = absl::StrCat(exchange->has_edition() ? "post " : "", exchange->key());
   }
   return glance;
 }
@@ -79,34 +71,25 @@ enum class Fate { kGoOn, kDieBefore, kDieAfter };
 using Decide = std::function<Fate(const Glance&)>;
 
 // A trainer that dies at a call: from then on nothing leaves it and nothing reaches it.
-class Mortal : public Transport {
- public:
-  Mortal(Transport* inner, Decide decide, Latch* died) : inner_(inner), decide_(std::move(decide)), died_(died) {}
-
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    const Fate fate = *dead_ ? Fate::kDieBefore : decide_(LookAt(server, method, request));
-    if (fate != Fate::kGoOn && fate != Fate::kDieAfter) Die();
-    if (*dead_) return done(absl::UnavailableError("dead"));
-    inner_->Call(server, method, std::move(request), timeout,
-                 [dead = dead_, done = std::move(done)](absl::StatusOr<Slices> answer) {
-                   done(*dead ? absl::UnavailableError("dead") : std::move(answer));
-                 });
-    if (fate == Fate::kDieAfter) Die();
-  }
-  std::string Describe(int server) const override { return inner_->Describe(server); }
-  int servers() const override { return inner_->servers(); }
-
- private:
-  void Die() {
-    *dead_ = true;
-    died_->Open();
-  }
-
-  Transport* const inner_;
-  const Decide decide_;
-  Latch* const died_;
-  const std::shared_ptr<std::atomic<bool>> dead_ = std::make_shared<std::atomic<bool>>(false);
-};
+std::unique_ptr<Transport> Mortal(Transport* servers, Decide decide, Latch* died) {
+  const auto dead = std::make_shared<std::atomic<bool>>(false);
+  const auto die = [dead, died] {
+    *dead = true;
+    died->Open();
+  };
+  return Tapped(servers, [dead, die, decide = std::move(decide)](TappedCall call) {
+    const Fate fate = *dead ? Fate::kDieBefore : decide(LookAt(call));
+    if (fate == Fate::kDieBefore) {
+      die();
+      return call.done(absl::UnavailableError("dead"));
+    }
+    call.OnAnswer([dead](absl::StatusOr<Slices>& answer) {
+      if (*dead) answer = absl::UnavailableError("dead");
+    });
+    call.GoOn();
+    if (fate == Fate::kDieAfter) die();
+  });
+}
 
 Decide AtPost(const std::string& key, Fate fate = Fate::kDieBefore) {
   return [key = "post " + key, fate](const Glance& g) { return g.key == key ? fate : Fate::kGoOn; };
@@ -155,7 +138,7 @@ class DeathsTest : public SlotJobTest {
     if (!run.between) {
       run.between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
         if (trainer != 0) return nullptr;
-        return std::make_unique<Mortal>(servers, decide, &died);
+        return Mortal(servers, decide, &died);
       };
     }
     (void)TryRun(std::move(run));
@@ -234,24 +217,13 @@ TEST_F(DeathsTest, InEveryModeInWhichTheOthersGoOn) {
 // Trainers 1 and 2 have done nothing when the chief, which has saved at its steps 20 and 40, dies.
 TEST_F(DeathsTest, ANewChiefThatIsBehindTheOldOneWritesCheckpointsAboveItsOwn) {
   Latch died;
-  class Held : public Transport {
-   public:
-    Held(Transport* inner, Latch* until) : inner_(inner), until_(until) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      if (method == Method::kPush) until_->Await();
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    Latch* const until_;
-  };
   const Ends ends = RunAndDie({"distribute.sync=false", "checkpoint.keep_last=1"}, {},
-                              {.between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
-                                if (trainer == 0) return std::make_unique<Mortal>(servers, AtStep(50), &died);
-                                return std::make_unique<Held>(servers, &died);
+                              {.between = [&](int trainer, Transport* servers) {
+                                if (trainer == 0) return Mortal(servers, AtStep(50), &died);
+                                return Tapped(servers, [&](TappedCall call) {
+                                  if (call.method == Method::kPush) died.Await();
+                                  call.GoOn();
+                                });
                               }});
   ExpectTheOthersSavedAll(ends, "behind");
   EXPECT_EQ(ListCheckpoints(ends.dir)->size(), 1u);
@@ -276,45 +248,20 @@ TEST_F(DeathsTest, ARunGoesOnFromTheNewChiefsCheckpoint) {
 // The duties stay where they are when another trainer 0 comes, and all of its steps are in the last checkpoint.
 TEST_F(DeathsTest, AnotherTrainer0IsNoSecondChief) {
   Latch died, back;
-  // Trainers 1 and 2 take five steps before the death, and the last twenty when the other trainer 0 is at work.
-  class Held : public Transport {
-   public:
-    Held(Transport* inner, Latch* died, Latch* back) : inner_(inner), died_(died), back_(back) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      const Glance glance = LookAt(server, method, request);
-      if (glance.method == Method::kPush && glance.step == 5) died_->Await();
-      if (glance.method == Method::kPush && glance.step == 40) back_->Await();
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    Latch *const died_, *const back_;
-  };
-  class Replacement : public Transport {
-   public:
-    Replacement(Transport* inner, Latch* back) : inner_(inner), back_(back) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      if (method == Method::kPush) back_->Open();
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    Latch* const back_;
-  };
   std::atomic<int> zeros{0};
-  const Ends ends = RunAndDie(
-      {"distribute.sync=false"}, {},
-      {.replace_trainer_0 = true, .between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
-         if (trainer != 0) return std::make_unique<Held>(servers, &died, &back);
-         if (zeros++ == 0) return std::make_unique<Mortal>(servers, AtStep(10), &died);
-         return std::make_unique<Replacement>(servers, &back);
-       }});
+  const Ends ends = RunAndDie({"distribute.sync=false"}, {},
+                              {.replace_trainer_0 = true, .between = [&](int trainer, Transport* servers) {
+                                 if (trainer == 0 && zeros++ == 0) return Mortal(servers, AtStep(10), &died);
+                                 return Tapped(servers, [&, trainer](TappedCall call) {
+                                   const int64_t step = LookAt(call).step;
+                                   // Trainers 1 and 2 take five steps before the death, and the last twenty when the
+                                   // other trainer 0 is at work.
+                                   if (trainer == 0 && step >= 0) back.Open();
+                                   if (trainer != 0 && step == 5) died.Await();
+                                   if (trainer != 0 && step == 40) back.Await();
+                                   call.GoOn();
+                                 });
+                               }});
   for (const absl::Status& end : ends.trainers) EXPECT_TRUE(end.ok()) << end;
   for (const absl::Status& end : ends.servers) EXPECT_TRUE(end.ok()) << end;
   EXPECT_THAT(ends.outputs[0], Not(HasSubstr("checkpoint step=")));
@@ -341,35 +288,22 @@ TEST_F(DeathsTest, WithADirectoryPerHostTheNewChiefsHostHasItsPart) {
   for (const int t : {1, 2}) EXPECT_EQ(manifest->data().trainer_steps(t), 60);
 }
 
-// Holds a trainer's step until it has heard that the job is to end.
-class HeldStep : public Transport {
- public:
-  // `held`, if not null, is set when the step begins.
-  HeldStep(Transport* inner, int64_t step, std::atomic<bool>* held) : inner_(inner), step_(step), held_(held) {}
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    if (LookAt(server, method, request).step == step_) {
-      if (held_ != nullptr) *held_ = true;
-      stopped_->Await();
+// Holds a trainer's step until it has heard that the job is to end. `held`, if not null, is set when the step begins.
+std::unique_ptr<Transport> HeldStep(Transport* servers, int64_t step, std::atomic<bool>* held) {
+  return Tapped(servers, [step, held, stopped = std::make_shared<Latch>()](TappedCall call) {
+    if (LookAt(call).step == step) {
+      if (held != nullptr) *held = true;
+      stopped->Await();
     }
-    if (method == Method::kHeartbeat) {
-      done = [stopped = stopped_, done = std::move(done)](absl::StatusOr<Slices> answer) {
+    if (call.method == Method::kHeartbeat) {
+      call.OnAnswer([stopped](const absl::StatusOr<Slices>& answer) {
         v1::HeartbeatReply reply;
-        const bool heard = answer.ok() && reply.ParseFromString(Flatten(*answer)) && reply.stop_requested();
-        done(std::move(answer));
-        if (heard) stopped->Open();
-      };
+        if (answer.ok() && reply.ParseFromString(Flatten(*answer)) && reply.stop_requested()) stopped->Open();
+      });
     }
-    inner_->Call(server, method, std::move(request), timeout, std::move(done));
-  }
-  std::string Describe(int server) const override { return inner_->Describe(server); }
-  int servers() const override { return inner_->servers(); }
-
- private:
-  Transport* const inner_;
-  const int64_t step_;
-  std::atomic<bool>* const held_;
-  const std::shared_ptr<Latch> stopped_ = std::make_shared<Latch>();
-};
+    call.GoOn();
+  });
+}
 
 // No death: the stop comes in the last of all steps.
 TEST_F(DeathsTest, AJobThatIsStoppedInItsLastStepIsComplete) {
@@ -382,7 +316,7 @@ TEST_F(DeathsTest, AJobThatIsStoppedInItsLastStepIsComplete) {
                 .overrides = {"train.max_steps=20", "deadlines.heartbeat_s=0.1"},
                 .servers = 2,
                 .stop = &stop,
-                .between = [&](int, Transport* servers) { return std::make_unique<HeldStep>(servers, 19, &stop); }});
+                .between = [&](int, Transport* servers) { return HeldStep(servers, 19, &stop); }});
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(stop);
     EXPECT_EQ(result->summary.steps, 20);
@@ -393,29 +327,18 @@ TEST_F(DeathsTest, AJobThatIsStoppedInItsLastStepIsComplete) {
 
 // No death: trainer 1 is asked to stop at its step 30, when trainer 0 has done all of its steps.
 TEST_F(DeathsTest, AJobWhoseLastTrainerIsStoppedIsNotComplete) {
-  class Watched : public Transport {
-   public:
-    Watched(Transport* inner, std::atomic<bool>* at_end) : inner_(inner), at_end_(at_end) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      if (LookAt(server, method, request).key == "end") *at_end_ = true;
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    std::atomic<bool>* const at_end_;
-  };
   std::atomic<bool> stop{false};
   const absl::StatusOr<InProcessResult> result =
       TryRun({.overrides = {"distribute.sync=false", "train.max_steps=60", "deadlines.heartbeat_s=0.1"},
               .servers = 2,
               .trainers = 2,
               .stop = &stop,
-              .between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
-                if (trainer == 0) return std::make_unique<Watched>(servers, &stop);
-                return std::make_unique<HeldStep>(servers, 30, nullptr);
+              .between = [&](int trainer, Transport* servers) {
+                if (trainer != 0) return HeldStep(servers, 30, nullptr);
+                return Tapped(servers, [&stop](TappedCall call) {
+                  if (LookAt(call).key == "end") stop = true;
+                  call.GoOn();
+                });
               }});
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->summaries.size(), 2u);
@@ -426,31 +349,19 @@ TEST_F(DeathsTest, AJobWhoseLastTrainerIsStoppedIsNotComplete) {
 
 // Server 1 is dead for everyone from step 30 on, and what a trainer tells server 0 of it is lost once.
 TEST_F(DeathsTest, ATrainerThatHasFoundAServerDeadDoesNotGoBeforeTheLivingKnow) {
-  class Broken : public Transport {
-   public:
-    Broken(Transport* inner, std::atomic<bool>* dead) : inner_(inner), dead_(dead) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      const Glance glance = LookAt(server, method, request);
-      if (glance.method == Method::kPush && glance.step >= 30) *dead_ = true;
-      v1::HeartbeatRequest beat;
-      if (method == Method::kHeartbeat && beat.ParseFromString(Flatten(request)) && !beat.failure().empty() &&
-          tries_++ < 1) {
-        return done(absl::UnavailableError("lost"));
-      }
-      if (*dead_ && server == 1) return done(absl::UnavailableError("dead"));
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    std::atomic<bool>* const dead_;
-    std::atomic<int> tries_{0};
-  };
   std::atomic<bool> dead{false};
   const Ends ends =
-      RunAndDie({}, {}, {.between = [&](int, Transport* servers) { return std::make_unique<Broken>(servers, &dead); }});
+      RunAndDie({}, {}, {.between = [&dead](int, Transport* servers) {
+                  return Tapped(servers, [&dead, lost = std::make_shared<std::atomic<int>>(0)](TappedCall call) {
+                    if (LookAt(call).step >= 30) dead = true;
+                    const auto beat = call.As<v1::HeartbeatRequest>();
+                    if (beat && !beat->failure().empty() && (*lost)++ < 1) {
+                      return call.done(absl::UnavailableError("lost"));
+                    }
+                    if (dead && call.server == 1) return call.done(absl::UnavailableError("dead"));
+                    call.GoOn();
+                  });
+                }});
   for (const absl::Status& end : ends.trainers) {
     EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(end.message()), HasSubstr("server 1"));
@@ -477,7 +388,7 @@ TEST_F(DeathsTest, APredictionWithoutATrainersPartFailsAndNamesIt) {
                        .trainer_ends = &ends,
                        .between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
                          if (trainer != victim) return nullptr;
-                         return std::make_unique<Mortal>(servers, AtExchange(key), &died);
+                         return Mortal(servers, AtExchange(key), &died);
                        }};
       (void)PredictInProcess(run, {.checkpoints = Path("to_predict"), .output = Path("scores")});
       EXPECT_EQ(ends[1 - victim].code(), absl::StatusCode::kUnavailable) << key << " " << ends[1 - victim];

@@ -22,6 +22,7 @@
 #include "tests/testing/faulty_transport.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -256,29 +257,10 @@ TEST_F(ExactPrefetchTest, LateLostAndRepeatedMessagesChangeNoBit) {
   }
 }
 
-// Edits the pulls of a trainer on their way to the servers.
-class EditedPulls : public Transport {
- public:
-  using Edit = void (*)(v1::PullRequest* pull);
-  EditedPulls(Transport* inner, Edit edit) : inner_(*inner), edit_(edit) {}
-
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    const absl::StatusOr<Frame> frame = DecodeFrame(request);
-    v1::PullRequest pull;
-    if (method == Method::kPull && frame.ok() && pull.ParseFromString(frame->header)) {
-      edit_(&pull);
-      request = EncodeFrame(pull.SerializeAsString(), frame->payload);
-    }
-    inner_.Call(server, method, std::move(request), timeout, std::move(done));
-  }
-  std::string Describe(int server) const override { return inner_.Describe(server); }
-  int servers() const override { return inner_.servers(); }
-  bool checks_payloads() const override { return inner_.checks_payloads(); }
-
- private:
-  Transport& inner_;
-  const Edit edit_;
-};
+// Sends another pull in the place of this one, with the same ids.
+void Replace(const v1::PullRequest& pull, TappedCall* call) {
+  call->request = EncodeFrame(pull.SerializeAsString(), DecodeFrame(call->request)->payload);
+}
 
 // A server may forget pulls, for want of memory: then their rows are pulled again.
 TEST_F(ExactPrefetchTest, ForgottenPullsAreMadeAgain) {
@@ -286,9 +268,14 @@ TEST_F(ExactPrefetchTest, ForgottenPullsAreMadeAgain) {
   const Trained without = Train({.overrides = overrides});
   const Trained with = Train(
       {.overrides = With(overrides, {kAhead}), .servers = 2, .trainers = 2, .between = [](int, Transport* servers) {
-         return std::make_unique<EditedPulls>(servers, [](v1::PullRequest* pull) {
+         return Tapped(servers, [](TappedCall call) {
+           auto pull = call.As<v1::PullRequest>();
            // Every third is remembered under another number.
-           if (pull->ahead_call() % 3 == 0) pull->set_ahead_call(pull->ahead_call() + 1000000);
+           if (pull && pull->ahead_call() % 3 == 0) {
+             pull->set_ahead_call(pull->ahead_call() + 1000000);
+             Replace(*pull, &call);
+           }
+           call.GoOn();
          });
        }});
   ExpectEqual(with, without, "forgotten");
@@ -296,40 +283,33 @@ TEST_F(ExactPrefetchTest, ForgottenPullsAreMadeAgain) {
 }
 
 // Answers pulls as if no row that was pulled ahead had changed.
-class Uncorrected : public Transport {
+class Uncorrected {
  public:
-  explicit Uncorrected(Transport* inner) : inner_(*inner) {}
-
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    const absl::StatusOr<Frame> frame = DecodeFrame(request);
-    v1::PullRequest pull;
-    if (method == Method::kPull && frame.ok() && pull.ParseFromString(frame->header)) {
-      std::vector<int> items;
-      {
-        MutexLock lock(&mu_);
-        if (pull.has_ahead_call()) items_[pull.ahead_call()] = pull.items_size();
-        for (const int64_t call : pull.corrects()) items.push_back(items_[call]);
-      }
-      pull.clear_corrects();
-      request = EncodeFrame(pull.SerializeAsString(), frame->payload);
-      done = [items, done = std::move(done)](absl::StatusOr<Slices> answer) {
-        const absl::StatusOr<Frame> got = answer.ok() ? DecodeFrame(*answer) : answer.status();
-        v1::PullReply reply;
-        if (!got.ok() || !reply.ParseFromString(got->header)) return done(std::move(answer));
-        for (const int n : items) {
-          v1::Correction* const correction = reply.add_corrections();
-          for (int i = 0; i < n; ++i) correction->add_rows(0);
-        }
-        done(EncodeFrame(reply.SerializeAsString(), got->payload));
-      };
+  void operator()(TappedCall call) {
+    auto pull = call.As<v1::PullRequest>();
+    if (!pull) return call.GoOn();
+    std::vector<int> items;
+    {
+      MutexLock lock(&mu_);
+      if (pull->has_ahead_call()) items_[pull->ahead_call()] = pull->items_size();
+      for (const int64_t corrected : pull->corrects()) items.push_back(items_[corrected]);
     }
-    inner_.Call(server, method, std::move(request), timeout, std::move(done));
+    pull->clear_corrects();
+    Replace(*pull, &call);
+    call.OnAnswer([items](absl::StatusOr<Slices>& answer) {
+      const absl::StatusOr<Frame> got = answer.ok() ? DecodeFrame(*answer) : answer.status();
+      v1::PullReply reply;
+      if (!got.ok() || !reply.ParseFromString(got->header)) return;
+      for (const int n : items) {
+        v1::Correction* const correction = reply.add_corrections();
+        for (int i = 0; i < n; ++i) correction->add_rows(0);
+      }
+      answer = EncodeFrame(reply.SerializeAsString(), got->payload);
+    });
+    call.GoOn();
   }
-  std::string Describe(int server) const override { return inner_.Describe(server); }
-  int servers() const override { return inner_.servers(); }
 
  private:
-  Transport& inner_;
   Mutex mu_;
   std::map<int64_t, int> items_ ABSL_GUARDED_BY(mu_);
 };
@@ -337,7 +317,9 @@ class Uncorrected : public Transport {
 // The bits above would say nothing if rows that are not corrected were right all the same.
 TEST_F(ExactPrefetchTest, RowsThatAreNotCorrectedHaveOtherBits) {
   const auto bits = [](const std::vector<std::string>& overrides, int trainers) {
-    const auto between = [](int, Transport* servers) { return std::make_unique<Uncorrected>(servers); };
+    const auto between = [](int, Transport* servers) {
+      return Tapped(servers, [tap = std::make_shared<Uncorrected>()](TappedCall call) { (*tap)(std::move(call)); });
+    };
     return Train({.overrides = With(overrides, {kAhead}), .trainers = trainers, .between = between}).digests;
   };
   const std::vector<std::string> plain = Sparse({}), expiring = Sparse({"table[0].lifecycle={ttl_steps: 3}"});

@@ -2,6 +2,7 @@
 // within 2 %, memory of a trainer's variables within 10 %.
 
 #include "transpiler/explain/explain.h"
+#include "tests/testing/tapped_transport.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -44,20 +45,6 @@ std::string WithBatchNorm(std::string job) {
                      "layer { name: \"normed\" batch_norm { input: \"deep\" activation: RELU } }\n"
                      "  layer { name: \"out\" fc { input: \"normed\" size: 1 } }");
 }
-
-// Reports answers_inside() false, as between processes, so that pulls are cut as for a wire.
-class NotInside : public Transport {
- public:
-  explicit NotInside(Transport* transport) : transport_(transport) {}
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    transport_->Call(server, method, std::move(request), timeout, std::move(done));
-  }
-  std::string Describe(int server) const override { return transport_->Describe(server); }
-  int servers() const override { return transport_->servers(); }
-
- private:
-  Transport* const transport_;
-};
 
 // An evaluation pulls rows too, and is no part of a step.
 std::string WithoutEvaluation(std::string job) {
@@ -119,7 +106,7 @@ class ExplainRunTest : public ::testing::Test {
                                         .servers = cluster.servers,
                                         .trainers = cluster.trainers,
                                         .between = [](int, Transport* transport) -> std::unique_ptr<Transport> {
-                                          return std::make_unique<NotInside>(transport);
+                                          return Tapped(transport, [](TappedCall call) { call.GoOn(); });
                                         }});
     EXPECT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->summary.steps, kSteps);

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -80,21 +80,6 @@ class PushSums {
   Mutex mu_;
   std::map<std::string, std::vector<double>> dense_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::map<int64_t, std::vector<double>>> rows_ ABSL_GUARDED_BY(mu_);
-};
-
-class CountingTransport : public Transport {
- public:
-  CountingTransport(Transport* inner, PushSums* sums) : inner_(*inner), sums_(*sums) {}
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    if (method == Method::kPush) sums_.Add(request);
-    inner_.Call(server, method, std::move(request), timeout, std::move(done));
-  }
-  std::string Describe(int server) const override { return inner_.Describe(server); }
-  int servers() const override { return inner_.servers(); }
-
- private:
-  Transport& inner_;
-  PushSums& sums_;
 };
 
 class FlightsModesTest : public ::testing::Test {
@@ -276,7 +261,12 @@ TEST_F(FlightsModesTest, GeoServersHoldTheInitialValuesAndTheSumOfAllDifferences
   const std::string checkpoints = dir_ + "/geo";
   PushSums sums;
   InProcessRun run;
-  run.between = [&sums](int, Transport* servers) { return std::make_unique<CountingTransport>(servers, &sums); };
+  run.between = [&sums](int, Transport* servers) {
+    return Tapped(servers, [&sums](TappedCall call) {
+      if (call.method == Method::kPush) sums.Add(call.request);
+      call.GoOn();
+    });
+  };
   const InProcessResult result =
       Run({"distribute.sync=false", "distribute.geo.every_steps=10"}, std::move(run), checkpoints);
   ExpectAsGoodAsSync(result);

@@ -18,12 +18,12 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/clock.h"
 #include "framework/checkpoint/directory.h"
-#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/protocol/transport.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 #include "tests/trainer/data/data_testing.h"
 
@@ -345,26 +345,6 @@ TEST_F(FollowTest, InAsyncAChiefThatIsDoneEndsAJobWithoutANewFile) {
 
 // A process that takes a dead trainer's place finds where its streams were, also where the files before are gone.
 TEST_F(FollowTest, AnotherTrainerGoesOnWhereADeadOneWas) {
-  class Mortal : public Transport {
-   public:
-    Mortal(Transport* inner, int64_t step) : inner_(inner), step_(step) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      if (method == Method::kPush) {
-        const absl::StatusOr<Frame> frame = DecodeFrame(request);
-        v1::PushRequest push;
-        if (frame.ok() && push.ParseFromString(frame->header) && push.step() >= step_) *dead_ = true;
-      }
-      if (*dead_) return done(absl::UnavailableError("dead"));
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    const int64_t step_;
-    const std::shared_ptr<std::atomic<bool>> dead_ = std::make_shared<std::atomic<bool>>(false);
-  };
   for (const char* more : {"data.dense={ transform: NONE }", "data.dense={ transform: STANDARDIZE }"}) {
     const std::string name = absl::StrCat("takeover_", absl::StrContains(more, "STANDARD"));
     Inbox inbox(name);
@@ -384,7 +364,13 @@ TEST_F(FollowTest, AnotherTrainerGoesOnWhereADeadOneWas) {
                               .replace_trainer_0 = true,
                               .between = [&](int trainer, Transport* servers) -> std::unique_ptr<Transport> {
                                 if (trainer != 0 || zeros++ > 0) return nullptr;
-                                return std::make_unique<Mortal>(servers, /*step=*/15);
+                                const auto dead = std::make_shared<std::atomic<bool>>(false);
+                                return Tapped(servers, [dead](TappedCall call) {
+                                  const auto push = call.As<v1::PushRequest>();
+                                  if (push && push->step() >= 15) *dead = true;
+                                  if (*dead) return call.done(absl::UnavailableError("dead"));
+                                  call.GoOn();
+                                });
                               }});
     const absl::StatusOr<InProcessResult> result = TryRun(run);
     writer.join();
@@ -399,38 +385,26 @@ TEST_F(FollowTest, AnotherTrainerGoesOnWhereADeadOneWas) {
 
 // Else a chief that takes the place of a dead one would deal other groups than those trained on.
 TEST_F(FollowTest, AChiefTrainsOnNoGroupThatItHasNotPosted) {
-  // Nothing that is posted of groups arrives before a push, or before a time in which there would be one.
-  class SlowPosts : public Transport {
-   public:
-    SlowPosts(Transport* inner, std::atomic<bool>* early) : inner_(inner), early_(*early) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      if (method == Method::kPush && !posted_) early_ = true;
-      v1::ExchangeRequest exchange;
-      if (method == Method::kExchange && exchange.ParseFromString(Flatten(request)) && exchange.has_edition() &&
-          exchange.has_contribution() && exchange.key() == "follow.0") {
-        const absl::Time now = Clock::Real()->Now();
-        first_ = std::min(first_, now);
-        if (now - first_ < absl::Milliseconds(300) && !early_) return done(absl::UnavailableError("later"));
-        posted_ = true;
-      }
-      inner_->Call(server, method, std::move(request), timeout, std::move(done));
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    Transport* const inner_;
-    std::atomic<bool>& early_;
-    absl::Time first_ = absl::InfiniteFuture();  // used by the follower's thread
-    std::atomic<bool> posted_{false};
-  };
   Inbox inbox("posted");
   inbox.Add(std::size(kParts));
   inbox.Done();
-  std::atomic<bool> early{false};
-  const InProcessResult result = Run(
-      RunOn("posted", {"distribute.sync=false", "train.digest_every_steps=0"},
-            {.between = [&early](int, Transport* servers) { return std::make_unique<SlowPosts>(servers, &early); }}));
+  // Nothing that is posted of groups arrives before a push, or before a time in which there would be one.
+  std::atomic<bool> early{false}, posted{false};
+  absl::Time first = absl::InfiniteFuture();  // used by the follower's thread
+  const auto slow = [&](TappedCall call) {
+    if (call.method == Method::kPush && !posted) early = true;
+    const auto exchange = call.As<v1::ExchangeRequest>();
+    if (exchange && exchange->has_edition() && exchange->has_contribution() && exchange->key() == "follow.0") {
+      const absl::Time now = Clock::Real()->Now();
+      first = std::min(first, now);
+      if (now - first < absl::Milliseconds(300) && !early) return call.done(absl::UnavailableError("later"));
+      posted = true;
+    }
+    call.GoOn();
+  };
+  const InProcessResult result =
+      Run(RunOn("posted", {"distribute.sync=false", "train.digest_every_steps=0"},
+                {.between = [&slow](int, Transport* servers) { return Tapped(servers, slow); }}));
   EXPECT_FALSE(early);
   EXPECT_EQ(result.summary.examples + result.summary.left_out, kAll);
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,6 +18,7 @@
 #include "framework/graph/program_text.h"
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
@@ -122,45 +122,25 @@ class FirstPushesTogether {
   explicit FirstPushesTogether(int trainers) : trainers_(static_cast<size_t>(trainers)) {}
 
   std::unique_ptr<Transport> Between(int trainer, Transport* servers) {
-    return std::make_unique<Held>(this, trainer, servers);
+    return Tapped(servers, [this, trainer](TappedCall call) {
+      if (call.method != Method::kPush) return call.GoOn();
+      call.Own();
+      std::vector<TappedCall> calls;
+      {
+        MutexLock lock(&mu_);
+        have_pushed_.insert(trainer);
+        held_.push_back(std::move(call));
+        if (have_pushed_.size() == trainers_) calls.swap(held_);
+      }
+      for (TappedCall& each : calls) each.GoOn();
+    });
   }
 
  private:
-  class Held : public Transport {
-   public:
-    Held(FirstPushesTogether* together, int trainer, Transport* inner)
-        : together_(together), trainer_(trainer), inner_(inner) {}
-    void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-      const auto call = [this, server, method, request, timeout, done] {
-        inner_->Call(server, method, request, timeout, done);
-      };
-      if (method == Method::kPush) return together_->Push(trainer_, call);
-      call();
-    }
-    std::string Describe(int server) const override { return inner_->Describe(server); }
-    int servers() const override { return inner_->servers(); }
-
-   private:
-    FirstPushesTogether* const together_;
-    const int trainer_;
-    Transport* const inner_;
-  };
-
-  void Push(int trainer, std::function<void()> call) {
-    std::vector<std::function<void()>> calls;
-    {
-      MutexLock lock(&mu_);
-      have_pushed_.insert(trainer);
-      held_.push_back(std::move(call));
-      if (have_pushed_.size() == trainers_) calls.swap(held_);
-    }
-    for (const auto& each : calls) each();
-  }
-
   const size_t trainers_;
   Mutex mu_;
   std::set<int> have_pushed_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::function<void()>> held_ ABSL_GUARDED_BY(mu_);
+  std::vector<TappedCall> held_ ABSL_GUARDED_BY(mu_);
 };
 
 // On examples that are all the same every trainer makes the change that one would make alone, and so does their mean.

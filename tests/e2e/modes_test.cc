@@ -20,12 +20,12 @@
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/row_file.h"
 #include "framework/checkpoint/table_reader.h"
-#include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "proto/residuals.pb.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
 #include "tests/testing/square_job.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 #include "trainer/files/stream_rule.h"
 
@@ -109,30 +109,6 @@ TEST_F(ModesTest, ResidualsOfAllTrainersAreSavedInAsyncAndResumed) {
   EXPECT_EQ(train(/*resume=*/true), first);
 }
 
-// Adds up what a trainer hears in exchanges of residuals.
-class ListeningTransport : public Transport {
- public:
-  ListeningTransport(Transport* inner, std::atomic<size_t>* heard) : inner_(*inner), heard_(*heard) {}
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    v1::ExchangeRequest asked;
-    const bool counts = method == Method::kExchange && asked.ParseFromString(Flatten(request)) &&
-                        asked.key().compare(0, 9, "residuals") == 0;
-    inner_.Call(server, method, std::move(request), timeout,
-                [counts, done = std::move(done), this](absl::StatusOr<Slices> answer) {
-                  if (counts && answer.ok()) {
-                    for (const Slice& slice : *answer) heard_ += slice.size;
-                  }
-                  done(std::move(answer));
-                });
-  }
-  std::string Describe(int server) const override { return inner_.Describe(server); }
-  int servers() const override { return inner_.servers(); }
-
- private:
-  Transport& inner_;
-  std::atomic<size_t>& heard_;
-};
-
 TEST_F(ModesTest, OnlyTheTrainerThatWritesHearsTheResidualsOfTheOthers) {
   const std::string dir = Path("residuals_of_others");
   std::atomic<size_t> heard[3] = {};
@@ -144,7 +120,16 @@ TEST_F(ModesTest, OnlyTheTrainerThatWritesHearsTheResidualsOfTheOthers) {
          .trainers = 3,
          .resume = resume,
          .between = [&heard](int trainer, Transport* servers) {
-           return std::make_unique<ListeningTransport>(servers, &heard[trainer]);
+           // Adds up what a trainer hears in exchanges of residuals.
+           return Tapped(servers, [&heard, trainer](TappedCall call) {
+             const auto asked = call.As<v1::ExchangeRequest>();
+             if (asked && asked->key().compare(0, 9, "residuals") == 0) {
+               call.OnAnswer([&heard, trainer](const absl::StatusOr<Slices>& answer) {
+                 if (answer.ok()) heard[trainer] += TotalSize(*answer);
+               });
+             }
+             call.GoOn();
+           });
          }});
     const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(dir);
     EXPECT_TRUE(newest.ok()) << newest.status();

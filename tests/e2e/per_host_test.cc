@@ -5,18 +5,17 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/owner.h"
-#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/protocol/transport.h"
 #include "tests/testing/click_job.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -132,32 +131,20 @@ TEST_F(PerHostTest, WhenNoCheckpointIsOnEveryHostTheErrorSaysWhoHasWhat) {
 
 // Calls of the chief that say `publish` to server 1 from the second checkpoint on never arrive, as when its host has
 // lost power.
-class LosesServerOne : public Transport {
- public:
-  explicit LosesServerOne(Transport* servers) : servers_(servers) {}
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    v1::ControlRequest control;
-    const bool publish =
-        method == Method::kControl && control.ParseFromString(Flatten(request)) && control.has_publish();
-    if (publish && server == 1 && ++publications_ > 1) {
-      return done(absl::FailedPreconditionError("server 1 has lost its power"));
+std::unique_ptr<Transport> LosesServerOne(int, Transport* servers) {
+  return Tapped(servers, [publications = std::make_shared<std::atomic<int>>(0)](TappedCall call) {
+    const auto control = call.As<v1::ControlRequest>();
+    if (call.server == 1 && control && control->has_publish() && ++*publications > 1) {
+      return call.done(absl::FailedPreconditionError("server 1 has lost its power"));
     }
-    servers_->Call(server, method, std::move(request), timeout, std::move(done));
-  }
-  std::string Describe(int server) const override { return servers_->Describe(server); }
-  int servers() const override { return servers_->servers(); }
-
- private:
-  Transport* const servers_;
-  std::atomic<int> publications_{0};
-};
+    call.GoOn();
+  });
+}
 
 TEST_F(PerHostTest, NothingIsRemovedBeforeAllHostsHavePublished) {
   const auto whole = Run({.overrides = {"train.max_steps=100"}, .servers = 2});
   ASSERT_TRUE(whole.ok()) << whole.status();
-  const auto cut = Run({.overrides = {"train.max_steps=100"},
-                        .servers = 2,
-                        .between = [](int, Transport* servers) { return std::make_unique<LosesServerOne>(servers); }},
+  const auto cut = Run({.overrides = {"train.max_steps=100"}, .servers = 2, .between = LosesServerOne},
                        /*keep_last=*/1);
   EXPECT_THAT(std::string(cut.status().message()), HasSubstr("has lost its power"));
   EXPECT_THAT(Steps(Host(0)), ElementsAre("step-000000000050", "step-000000000100"));

@@ -17,12 +17,12 @@
 #include "framework/base/mutex.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
-#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -46,41 +46,21 @@ class Watch {
   virtual void OnAcknowledged(int64_t step) = 0;
 };
 
-class WatchedTransport : public Transport {
- public:
-  WatchedTransport(Transport* inner, Watch* watch) : inner_(*inner), watch_(*watch) {}
-
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    const absl::StatusOr<Frame> frame = DecodeFrame(request);
-    v1::PullRequest pull;
-    if (method == Method::kPull && frame.ok() && pull.ParseFromString(frame->header) && pull.items_size() > 0 &&
-        pull.items(0).width() > 0) {
-      const int64_t number = pulls_++;
-      const absl::Status status = watch_.OnPull(number);
-      if (!status.ok()) return done(status);
-      done = [this, number, done = std::move(done)](absl::StatusOr<Slices> answer) {
-        watch_.OnPulled(number);
-        done(std::move(answer));
-      };
+std::unique_ptr<Transport> Watched(Transport* servers, Watch* watch) {
+  return Tapped(servers, [watch, pulls = std::make_shared<std::atomic<int64_t>>(0)](TappedCall call) {
+    if (const auto pull = call.As<v1::PullRequest>(); pull && pull->items_size() > 0 && pull->items(0).width() > 0) {
+      const int64_t number = (*pulls)++;
+      const absl::Status status = watch->OnPull(number);
+      if (!status.ok()) return call.done(status);
+      call.OnAnswer([watch, number](absl::StatusOr<Slices>&) { watch->OnPulled(number); });
     }
-    v1::PushRequest push;
-    if (method == Method::kPush && frame.ok() && push.ParseFromString(frame->header) && push.has_part_count()) {
-      watch_.OnLastPart(push.step());
-      done = [this, step = push.step(), done = std::move(done)](absl::StatusOr<Slices> answer) {
-        watch_.OnAcknowledged(step);
-        done(std::move(answer));
-      };
+    if (const auto push = call.As<v1::PushRequest>(); push && push->has_part_count()) {
+      watch->OnLastPart(push->step());
+      call.OnAnswer([watch, step = push->step()](absl::StatusOr<Slices>&) { watch->OnAcknowledged(step); });
     }
-    inner_.Call(server, method, std::move(request), timeout, std::move(done));
-  }
-  std::string Describe(int server) const override { return inner_.Describe(server); }
-  int servers() const override { return inner_.servers(); }
-
- private:
-  Transport& inner_;
-  Watch& watch_;
-  std::atomic<int64_t> pulls_{0};
-};
+    call.GoOn();
+  });
+}
 
 class PrefetchRowsTest : public SlotJobTest {
  protected:
@@ -197,10 +177,10 @@ TEST_F(PrefetchRowsTest, RowsOfTheNextBatchComeBeforeThePushOfThisOneAndBehindTh
     const std::string eval = "  eval { files: \"eval.txt\" }\n";
     job.erase(job.find(eval), eval.size());
     OrderWatch watch(kSteps);
-    const InProcessResult result = Run(
-        {.job_text = job,
-         .overrides = {kAsync, kAhead, mode, absl::StrCat("train.max_steps=", kSteps)},
-         .between = [&watch](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &watch); }});
+    const InProcessResult result =
+        Run({.job_text = job,
+             .overrides = {kAsync, kAhead, mode, absl::StrCat("train.max_steps=", kSteps)},
+             .between = [&watch](int, Transport* servers) { return Watched(servers, &watch); }});
     EXPECT_EQ(result.summary.steps, kSteps) << mode;
     EXPECT_EQ(watch.late(), 0) << mode;
     EXPECT_EQ(watch.early(), 0) << mode;
@@ -257,10 +237,8 @@ TEST_F(PrefetchRowsTest, ARowOfTwoNeighbouringBatchesMissesTheStepBetween) {
   const Trained without = Train({.overrides = overrides});
   const auto held = [&] {
     OrderWatch watch(40);
-    return Train(
-               {.overrides = With(overrides, {kAhead}),
-                .between =
-                    [&watch](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &watch); }})
+    return Train({.overrides = With(overrides, {kAhead}),
+                  .between = [&watch](int, Transport* servers) { return Watched(servers, &watch); }})
         .values;
   };
   const uint64_t with = held();
@@ -364,8 +342,7 @@ TEST_F(PrefetchRowsTest, APullThatFailsEndsTheStepThatNeedsItWithItsReason) {
   const auto run = [](BrokenPulls* pulls) {
     return TryRun({.overrides = {kAsync, kAhead, "deadlines.progress_deadline_s=4", "deadlines.lease_s=1",
                                  "deadlines.heartbeat_s=0.1", "deadlines.slow_warning_s=0.5"},
-                   .between =
-                       [pulls](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, pulls); }})
+                   .between = [pulls](int, Transport* servers) { return Watched(servers, pulls); }})
         .status();
   };
   // The pull of the rows of step 5 goes out in step 4, which ends as if nothing were the matter.
@@ -389,11 +366,9 @@ TEST_F(PrefetchRowsTest, APullThatFailsEndsTheStepThatNeedsItWithItsReason) {
 TEST_F(PrefetchRowsTest, AnErrorOfTheStepInHandDoesNotWaitForTheNextOnesRows) {
   BrokenPulls unheard(1, absl::UnavailableError("no way"));
   const absl::Time start = absl::Now();
-  const absl::Status status =
-      TryRun(
-          {.overrides = {kAsync, kAhead, "table[1].initializer={constant {value: 3e38}}"},
-           .between = [&](int, Transport* servers) { return std::make_unique<WatchedTransport>(servers, &unheard); }})
-          .status();
+  const absl::Status status = TryRun({.overrides = {kAsync, kAhead, "table[1].initializer={constant {value: 3e38}}"},
+                                      .between = [&](int, Transport* servers) { return Watched(servers, &unheard); }})
+                                  .status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("not finite"));
   EXPECT_LT(absl::Now() - start, absl::Seconds(60));  // deadlines.progress_deadline_s is half an hour
 }

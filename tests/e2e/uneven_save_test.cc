@@ -1,7 +1,6 @@
 // Async: a checkpoint whose servers hold different numbers of a trainer's steps says where that trainer goes on.
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/mutex.h"
 #include "framework/checkpoint/directory.h"
-#include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
+#include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
@@ -28,27 +27,28 @@ constexpr int64_t kStep = 3;  // of trainer 1: the first that server 1 has not g
 // Keeps calls until it is opened.
 class Gate {
  public:
-  void Pass(std::function<void()> call) {
+  void Pass(TappedCall call) {
+    call.Own();
     {
       MutexLock lock(&mu_);
       if (!open_) return kept_.push_back(std::move(call));
     }
-    call();
+    call.GoOn();
   }
   void Open() {
-    std::vector<std::function<void()>> calls;
+    std::vector<TappedCall> calls;
     {
       MutexLock lock(&mu_);
       open_ = true;
       calls.swap(kept_);
     }
-    for (const std::function<void()>& call : calls) call();
+    for (TappedCall& call : calls) call.GoOn();
   }
 
  private:
   Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::function<void()>> kept_ ABSL_GUARDED_BY(mu_);
+  std::vector<TappedCall> kept_ ABSL_GUARDED_BY(mu_);
 };
 
 struct Gates {
@@ -57,47 +57,22 @@ struct Gates {
   std::atomic<int> saved{0};  // servers, counted by any thread
 };
 
-class GatedTransport : public Transport {
- public:
-  GatedTransport(int trainer, Transport* inner, Gates* gates) : trainer_(trainer), inner_(*inner), gates_(*gates) {}
-
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    // The bytes may be borrowed for the call only.
-    const std::string bytes = Flatten(request);
-    const auto call = [this, server, method, bytes, timeout](ReplyCallback reply) {
-      inner_.Call(server, method, Slices{Slice::Own(bytes)}, timeout, std::move(reply));
-    };
-    v1::ControlRequest control;
-    if (method == Method::kControl && control.ParseFromString(bytes) && control.has_save()) {
-      return gates_.saves.Pass([this, call, done] {
-        call([this, done](absl::StatusOr<Slices> answer) {
-          if (++gates_.saved == servers()) gates_.pushes.Open();
-          done(std::move(answer));
-        });
+std::unique_ptr<Transport> Gated(int trainer, Transport* servers, Gates* gates) {
+  return Tapped(servers, [trainer, gates](TappedCall call) {
+    if (const auto control = call.As<v1::ControlRequest>(); control && control->has_save()) {
+      call.OnAnswer([gates, all = call.inner->servers()](absl::StatusOr<Slices>&) {
+        if (++gates->saved == all) gates->pushes.Open();
       });
+      return gates->saves.Pass(std::move(call));
     }
-    const absl::StatusOr<Frame> frame = DecodeFrame(request);
-    v1::PushRequest push;
-    if (trainer_ == 1 && method == Method::kPush && frame.ok() && push.ParseFromString(frame->header) &&
-        push.step() == kStep) {
-      if (server == 1) return gates_.pushes.Pass([call, done] { call(done); });
-      if (push.has_part_count()) {
-        return call([this, done](absl::StatusOr<Slices> answer) {
-          gates_.saves.Open();
-          done(std::move(answer));
-        });
-      }
+    const auto push = call.As<v1::PushRequest>();
+    if (trainer == 1 && push && push->step() == kStep) {
+      if (call.server == 1) return gates->pushes.Pass(std::move(call));
+      if (push->has_part_count()) call.OnAnswer([gates](absl::StatusOr<Slices>&) { gates->saves.Open(); });
     }
-    call(done);
-  }
-  std::string Describe(int server) const override { return inner_.Describe(server); }
-  int servers() const override { return inner_.servers(); }
-
- private:
-  const int trainer_;
-  Transport& inner_;
-  Gates& gates_;
-};
+    call.GoOn();
+  });
+}
 
 using UnevenSaveTest = SlotJobTest;
 
@@ -109,9 +84,7 @@ TEST_F(UnevenSaveTest, ATrainerGoesOnAtTheStepThatTheLastServerLacks) {
                          "checkpoint.keep_last=100", absl::StrCat("checkpoint.dir=\"", dir, "\"")},
            .servers = 2,
            .trainers = 2,
-           .between = [&gates](int trainer, Transport* servers) {
-             return std::make_unique<GatedTransport>(trainer, servers, &gates);
-           }});
+           .between = [&gates](int trainer, Transport* servers) { return Gated(trainer, servers, &gates); }});
   ASSERT_EQ(result.summaries.size(), 2u);
   const absl::StatusOr<std::vector<CheckpointPath>> all = ListCheckpoints(dir);
   ASSERT_TRUE(all.ok() && !all->empty()) << all.status();

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "tests/pserver/client/client_cluster.h"
 #include "tests/testing/expect_status.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "tests/testing/hand_made_job.h"
 #include "tests/testing/in_process_cluster.h"
+#include "tests/testing/tapped_transport.h"
 
 namespace weir {
 namespace {
@@ -139,29 +139,6 @@ TEST(ClientTest, ReadOnlyStepsReadTheNewestRowsAndLeaveNoTrace) {
   EXPECT_EQ(*cluster->GetDigest(), *before);
 }
 
-// Flips a bit in the last byte of the first `spoils` answers to pulls that have a payload.
-class SpoilingTransport : public Transport {
- public:
-  SpoilingTransport(Transport* inner, int spoils) : inner_(*inner), spoils_(spoils) {}
-  void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    if (method != Method::kPull) return inner_.Call(server, method, std::move(request), timeout, std::move(done));
-    inner_.Call(server, method, std::move(request), timeout, [this, done](absl::StatusOr<Slices> answer) {
-      if (answer.ok() && answer->size() > 1 && spoils_.fetch_sub(1) > 0) {
-        std::string bytes = Flatten(*answer);
-        bytes.back() = static_cast<char>(bytes.back() ^ 1);
-        answer = Slices{Slice::Own(std::move(bytes))};
-      }
-      done(std::move(answer));
-    });
-  }
-  std::string Describe(int server) const override { return inner_.Describe(server); }
-  int servers() const override { return inner_.servers(); }
-
- private:
-  Transport& inner_;
-  std::atomic<int> spoils_;  // counted down by any thread
-};
-
 TEST(ClientTest, APullThatIsSpoiledOnTheWayIsAskedForOnceMore) {
   const HandMadeJob job;
   auto cluster = MakeCluster(OptionsFor(job));
@@ -172,7 +149,19 @@ TEST(ClientTest, APullThatIsSpoiledOnTheWayIsAskedForOnceMore) {
   }
   for (const int spoils : {1, 1000}) {
     auto another = MakeCluster(OptionsFor(job));
-    SpoilingTransport spoiling(&another->transport(0), spoils);
+    // Flips a bit in the last byte of the first `spoils` answers to pulls that have a payload.
+    std::atomic<int> left = spoils;
+    TappedTransport spoiling(&another->transport(0), [&left](TappedCall call) {
+      if (call.method == Method::kPull) {
+        call.OnAnswer([&left](absl::StatusOr<Slices>& answer) {
+          if (!answer.ok() || answer->size() <= 1 || left.fetch_sub(1) <= 0) return;
+          std::string bytes = Flatten(*answer);
+          bytes.back() = static_cast<char>(bytes.back() ^ 1);
+          answer = Slices{Slice::Own(std::move(bytes))};
+        });
+      }
+      call.GoOn();
+    });
     auto client = Client::Create({.plan = job.Plan(),
                                   .job_name = "job",
                                   .plan_text = job.PlanText(),

@@ -1,4 +1,4 @@
-// The rules of pulls, one by one, on one server under a fake clock.
+// What pulls and pushes take, their formats, and what a profile says of them. One server under a fake clock.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -21,90 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
 class ServerPullsTest : public CoreByHand {};
-
-TEST_F(ServerPullsTest, APullWaitsForItsVersionAndIsAnsweredByTheLastPush) {
-  Start({.trainers = 2});
-  JoinAll();
-  const auto waiting = Call(Method::kPull, PullBytes(0, 1, 30, "b", 5));
-  ASSERT_TRUE(PushStep(0, 0, {}, 1).ok());
-  EXPECT_FALSE(waiting->has_value());
-  ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
-  const auto pulled = PulledOf(waiting);
-  ASSERT_TRUE(pulled.ok());
-  EXPECT_EQ(pulled->header.version(), 1);
-}
-
-TEST_F(ServerPullsTest, APullThatWaitsInVainSaysForWhom) {
-  Start({.trainers = 3});
-  ASSERT_TRUE(Join(0, "trainer:0").ok());
-  ASSERT_TRUE(Join(1, "trainer:1").ok());
-  const auto waiting = Call(Method::kPull, PullBytes(0, 1, 5, "b", 5));
-  ASSERT_TRUE(PushStep(0, 0, {}, 1).ok());
-  Pass(4, {0, 1});
-  EXPECT_FALSE(waiting->has_value());
-  Pass(2, {0, 1});
-  const auto pulled = PulledOf(waiting);
-  ASSERT_TRUE(pulled.ok());
-  EXPECT_FALSE(pulled->header.ready());
-  EXPECT_THAT(pulled->header.waiting_for(), HasSubstr("trainer 1 (trainer:1) at step 0"));
-  EXPECT_THAT(pulled->header.waiting_for(), HasSubstr("trainer 2 (not joined)"));
-}
-
-TEST_F(ServerPullsTest, AReportSaysWhoKeepsWhomWaitingAndSinceWhen) {
-  Start({.trainers = 3});
-  JoinAll();
-  ServerReport report = core_->Report();
-  EXPECT_EQ(report.version, 0);
-  EXPECT_TRUE(report.waits.empty());
-  ASSERT_EQ(report.trainers.size(), 3u);
-  EXPECT_EQ(report.trainers[1].state, "joined");
-  const auto waiting = Call(Method::kPull, PullBytes(0, 1, 30, "b", 5));
-  ASSERT_TRUE(PushStep(0, 0, {}, 1).ok());
-  ASSERT_TRUE(PushStep(2, 0, {}, 1).ok());
-  Pass(3, {0, 1, 2});
-  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& r) { r.set_waiting_for("server 0: version 1"); }).ok());
-  report = core_->Report();
-  ASSERT_EQ(report.waits.size(), 1u);
-  EXPECT_EQ(report.waits[0].trainer, 1);
-  EXPECT_EQ(report.waits[0].what, "step 0, for trainer 0");
-  // A heart-beat with a new step is an action: the first one came half a second later.
-  EXPECT_EQ(report.waits[0].since, absl::Seconds(2.5));
-  EXPECT_EQ(report.trainers[0].waits, "server 0: version 1");
-  ASSERT_TRUE(PushStep(1, 0, {}, 1).ok());
-  report = core_->Report();
-  EXPECT_EQ(report.version, 1);
-  EXPECT_TRUE(report.waits.empty());
-}
-
-TEST_F(ServerPullsTest, WhoDoesNotReadAnswersGetsNoMoreAndTheOthersGoOn) {
-  unread_bytes_ = 1200;
-  Start({.trainers = 2, .sync = false});
-  JoinAll();
-  // Each has 320 floats. The first answer exceeds the limit, which a single answer may.
-  const auto first = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
-  ASSERT_TRUE(first->has_value());
-  const auto second = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320)),
-             third = Call(Method::kPull, PullBytes(0, 0, 1, "b", 5));
-  core_->Tick();
-  EXPECT_FALSE(second->has_value());
-  EXPECT_FALSE(third->has_value());
-  EXPECT_EQ(Pull(1, 0, "w", 320)->values.size(), 320u);
-  EXPECT_TRUE(Beat(0).ok());
-  EXPECT_TRUE(PushStep(0, 0, {}, 4).ok());
-  // The wait is over: the answer tells why.
-  Pass(1.5, {0, 1});
-  ASSERT_TRUE(third->has_value());
-  const auto told = PulledOf(third);
-  ASSERT_TRUE(told.ok()) << told.status();
-  EXPECT_FALSE(told->header.ready());
-  EXPECT_THAT(told->header.waiting_for(),
-              HasSubstr("trainer 0 (trainer:0) itself, which has 1280 bytes of answers to read"));
-  // The client reads, and the next answer is sent.
-  first->reset();
-  core_->Tick();
-  ASSERT_TRUE(second->has_value());
-  EXPECT_TRUE(PulledOf(second)->header.ready());
-}
 
 // One pull waits for its reader, one for another trainer's step.
 TEST_F(ServerPullsTest, AProfileSaysWhatAPullHasWaitedFor) {
@@ -300,19 +216,6 @@ TEST_F(ServerPullsTest, ShowsAndClicksComeWithTheRowsOfATableThatCountsThemAndWi
   Start({.sync = false});
   JoinAll();
   EXPECT_STATUS(status(push(144, 1)), kInvalidArgument, "gradient of t: brings shows and clicks, which nobody counts");
-}
-
-TEST_F(ServerPullsTest, PullsOfWhatIsNotThereAreRefused) {
-  Start({});
-  JoinAll();
-  EXPECT_STATUS(Pull(0, 0, "nothing", 5).status(), kInvalidArgument, "no such block");
-  EXPECT_STATUS(Pull(0, 0, "b", 6).status(), kInvalidArgument, "of a block of 5");
-  EXPECT_STATUS(Pull(0, 0, "b", -1).status(), kInvalidArgument, "count is -1");
-  EXPECT_STATUS(Pull(0, 0, "x", 1, {1}, 4).status(), kInvalidArgument, "no such table");
-  EXPECT_STATUS(Pull(0, 0, "t", 1, {1}, 5).status(), kInvalidArgument, "the table's have 4");
-  EXPECT_STATUS(Pull(0, 0, "b", 1, {}, -1).status(), kInvalidArgument, "width is -1");
-  EXPECT_STATUS(Pull(0, 0, "t", 2, {1}, 4).status(), kInvalidArgument, "2 ids at offset 0");
-  EXPECT_STATUS(Pull(0, 0, "t", INT64_MAX, {1}, 4).status(), kInvalidArgument, "ids at offset 0");
 }
 
 }  // namespace

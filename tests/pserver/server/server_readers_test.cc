@@ -1,5 +1,5 @@
-// Readers of a server: who is let in, what they get, and that nothing of the training depends on them. One server under
-// a fake clock.
+// Readers of a server: what their answers may take, and that they change no bit of the training. One server under a
+// fake clock.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -20,13 +20,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
-#include "proto/plan.pb.h"
 #include "tests/testing/core_by_hand.h"
 
 namespace weir {
 namespace {
 
-using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
 constexpr int kThreads = 2;
@@ -39,25 +37,17 @@ class ServerReadersTest : public CoreByHand {
     if (!dir_.empty()) std::filesystem::remove_all(dir_);
   }
 
-  absl::StatusOr<v1::JoinReply> JoinReader(const std::string& process,
-                                           const std::function<void(v1::JoinRequest*)>& edit = {}) {
+  // From now on the calls of trainer kReader are those of this reader.
+  void Become(const std::string& process) {
     v1::JoinRequest request;
     request.mutable_caller()->set_trainer(kReader);
     request.set_reader(true);
     request.set_wire_version(kWireVersion);
     request.set_process(process);
-    if (edit) edit(&request);
-    return CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString());
-  }
-  // From now on the calls of trainer kReader are those of this reader.
-  void Become(const std::string& process) {
-    const auto reply = JoinReader(process);
+    const auto reply = CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString());
     ASSERT_TRUE(reply.ok()) << reply.status();
     ASSERT_NE(reply->session(), 0u);
     sessions_[kReader] = reply->session();
-  }
-  absl::Status JoinStatus(const std::function<void(v1::JoinRequest*)>& edit) {
-    return JoinReader("reader:1", edit).status();
   }
   int64_t RowsOf(const std::string& table) {
     for (const ServerReport::Table& each : core_->Report().tables) {
@@ -117,198 +107,6 @@ class ServerReadersTest : public CoreByHand {
 
   std::string dir_;
 };
-
-// ------------------------------------------------------------------------------------------------------ who is let in
-
-TEST_F(ServerReadersTest, AReaderComesBeforeTheTrainersAndWhenAllPlacesAreTaken) {
-  for (const HandMadeJob& job : {HandMadeJob{.trainers = 2}, HandMadeJob{.trainers = 2, .sync = false},
-                                 HandMadeJob{.trainers = 2, .sync = false, .staleness = 0}}) {
-    Start(job);
-    ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-    const std::vector<float> before = Bias(kReader);
-    JoinAll();
-    EXPECT_EQ(Bias(kReader), before);
-    ASSERT_NO_FATAL_FAILURE(Become("reader:2"));
-    EXPECT_EQ(Bias(kReader), before);
-    for (int t = 0; t < 2; ++t) ASSERT_TRUE(PushStep(t, 0, Gradients(t, 0), 1).ok());
-    const auto read = Pull(kReader, 0, "b", 5);
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->header.version(), core_->Version());
-    EXPECT_EQ(Bias(kReader), Bias(0));
-    EXPECT_NE(Bias(kReader), before);
-    EXPECT_EQ(Pull(kReader, 0, "t", 3, {5, 6, 77}, 4)->values, Pull(0, 0, "t", 3, {5, 6, 77}, 4)->values);
-  }
-}
-
-TEST_F(ServerReadersTest, AReaderNeedsNoJobAndGetsThePlan) {
-  const HandMadeJob job{.trainers = 2};
-  Start(job);
-  const auto reply = JoinReader("reader:1");
-  ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(reply->server_index(), 0);
-  EXPECT_EQ(reply->process(), "server:1");
-  v1::Plan plan;
-  ASSERT_TRUE(plan.ParseFromString(reply->plan()));
-  EXPECT_EQ(plan.SerializeAsString(), job.Plan().SerializeAsString());
-  const auto trainer = CallNow<v1::JoinReply>(Method::kJoin, JoinMessage(0, "trainer:0").SerializeAsString());
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  EXPECT_FALSE(trainer->has_plan());
-}
-
-TEST_F(ServerReadersTest, WhatAReaderSaysOfTheJobMustBeTrue) {
-  Start({.trainers = 2});
-  EXPECT_STATUS(JoinStatus([](auto* r) { r->mutable_caller()->set_job_id("other"); }), kFailedPrecondition,
-                "reader (reader:1) comes with job other and wire version 2; this server has another one of them");
-  EXPECT_STATUS(JoinStatus([](auto* r) { r->set_server_index(1); }), kFailedPrecondition,
-                "this is server 0 (server:1), reader (reader:1) expects server 1 at this address");
-  EXPECT_STATUS(JoinStatus([](auto* r) { r->set_wire_version(7); }), kFailedPrecondition,
-                "reader (reader:1) comes with job (none) and wire version 7; this server has another one");
-  EXPECT_STATUS(JoinStatus([](auto* r) {
-                  r->set_plan_text("distribute.servers: 1\ndistribute.trainers: 3\n");
-                  r->set_plan_fingerprint(StableHash(r->plan_text()));
-                }),
-                kFailedPrecondition, "is not that of server 0 (server:1): distribute.trainers: 2 here, 3 there");
-  // A server of an older build knows trainers only, and must not take a reader for trainer 0.
-  EXPECT_STATUS(JoinStatus([](auto* r) { r->mutable_caller()->clear_trainer(); }), kInvalidArgument,
-                "reader (reader:1) comes as trainer 0; a reader is no trainer, but -1");
-  EXPECT_TRUE(JoinStatus([&](auto* r) {
-                r->mutable_caller()->set_job_id("job");
-                r->set_server_index(0);
-                r->set_plan_fingerprint(StableHash(job_.PlanText()));
-              }).ok());
-  EXPECT_STATUS(JoinStatus([](auto* r) { r->set_reader(false); }), kFailedPrecondition,
-                "trainer -1 (reader:1) comes with job (none)");
-}
-
-TEST_F(ServerReadersTest, ARepeatedJoinGetsItsSessionAgain) {
-  Start({});
-  const auto join = [&](uint64_t incarnation) {
-    return JoinReader("reader:1", [=](auto* r) { r->set_incarnation(incarnation); })->session();
-  };
-  const uint64_t first = join(1);
-  EXPECT_EQ(join(1), first);
-  EXPECT_NE(join(2), first);
-}
-
-TEST_F(ServerReadersTest, TheNumberOfReadersHasALimitAndOneThatLeavesMakesRoom) {
-  Start({});
-  for (size_t i = 0; i < kMaxReaders; ++i) ASSERT_NO_FATAL_FAILURE(Become(absl::StrCat("reader:", i)));
-  EXPECT_STATUS(JoinStatus([](auto* r) { r->set_process("late:1"); }), kResourceExhausted,
-                "server 0 (server:1) has 64 readers, as many as may");
-  // Trainers have their places.
-  JoinAll();
-  ASSERT_TRUE(Beat(kReader, [](v1::HeartbeatRequest& beat) { beat.set_leave(true); }).ok());
-  EXPECT_STATUS(Beat(kReader).status(), kFailedPrecondition, "has no such reader");
-  ASSERT_NO_FATAL_FAILURE(Become("late:1"));
-  // Those that are silent make room, too.
-  Pass(11, {0, kReader});
-  for (size_t i = 1; i < kMaxReaders; ++i) ASSERT_NO_FATAL_FAILURE(Become(absl::StrCat("second:", i)));
-  EXPECT_STATUS(JoinStatus({}), kResourceExhausted, "has 64 readers");
-}
-
-TEST_F(ServerReadersTest, EveryCallRenewsTheLeaseAndItsEndIsSilent) {
-  Start({.trainers = 2});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  for (int i = 0; i < 3; ++i) {
-    Pass(6, {0, 1});
-    if (i % 2 == 0) {
-      EXPECT_TRUE(Pull(kReader, 0, "b", 5).ok());
-    } else {
-      EXPECT_TRUE(Beat(kReader).ok());
-    }
-  }
-  Pass(11, {0, 1});
-  EXPECT_STATUS(Pull(kReader, 0, "b", 5).status(), kFailedPrecondition,
-                "server 0 (server:1) has no such reader: it has not joined, or has been silent for 10 s; join again");
-  EXPECT_TRUE(core_->JobStatus().ok());
-  EXPECT_TRUE(Beat(0)->dead().empty());
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  EXPECT_TRUE(Pull(kReader, 0, "b", 5).ok());
-}
-
-TEST_F(ServerReadersTest, AServerThatWasAsleepGivesReadersTimeToCall) {
-  Start({});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  core_->Tick();
-  clock_.Advance(absl::Seconds(30));
-  core_->Tick();
-  EXPECT_TRUE(Beat(kReader).ok());
-}
-
-// ---------------------------------------------------------------------------------------------- what they may not do
-
-TEST_F(ServerReadersTest, AReaderPushesNothingAndControlsNothing) {
-  Start({});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  const std::vector<float> before = Bias(0);
-  const std::string says = "server 0 (server:1) takes it from trainers; the caller is a reader, which only pulls, and";
-  EXPECT_STATUS(PushStep(kReader, 0, {{.lane = 0, .lanes = 8, .values = {1, 1, 1, 1, 1}}}, 1), kFailedPrecondition,
-                absl::StrCat("PushRequest: ", says));
-  EXPECT_STATUS(Digest(kReader).status(), kFailedPrecondition, absl::StrCat("ControlRequest: ", says));
-  v1::ExchangeRequest exchange;
-  *exchange.mutable_caller() = CallerOf(kReader);
-  exchange.set_key("key");
-  exchange.set_contribution("bytes");
-  EXPECT_STATUS(CallNow<v1::ExchangeReply>(Method::kExchange, exchange.SerializeAsString()).status(),
-                kFailedPrecondition, absl::StrCat("ExchangeRequest: ", says));
-  v1::NormsRequest norms;
-  *norms.mutable_caller() = CallerOf(kReader);
-  EXPECT_STATUS(CallNow<v1::NormsReply>(Method::kNorms, norms.SerializeAsString()).status(), kFailedPrecondition,
-                absl::StrCat("NormsRequest: ", says));
-  const std::string hears = "hears of ends, stops and failures from trainers; the caller is a reader";
-  const auto beat = [&](const std::function<void(v1::HeartbeatRequest&)>& edit) {
-    return Beat(kReader, edit).status();
-  };
-  EXPECT_STATUS(beat([](auto& r) { r.set_done(true); }), kFailedPrecondition, hears);
-  EXPECT_STATUS(beat([](auto& r) { r.set_stop_requested(true); }), kFailedPrecondition, hears);
-  EXPECT_STATUS(beat([](auto& r) { r.set_failure("no"); }), kFailedPrecondition, hears);
-  EXPECT_TRUE(beat([](auto& r) { r.set_step(1000); }).ok());
-  EXPECT_TRUE(core_->JobStatus().ok());
-  EXPECT_FALSE(Beat(0)->stop_requested());
-  EXPECT_EQ(Bias(0), before);
-  EXPECT_EQ(core_->Version(), 0);
-}
-
-TEST_F(ServerReadersTest, AReaderAsksForTheNewestVersionAlone) {
-  Start({.trainers = 2});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  EXPECT_STATUS(Pull(kReader, 1, "b", 5).status(), kInvalidArgument, "a reader asks for version 1");
-  const auto rows = [&](const std::function<void(v1::PullRequest*)>& edit) {
-    v1::PullRequest request;
-    *request.mutable_caller() = CallerOf(kReader);
-    v1::PullItem* const item = request.add_items();
-    item->set_name("t");
-    item->set_width(4);
-    item->set_count(1);
-    edit(&request);
-    return PulledOf(Call(Method::kPull,
-                         Flatten(EncodeFrame(request.SerializeAsString(), {Slice::Own(std::string(8, 'i'))}))))
-        .status();
-  };
-  EXPECT_TRUE(rows([](v1::PullRequest*) {}).ok());
-  EXPECT_STATUS(rows([](v1::PullRequest* r) {
-                  r->set_ahead_of(1);
-                  r->set_ahead_call(1);
-                }),
-                kInvalidArgument, "a reader has no steps to pull ahead of, and nothing to correct");
-  EXPECT_STATUS(rows([](v1::PullRequest* r) { r->add_corrects(1); }), kInvalidArgument, "nothing to correct");
-  EXPECT_STATUS(Pull(kReader, 0, "nothing", 5).status(), kInvalidArgument, "no such block");
-}
-
-TEST_F(ServerReadersTest, ASessionIsAReadersOrATrainers) {
-  Start({.trainers = 2});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  const uint64_t reader = sessions_[kReader], trainer = sessions_[1];
-  sessions_[1] = reader;
-  EXPECT_STATUS(Beat(1).status(), kFailedPrecondition, "the lease of trainer 1 has passed to trainer:1");
-  sessions_[kReader] = trainer;
-  EXPECT_STATUS(Pull(kReader, 0, "b", 5).status(), kFailedPrecondition, "has no such reader");
-}
 
 TEST_F(ServerReadersTest, AReaderThatDoesNotReadGetsNoMoreAndTrainersGoOn) {
   edit_ = [](ServerOptions* options) { options->reader_bytes = 2500; };
@@ -374,85 +172,6 @@ TEST_F(ServerReadersTest, PlansThatAreNotReadAreNotSentWithoutEnd) {
   unread.clear();
   EXPECT_TRUE(CallNow<v1::JoinReply>(Method::kJoin, request.SerializeAsString()).ok());
 }
-
-TEST_F(ServerReadersTest, WaitingPullsEndWithTheirReader) {
-  edit_ = [](ServerOptions* options) { options->reader_bytes = 3000; };
-  Start({});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  const auto unread = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
-  const auto waiting = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
-  ASSERT_FALSE(waiting->has_value());
-  ASSERT_TRUE(Beat(kReader, [](v1::HeartbeatRequest& beat) { beat.set_leave(true); }).ok());
-  ASSERT_TRUE(waiting->has_value());
-  EXPECT_STATUS(PulledOf(waiting).status(), kFailedPrecondition, "this reader of server 0 (server:1) has left");
-}
-
-TEST_F(ServerReadersTest, AReaderThatWaitsIsNotSilent) {
-  edit_ = [](ServerOptions* options) { options->reader_bytes = 3000; };
-  Start({});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  auto unread = Call(Method::kPull, PullBytes(kReader, 0, 60, "w", 600));
-  const auto waiting = Call(Method::kPull, PullBytes(kReader, 0, 30, "w", 600));
-  Pass(25, {0});
-  unread->reset();
-  core_->Tick();
-  ASSERT_TRUE(waiting->has_value());
-  EXPECT_TRUE(PulledOf(waiting)->header.ready());
-  Pass(16, {0});
-  EXPECT_STATUS(Beat(kReader).status(), kFailedPrecondition, "has no such reader");
-}
-
-// ------------------------------------------------------------------------------------------- nobody waits for readers
-
-TEST_F(ServerReadersTest, AJobEndsWithoutItsReaders) {
-  Start({.trainers = 2, .sync = false});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& beat) { beat.set_done(true); }).ok());
-  EXPECT_FALSE(core_->Finished());
-  ASSERT_TRUE(Beat(1, [](v1::HeartbeatRequest& beat) { beat.set_done(true); }).ok());
-  EXPECT_TRUE(core_->Finished());
-  EXPECT_EQ(core_->Report().trainers.size(), 2u);
-}
-
-TEST_F(ServerReadersTest, AReaderIsNoSignOfATrainer) {
-  Start({.trainers = 2});
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  Pass(1000, {kReader});
-  EXPECT_STATUS(core_->JobStatus(), kDeadlineExceeded, "trainers 0, 1 have not joined");
-}
-
-TEST_F(ServerReadersTest, ReadersHearWhyAJobHasFailed) {
-  Start({.trainers = 2});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& beat) { beat.set_failure("no more disk"); }).ok());
-  EXPECT_EQ(Beat(kReader)->failure(), "no more disk");
-  EXPECT_STATUS(Pull(kReader, 0, "b", 5).status(), kAborted, "the job has failed: no more disk");
-  const auto late = JoinReader("late:1");
-  ASSERT_TRUE(late.ok()) << late.status();
-  EXPECT_EQ(late->failure(), "no more disk");
-  EXPECT_EQ(late->session(), 0u);
-  EXPECT_FALSE(core_->Finished());
-  EXPECT_EQ(Beat(1)->failure(), "no more disk");
-  EXPECT_TRUE(core_->Finished());
-}
-
-TEST_F(ServerReadersTest, AReaderDoesNotHoldBackTrainersThatStalenessBinds) {
-  Start({.trainers = 2, .sync = false, .staleness = 0});
-  JoinAll();
-  ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  ASSERT_TRUE(Pull(0, 0, "b", 5).ok());
-  ASSERT_TRUE(PushStep(0, 0, {}, 1).ok());
-  // Trainer 0 waits for trainer 1, which a reader does not.
-  EXPECT_FALSE(Pull(0, 1, "b", 5)->header.ready());
-  EXPECT_TRUE(Pull(kReader, 0, "b", 5)->header.ready());
-  EXPECT_EQ(core_->counters().Value("staleness.most_steps"), 0);
-}
-
-// ------------------------------------------------------------------------------------------------ between two updates
 
 // The answer is sent while its reader still counts as reading: what comes meanwhile waits for it.
 TEST_F(ServerReadersTest, AnUpdateWaitsForAReadAndFurtherReadsWaitForTheUpdate) {
