@@ -26,7 +26,8 @@ void ReportServer(ServerCore& core, v1::ProcessStatus* status);
 // Adds rows, memory and waits of a server to an event file, every ten seconds and at the end, on a thread of its own.
 class ServerEvents {
  public:
-  // Null without --tensorboard. `core` is borrowed and must outlive the result. Errors as EventLog::Create.
+  // Starts writing events of server `server`. Returns null without --tensorboard. `core` is borrowed and must outlive
+  // the result. Errors as EventLog::Create.
   static absl::StatusOr<std::unique_ptr<ServerEvents>> Start(ServerCore* core, int server);
   ~ServerEvents();
   ServerEvents(const ServerEvents&) = delete;

@@ -30,13 +30,13 @@ class TrainerGroup {
     // Name or address of this machine at which the other trainers reach it; an IPv6 address without brackets. The
     // system chooses the port.
     std::string host;
-    // With backend WIRE: between trainers of one machine.
+    // Backend WIRE: use shared memory between trainers of one machine.
     bool shared_memory = true;
     v1::Comm settings;
-    // Of the dense parameters, for backend AUTO: the same at all trainers.
+    // Bytes of the dense parameters, by which backend AUTO chooses; equal at all trainers.
     int64_t dense_bytes = 0;
     v1::Deadlines deadlines;
-    // With backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
+    // Set for backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
     const NcclLibrary* nccl = nullptr;
     DeviceRuntime* device = nullptr;
     std::string device_identity;  // CudaDeviceIdentity

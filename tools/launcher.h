@@ -19,7 +19,7 @@
 
 namespace weir {
 
-// How often a job is started again.
+// Limit of how often a job is started again.
 struct RestartLimit {
   int most = 0;
   bool per_hour = false;  // counts the last hour only
@@ -62,7 +62,7 @@ struct LaunchOptions {
   RestartLimit restarts;
   // Further arguments of every trainer of a job that is started again.
   std::vector<std::string> restart_arguments;
-  // Whether the job has a checkpoint.dir, its checkpoint.per_host, and train.lanes.
+  // Settings of the job: whether it has a checkpoint.dir; its checkpoint.per_host and train.lanes.
   bool keeps_checkpoints = false;
   bool per_host = false;
   int lanes = 0;

@@ -47,7 +47,7 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 // Prefix of directories that are being removed, so that no reader takes one for a checkpoint.
 constexpr char kTrashPrefix[] = "trash-";
 constexpr char kProbePrefix[] = "probe-";
-// In names of files that are written before they are renamed (framework/base/atomic_file.h).
+// Part of the names of files that are written before they are renamed (framework/base/atomic_file.h).
 constexpr std::string_view kOfAtomicFile = ".tmp.";
 constexpr uint64_t kMostProbeBytes = uint64_t{1} << 16;
 // Some 300 bytes for each 8 MiB of a table: 30 TB.
@@ -119,7 +119,7 @@ bool IsDigits(std::string_view text) {
 
 // Returns true for the files that a run writes into the directory of a step, the unfinished ones of AtomicFile too.
 bool IsFileOfCheckpoint(std::string_view name) {
-  // What NFS makes of a file that is removed while a process has it open.
+  // Prefix of the name that NFS gives to a file that is removed while a process has it open.
   constexpr std::string_view kOfNfs = ".nfs";
   if (name.starts_with(kOfNfs)) {
     return name.find_first_not_of("0123456789abcdefABCDEF", kOfNfs.size()) == std::string_view::npos;
@@ -470,7 +470,7 @@ std::string ManifestText(const v1::CheckpointManifest& manifest) {
 }
 
 uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest) {
-  // What an evaluation adds when the checkpoint is there.
+  // Clears the fields that an evaluation adds after the checkpoint was written.
   v1::CheckpointManifest bare = manifest;
   bare.clear_eval_auc();
   bare.clear_eval_loss();

@@ -33,8 +33,8 @@ struct DensePiece {
   // True for state that every owner of a block keeps with equal value (a count, a power): any number of floats, stored
   // bit by bit (so an int64 may be passed as two).
   bool scalar = false;
-  // For messages: what a checkpoint without the variable lacks, where that is none of the program's: "the steps of a
-  // learning-rate schedule".
+  // Text for messages that names what a checkpoint without the variable lacks, if the variable is not one of the
+  // program's: "the steps of a learning-rate schedule".
   std::string meaning = {};
 };
 

@@ -67,7 +67,7 @@ class Ring {
   int64_t SliceCount(int slice) const {
     return begins_[static_cast<size_t>(slice) + 1] - begins_[static_cast<size_t>(slice)];
   }
-  // Whether message q that comes is a result, and no addend.
+  // Returns true if incoming message q carries results; false: addends.
   bool IsResult(int64_t q) const { return q >= total() / 2; }
   // Returns the elements that the rank `back` ranks before this one sends in message q.
   Part PartOf(int64_t q, int back) const {

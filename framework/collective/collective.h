@@ -111,7 +111,7 @@ class Collective {
   // Returns the addends of a rank that has one value in a group without lanes.
   std::vector<LaneAddend> Own(const void* values) const { return {{.lanes = {rank(), 1}, .values = values}}; }
 
-  // Every rank gets the result in `out`, which may be the memory of one addend, but must not overlap any otherwise.
+  // Gives every rank the result in `out`, which may be the memory of one addend, but must not overlap any otherwise.
   PendingPtr AllReduce(Values values, void* out);
   // Rank `root` gets the result; `out` is not used on others.
   PendingPtr Reduce(Values values, int root, void* out);
@@ -121,7 +121,7 @@ class Collective {
 
   // Rank r has elements [begins[r], begins[r + 1]) of `all` in their place; every rank gets the rest. begins: as above.
   PendingPtr AllGather(const std::string& name, DType dtype, std::vector<int64_t> begins, void* all);
-  // Every rank gets the bytes of each, which may differ in number.
+  // Gives every rank the bytes of all ranks, which may differ in number.
   PendingPtr AllGatherBytes(const std::string& name, std::string bytes, std::vector<std::string>* all);
   // Rank `root` gets the bytes of each; on others `all` becomes empty.
   PendingPtr GatherBytes(const std::string& name, std::string bytes, int root, std::vector<std::string>* all);

@@ -16,7 +16,7 @@ class DeviceScope {
  public:
   explicit DeviceScope(Scope* scope) : scope_(scope) {}
   DeviceVariable* FindOrCreate(const v1::VarDesc& desc);
-  // Tells that other code (a startup program) has written values of the scope on the host.
+  // Records that other code (a startup program) has written values of the scope on the host.
   void HostWasWritten();
 
  private:

@@ -44,7 +44,7 @@ struct CsvColumn {
   std::vector<std::string> missing = {};  // texts besides the empty one
   // Texts of classes with the numbers of the classes; empty: fields are numbers.
   std::vector<std::pair<std::string, float>> classes = {};
-  // The same, where there are many.
+  // Classes of a column with many of them.
   absl::flat_hash_map<std::string, float> many_classes = {};
   // Place in Example.texts of a text whose class is yet to be learned; -1: there is none.
   int learns = -1;
@@ -354,7 +354,7 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
 
 absl::Status CsvParser::ParseIds(const CsvColumn& column, std::string_view field, Example* example) {
   const size_t before = example->ids.size();
-  // As a whole first: a text may hold the character that separates elements.
+  // Look for the whole text first: it may hold the character that separates elements.
   if (column.IsMissing(field)) field = "";
   for (const std::string_view element : Elements(field, column.list))
     RETURN_IF_ERROR(AddElement(column, element, example));

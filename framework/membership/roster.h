@@ -1,7 +1,7 @@
-// Who belongs to a job: one place for each trainer, which a process takes when it joins, keeps by signs of life, and
-// gives up when it is done, leaves or dies. Also holds what concerns all of them: the chief, the failure that has ended
-// the job, and the request to stop. Readers (readers.h) have no place: nothing below depends on them. Knows nothing of
-// parameters and of servers.
+// Roster of a job: one place for each trainer. A process takes its place when it joins, keeps it by signs of life, and
+// gives it up when it is done, leaves or dies. The roster also holds the state that all trainers share: the chief, the
+// failure that has ended the job, and the request to stop. Readers (readers.h) have no place: nothing below depends on
+// them. The roster knows neither parameters nor servers.
 //
 //   kAbsent --Join--> kJoined --Done--> kDone
 //      ^                 |

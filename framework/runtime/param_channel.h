@@ -58,9 +58,9 @@ class RowSource {
   // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step.
   virtual absl::Status PullRows(absl::Span<const TableRows> tables) = 0;
 
-  // For a source that pulls rows before their step has come: fills in those of the last PullRows that are known only
-  // then. Called by the thread that runs the program, before it uses the rows and while nothing is pulled ahead. The
-  // ids and rows are where they were.
+  // Fills in those rows of the last PullRows that are known only when their step has come, for a source that pulls rows
+  // ahead. Requires: the thread that runs the program calls it, before it uses the rows and while nothing is pulled
+  // ahead. The ids and rows stay in place.
   virtual absl::Status FinishRows() { return absl::OkStatus(); }
 };
 
@@ -105,19 +105,19 @@ class StepChannel {
   virtual absl::Status FinishReceives(StepOutcome* outcome) = 0;
 };
 
-// All that a program asks of its servers. RowSource::BeginStep begins a step for both halves.
+// Both halves of the channel to servers. RowSource::BeginStep begins a step for both.
 class ParamChannel : public RowSource, public StepChannel {
  public:
-  // Tells that another source has pulled the rows of the next step (or of a batch of it) ahead, so that the rows sent
-  // in it have their ids. Call it before the step's BeginStep, while nothing is pulled ahead. Only saves work: a
-  // channel may ignore it.
+  // Announces that another source has pulled the rows of the next step (or of a batch of it) ahead, so that the rows
+  // sent in that step have the ids of that pull. Requires: called before the step's BeginStep, while nothing is pulled
+  // ahead. A channel may ignore it: it only saves work.
   virtual void UseRowsAhead() {}
 };
 
 // Channel that reads rows from one source and sends and receives everything else through another channel.
 class ChannelWithRows : public ParamChannel {
  public:
-  // Both are borrowed. `rows` begins the steps of `steps`, too.
+  // Borrows both. `rows` begins the steps of `steps`, too.
   ChannelWithRows(RowSource* rows, StepChannel* steps) : rows_(*rows), steps_(*steps) {}
 
   absl::Status BeginStep(int64_t step, bool read_only) override { return rows_.BeginStep(step, read_only); }

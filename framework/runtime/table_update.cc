@@ -28,7 +28,7 @@ class TableRule : public RowRule {
     Columns columns;
     std::vector<std::unique_ptr<RowGradientRule>> before = {};
     std::unique_ptr<RowRule> update = nullptr;
-    // Null if the part uses the rate passed to Update.
+    // Learning rate of the part. Null if it uses the rate passed to Update.
     const Variable* rate = nullptr;
     int64_t after = 0;
     // Initial values of the columns; set if `after` is.

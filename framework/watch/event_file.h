@@ -79,8 +79,8 @@ class EventFile {
   // Adds how the run has ended to that row.
   void HParamsEnd(bool success);
   void Layout(const std::vector<Chart>& charts);
-  // Tells the reader that the run goes on at `step` after a resume: what earlier files of the directory hold for that
-  // step and later ones is not shown.
+  // Records for the reader that the run goes on at `step` after a resume: entries of earlier files of the directory for
+  // that step and later ones are not shown.
   void Resumed(int64_t step);
 
   // Writes everything added before the call. The content is then in the system's memory, not yet on the disk. After an

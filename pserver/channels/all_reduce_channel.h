@@ -42,10 +42,10 @@ struct AllReduceOptions {
   // Borrowed. `servers` must have joined.
   DenseReplica* replica = nullptr;
   ParamChannel* servers = nullptr;
-  // With local_sgd: the replicas are averaged, too, after each multiple of one of these numbers of steps: when somebody
-  // looks at them. 0 says nothing.
+  // Further periods of averages with local_sgd, in steps: the replicas are also averaged after each multiple of one of
+  // them, when a checkpoint, an evaluation or a digest reads them. 0 adds none.
   std::vector<int64_t> equal_every = {};
-  // With 16 bits on the way: see CompressedSum. May be null.
+  // Keeps residuals of gradients that travel in 16 bits (CompressedSum). May be null.
   ResidualMemory residuals = nullptr;
 };
 

@@ -35,7 +35,7 @@ namespace weir {
 // Not thread-safe.
 class AheadPuller {
  public:
-  // All are borrowed. `orders` gets the ids. Counts rows in `counters`: "prefetch.ahead", those pulled ahead;
+  // Borrows all. Puts the ids into `orders`. Counts rows in `counters`: "prefetch.ahead", those pulled ahead;
   // "prefetch.corrected", those of them that had changed.
   AheadPuller(const BlockPlacement* placement, PullCalls* calls, RowOrders* orders, Counters* counters);
 
@@ -53,7 +53,7 @@ class AheadPuller {
     PlannedPull planned;  // as it was sent
     Slices ids;
     std::vector<RowsToRead> reads;
-    // From the answers to it and to the pull that corrects it:
+    // Values from the answers to the pull and to the one that corrects it:
     int64_t version = -1;
     bool forgotten = false;
   };

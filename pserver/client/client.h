@@ -81,7 +81,7 @@ class Client : public ParamChannel {
   // Sync: whether Ahead() pulls rows ahead of their version, and then corrects those that have changed; else its pulls
   // wait at the servers for the version. The rows are the same. Call it while nothing is pulled ahead. At first true.
   virtual void PullAheadOfVersion(bool on) = 0;
-  // Says whether the program waits for a pull that is under way on Ahead(). While it does, heart-beats tell the servers
+  // Sets whether the program waits for a pull that is under way on Ahead(). While it does, heart-beats tell the servers
   // what that pull waits for.
   virtual void NeedAhead(bool needed) = 0;
   // Ends the pull that is under way, and all later ones, with Cancelled. Callable from any thread.
@@ -128,10 +128,10 @@ class Client : public ParamChannel {
   // Returns a borrowed board with the same posts, which threads may use beside the program's and the one ahead of it.
   // Its waits for answers end with the job's failure; nobody is told of them.
   virtual PostBoard* Beside() = 0;
-  // Says whether this trainer waits for data that does not exist yet (data.follow): heart-beats tell the servers, and
-  // no deadline for progress runs while a trainer does. Callable from any thread.
+  // Sets whether this trainer waits for data that does not exist yet (data.follow). Heart-beats tell the servers, and
+  // no deadline for progress runs while a trainer waits. Callable from any thread.
   virtual void SetAwaitsFiles(bool awaits) = 0;
-  // Returns whether some trainer does, as the servers last said. Callable from any thread.
+  // Returns whether some trainer waits for such data, as the servers last said. Callable from any thread.
   virtual bool AnyAwaitsFiles() = 0;
 
   // Sends bytes of any size to one other trainer, which reads them meanwhile with ReadStream; only a few MiB are under

@@ -24,7 +24,7 @@ namespace weir {
 
 class PullCalls {
  public:
-  // All are borrowed.
+  // Borrows all.
   PullCalls(Calls* calls, Waits* waits, BufferPool* buffers, ThreadPool* pool)
       : calls_(*calls), waits_(*waits), buffers_(*buffers), pool_(*pool) {}
 

@@ -32,7 +32,7 @@ namespace weir {
 // SendDense and SendRows may be called by several threads at once; all other functions by one thread at a time.
 class Pusher {
  public:
-  // All pointers are borrowed. `pulled`: the ids of the step's rows.
+  // Borrows all. `pulled`: the ids of the step's rows.
   Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled);
 
   // Begins a step that reads `read_version` of the parameters.

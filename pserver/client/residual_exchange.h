@@ -19,8 +19,8 @@ namespace weir {
 // Client::KeepsResiduals, Gather is GatherResiduals, and so on. Not thread-safe; no gradient may be sent meanwhile.
 class ResidualExchange {
  public:
-  // All pointers are borrowed. `nodes`: those of this trainer's lanes. whole: the trainer also has residuals of the sum
-  // of all its lanes, which may be no node (ClientOptions::compresses).
+  // Borrows all pointers. `nodes`: those of this trainer's lanes. whole: the trainer also has residuals of the sum of
+  // all its lanes, which may be no node (ClientOptions::compresses).
   ResidualExchange(const v1::Plan* plan, int trainer, absl::Span<const LaneRange> nodes, Residuals* residuals,
                    Exchanges* exchanges, bool whole = false);
 

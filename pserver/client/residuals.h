@@ -95,7 +95,7 @@ class Residuals {
     std::vector<float> left;
     std::unique_ptr<Mutex[]> locks;
   };
-  // These keep residuals as they were before a step.
+  // Copies of residuals from before a step.
   struct DenseBefore {
     Dense* dense = nullptr;
     size_t begin = 0;
@@ -108,7 +108,7 @@ class Residuals {
     std::vector<uint8_t> used;
     std::vector<float> left;
   };
-  // Returns memory for it, which an earlier step has used.
+  // Returns memory for a RowsBefore, which an earlier step has used.
   RowsBefore TakeSpare();
   // Encodes `values` of a block or table and replaces them by what that lost. Returns PushItem.exponents.
   std::string EncodeAndSubtract(const std::string& name, absl::Span<float> values, size_t group, v1::WireFormat format,

@@ -57,7 +57,8 @@ class RowOrders {
     absl::Span<const int64_t> ids;
     int64_t step = -1;
     int64_t call = -1;  // number of the Order call they are from
-    // Another table of that call with the same ids; its order and unions serve this one, too. Null: these are its own.
+    // Another table of the call with the same ids, whose order and unions serve this one, too. Null: this table has its
+    // own.
     TableIds* same_as = nullptr;
     IdOrder order;
     StepUnions unions;

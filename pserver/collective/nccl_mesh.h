@@ -34,7 +34,7 @@ struct NcclMeshOptions {
   std::string device_identity;
   // Gives every rank's contribution under a key to all ranks, in the order of ranks. Called once.
   std::function<absl::StatusOr<std::vector<std::string>>(std::string key, std::string mine)> exchange;
-  // For the forming of the communicator, once the exchange is over.
+  // Limit for forming the communicator, once the exchange is over.
   absl::Duration connect_deadline = absl::Minutes(5);
   // Messages of at most so many bytes go over the control mesh; equal on all ranks.
   size_t small_bytes = 4096;

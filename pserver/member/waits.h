@@ -30,7 +30,7 @@ class Waits {
  public:
   enum Thread { kProgram, kAhead, kBeside };
 
-  // Tells that the request of this slot is about to be sent.
+  // Records that the request of this slot is about to be sent.
   void Expect(AnswerSlot* slot);
   // Fills the slot and wakes all waits.
   void Deliver(AnswerSlot* slot, absl::StatusOr<Slices> answer);
@@ -45,7 +45,7 @@ class Waits {
   // Waits for a wake-up after the first `seen` ones, for `most` of real time.
   void AwaitWake(int64_t seen, absl::Duration most);
 
-  // Says what a thread waits for, until End. SetHolder also says why a server lets it wait.
+  // Record what a thread waits for, until End. SetHolder also records why a server lets it wait.
   void SetOn(Thread thread, std::string on);
   void SetHolder(Thread thread, std::string on, std::string held_by);
   void End(Thread thread);

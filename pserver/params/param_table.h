@@ -27,7 +27,7 @@ namespace weir {
 // Thread-safe.
 class ParamTable {
  public:
-  // Where the table's programs come from and what they run with. All are borrowed and must outlive the table.
+  // Programs of the table and what they run with. Borrowed; must outlive the table.
   struct Source {
     const v1::ProgramDesc& main;  // with the plan
     Scope* scope = nullptr;       // with the startup program's values

@@ -39,7 +39,7 @@ class ServerCheckpoints {
     int64_t table_steps = 0;
   };
 
-  // Each of these returns FailedPrecondition when the job has no directory.
+  // Calls on the job's directory: FailedPrecondition when the job has none.
   //
   // Save writes this server's shard. `trainer_steps`: number of steps of each trainer that have taken effect here,
   // stored beside the values. `table_steps`: async, CheckpointShard.table_steps.

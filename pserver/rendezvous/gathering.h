@@ -1,4 +1,5 @@
-// Who has come to a rendezvous, and whether what they say fits together. The part of trainer 0, without any network.
+// Collects the greetings of the processes that come to a rendezvous and checks that they fit together: the part of
+// trainer 0, without any network.
 #ifndef WEIR_PSERVER_RENDEZVOUS_GATHERING_H_
 #define WEIR_PSERVER_RENDEZVOUS_GATHERING_H_
 

@@ -48,9 +48,9 @@ struct RendezvousOptions {
 };
 
 struct Addresses {
-  // By id; empty if trainers do not listen.
+  // Addresses of trainers, by id; empty if trainers do not listen.
   std::vector<std::string> trainers;
-  // By index.
+  // Addresses of servers, by index.
   std::vector<std::string> servers;
   // Name of the run, as trainer 0 has it.
   std::string run_id;

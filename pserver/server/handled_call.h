@@ -13,7 +13,7 @@
 namespace weir {
 
 class HandledCall;
-// Null when nothing is recorded.
+// A call that is being recorded. Null when nothing is recorded.
 using HandledCallPtr = std::shared_ptr<HandledCall>;
 
 // Owned together with the request and handed over with it; used by one thread at a time.

@@ -52,7 +52,7 @@ class PullAnswers {
     bool ahead = false;
     // Most bytes of values in an answer to a reader.
     size_t reader_bytes = SIZE_MAX;
-    // For each trainer the bytes that its pulls ahead may take.
+    // Bytes that the pulls ahead of each trainer may take.
     std::vector<size_t> ahead_room = {};
   };
   explicit PullAnswers(Options options);

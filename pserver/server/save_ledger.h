@@ -1,4 +1,5 @@
-// Which steps of an async job are in a checkpoint: what would be lost if nobody saved again. Not thread-safe.
+// Ledger of the steps of an async job that are in no checkpoint yet, and would be lost if nobody saved again. Not
+// thread-safe.
 #ifndef WEIR_PSERVER_SERVER_SAVE_LEDGER_H_
 #define WEIR_PSERVER_SERVER_SAVE_LEDGER_H_
 

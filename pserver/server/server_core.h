@@ -50,7 +50,7 @@ struct ServerOptions {
   // Borrowed; must outlive the server.
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
-  // Null: parts that come again are dropped. Tests count them again (tests/testing/count_repeats.h).
+  // Called for parts that come again. Null: they are dropped. Tests count them again (tests/testing/count_repeats.h).
   OnRepeat on_repeat = nullptr;
   // Adds the parts of dense gradients. Null: in the order of the lane tree. Borrowed; must outlive the server.
   const DenseSum* dense_sum = nullptr;

@@ -84,7 +84,7 @@ class ServerCoreImpl : public ServerCore {
   void HandleControl(const Slices& request, const ReplyCallback& reply);
   void HandleNorms(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
 
-  // --- Init's parts.
+  // --- Parts of Init.
   absl::Status CheckModes() const;
   void InitMembers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the bytes that a trainer's exchanges and posts may take (docs/wire.md, "Limits").
@@ -94,7 +94,7 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Callers.
 
-  // Who may make a call.
+  // Processes that may make a call.
   enum class Callers { kTrainers, kReadersToo };
   // Checks the caller of a request, before anything else of it is parsed, copied or kept. `message`: the whole request,
   // or its header. InvalidArgument: the bytes are no message.

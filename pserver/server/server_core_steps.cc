@@ -14,8 +14,7 @@ const ProfileName kPush("Push"), kNorms("Norms"), kUpdateWait("its update");
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------------------------
-// pushes
+// -------------------------------------------------------------------------------------------------------------- pushes
 
 absl::Status ServerCoreImpl::CheckTurn(const v1::PushRequest& request, const std::string& part_name, Actions* actions) {
   const int id = request.caller().trainer();
@@ -106,8 +105,7 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
   Advance();
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// updates
+// ------------------------------------------------------------------------------------------------------------- updates
 
 void ServerCoreImpl::Advance() {
   while (true) {
@@ -179,8 +177,7 @@ absl::Status ServerCoreImpl::RunUpdate(Update update) {
   return complete.status();
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// norms
+// --------------------------------------------------------------------------------------------------------------- norms
 
 absl::Status ServerCoreImpl::BookNorms(const v1::NormsRequest& request, absl::Time now) {
   const int id = request.caller().trainer();

@@ -14,7 +14,7 @@
 
 namespace weir {
 
-// Whether all values of many short arrays are finite, without a branch for any of them.
+// Checks that all values of many short arrays are finite, without a branch for any of them.
 class AllFinite {
  public:
   void Add(const float* values, int64_t n) {

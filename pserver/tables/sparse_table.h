@@ -67,7 +67,7 @@ struct SparseTableOptions {
   v1::DType values = v1::FLOAT32;
   // Returns initial values of type `values`.
   RowInitializer initializer;
-  // Null: rows have no state and cannot be updated.
+  // Update rule of the rows. Null: rows have no state and cannot be updated.
   std::unique_ptr<const RowRule> rule;
   v1::Lifecycle lifecycle = {};
   // Seed of the job, for admission by chance and rounding of values.
@@ -187,7 +187,7 @@ class SparseTable {
     int64_t written = 0;    // rows that had changed and left memory
   };
   Counts counts() const;
-  // Null if all rows are in memory.
+  // Returns the rows on disk. Null if all rows are in memory.
   const ColdRows* disk() const;
 
  private:

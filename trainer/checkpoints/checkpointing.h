@@ -43,7 +43,7 @@ struct ResumePoint {
   std::string statistics;
   // File with the residuals of the trainers that wrote it, or "".
   std::string residuals;
-  // Whether it has places of streams, and what its file says of them.
+  // True if it has places of streams; `places`: the bytes of its file of them.
   bool has_places = false;
   std::string places;
   std::optional<v1::LossScale> loss_scale;
@@ -54,7 +54,7 @@ struct ResumePoint {
   int stream_scheme = kStreamScheme;
   // data.follow: the files, and where streams go on.
   v1::FollowState follow;
-  // Whether the checkpoint has no figures of an evaluation at its step.
+  // True if the checkpoint has no figures of an evaluation at its step.
   bool not_evaluated = false;
   // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
   std::string name;

@@ -27,7 +27,8 @@ class ShuffledStream {
     int64_t buffer_bytes = 0;
     int64_t buffer_examples = std::numeric_limits<int64_t>::max();
     uint64_t seed = 1;
-    // Whether Describe and TakeChanges are asked for, and the most records of a buffer whose places are kept for them.
+    // True if Describe and TakeChanges will be called; most_kept: the most records of a buffer whose places are kept
+    // for them.
     bool keeps_places = false;
     int64_t most_kept = 0;
   };
@@ -122,7 +123,7 @@ class ShuffledStream {
   int64_t most_bytes_ = 0;
   PlaceOfRecord last_;           // of the last record read in this epoch
   PlaceOfRecord waiting_place_;  // of waiting_
-  // Whether changes_ and what TakeChanges has returned before tell all of the buffer.
+  // True if changes_, behind what TakeChanges has returned before, describes all of the buffer.
   bool kept_ = false;
   BufferChanges changes_;
   // Records that GoOn is to read again, and how far it has come.

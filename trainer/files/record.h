@@ -69,7 +69,7 @@ class RecordBlock {
 class Record {
  public:
   Record() = default;
-  // Without a pool the memory comes from the system.
+  // Copies an example. Without a pool the memory comes from the system.
   explicit Record(const Example& example, RecordPool* pool = nullptr);
   // Copies the bytes of an example that CheckExampleRecord has accepted.
   Record(const char* data, const ExampleRecordSizes& sizes, RecordPool* pool = nullptr);

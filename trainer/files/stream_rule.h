@@ -44,7 +44,7 @@ bool CutsBy(int scheme, absl::Span<const DataFile> files, bool follows);
 // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
 std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams, int scheme = kStreamScheme);
 
-// Says which record of a round each stream gets.
+// Determines which record of a round each stream gets.
 class RoundDealer {
  public:
   RoundDealer(uint64_t seed, int64_t streams);

@@ -43,7 +43,7 @@ class Evaluations {
     DeferredError* deferred = nullptr;
     // Gets the results of the chief; null: nobody watches.
     TrainingWatch* watch = nullptr;
-    // Null: the job has none.
+    // Early stop of the job. Null: the job has none.
     EarlyStop* early_stop = nullptr;
     std::shared_ptr<const MetricPlan> metrics;
   };

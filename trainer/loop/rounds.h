@@ -1,10 +1,10 @@
-// Reading for the steps of a trainer, round by round: a round is one batch per lane for each worker.
+// Reads the batches of a trainer's steps, round by round: a round is one batch per lane for each worker.
 //
-// A step has train.accumulate_steps rounds. Batch b of worker w is the one that w + b * workers others of the step come
-// before. With prefetch_rows a thread reads the next round, and pulls its rows, while the present one is computed.
+// A step has train.accumulate_steps rounds. Batch b of worker w is number w + b * workers of the step. With
+// prefetch_rows a thread reads the next round, and pulls its rows, while the present one is computed.
 //
-// Also judges by numbers of examples: whether async data is at its end, whether a resumed job has the data of before,
-// and how many examples the end leaves out.
+// Also decides by numbers of examples whether async data is at its end and whether a resumed job has the data of the
+// earlier run, and counts the examples that the end leaves out.
 #ifndef WEIR_TRAINER_LOOP_ROUNDS_H_
 #define WEIR_TRAINER_LOOP_ROUNDS_H_
 
@@ -33,7 +33,7 @@ class Follower;
 struct Round {
   int64_t step = 0;
   int batch = 0;  // of the step
-  // By worker.
+  // Batches by worker and lane.
   std::vector<std::vector<LaneBatch>> batches;
   // Async: this trainer's streams had ended before the step, or have too few examples left for one, or were stopped.
   bool ended = false;
@@ -56,7 +56,7 @@ class Rounds {
     Workers* workers = nullptr;
     // Borrowed; null: no files follow.
     Follower* follower = nullptr;
-    // Whether Places will be asked for.
+    // True if Places will be called.
     bool keeps_places = false;
     int64_t first_step = 0;
     // Sync with prefetch_rows: pulls ahead of the version in every step, also where that takes longer than it saves.
@@ -125,7 +125,7 @@ class Rounds {
   int64_t done_;             // steps that have ended, those before a resume included
   v1::StreamPlaces places_;  // after CloseReader
   bool stopped_ = false;
-  // With prefetch_rows: rounds that had to wait for their batches or rows.
+  // Counts the rounds that had to wait for their batches or rows, with prefetch_rows.
   Counter* late_ = nullptr;
   // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead of the version.
   std::unique_ptr<OverlapSwitch> overlap_;

@@ -291,7 +291,7 @@ absl::Status CarriedInput::OpenStream() {
                                  .seed = spec_.seed,
                                  .bad_line = spec_.config.bad_line(),
                                  .where = where_.empty() ? nullptr : &where_};
-  // As in scoring. A label outside of its range is no reason to leave an example out there.
+  // Allow absent inputs as scoring does, where a label outside of its range is no reason to leave an example out.
   for (const auto& [position, name] : features.required()) options.may_be_absent.push_back(position);
   stream_ = std::make_unique<ExampleStream>(std::move(options));
   ExampleStream::Prepare(*parser_, &example_);
@@ -337,7 +337,7 @@ void CarriedInput::SetFeature(const CarriedColumn& column, CarriedValue* value) 
   value->texts.clear();
   value->field.clear();
   v1::TfFeature feature;
-  // Of two features with one name the last counts.
+  // If two features have one name, the last counts.
   for (const v1::TfFeatures::Entry& entry : message_.features().feature()) {
     if (entry.key() == column.name) (void)feature.ParseFromString(entry.value());
   }

@@ -33,7 +33,7 @@ class RunProgress {
   // Says that the run has ended in good order.
   void End();
 
-  // What is known so far: restarts, lost_seconds, repeated_steps.
+  // Returns the progress known so far: restarts, lost_seconds, repeated_steps.
   const v1::RunProgress& now() const { return now_; }
 
  private:

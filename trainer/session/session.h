@@ -44,9 +44,9 @@ struct SessionOptions {
   int trainer_id = 0;
   // Device that computes lanes; null: the CPU. Borrowed.
   DeviceMemory* device = nullptr;
-  // With a device: train.cpu_ops.
+  // train.cpu_ops, with a device.
   std::vector<std::string> cpu_ops = {};
-  // On the CPU kFp32 or kBf16; the instructions for it must have been chosen (ops/arithmetic.h).
+  // Precision: kFp32 or kBf16 on the CPU. Requires: its instructions have been chosen (ops/arithmetic.h).
   ProductPrecision precision = ProductPrecision::kFp32;
   // true: Forward is for predictions, and computes nothing else.
   bool predicts = false;

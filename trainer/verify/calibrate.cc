@@ -464,7 +464,7 @@ absl::StatusOr<v1::Calibration> Calibrate(const Job& job, const CalibrateOptions
   server->set_update_byte_ns(dense.once);
   server->set_merge_byte_ns(dense.often);
 
-  // What these costs say of the run over a socket, which read no data.
+  // Predict the run over a socket, which read no data, with these costs.
   c.set_moving(1);
   v1::Calibration without_reading = c;
   without_reading.mutable_trainer()->clear_read_ns();

@@ -47,7 +47,7 @@ bool IsIgnored(const pb::FieldDescriptor& field) {
       "weir.v1.Data.pipe_deadline_s",
       "weir.v1.Data.follow",
       "weir.v1.Data.may_be_absent",
-      // How a file is laid out, which its examples do not depend on.
+      // Layout of a file, on which its examples do not depend.
       "weir.v1.Csv.header",
       "weir.v1.Csv.separator",
       "weir.v1.Csv.trim",

@@ -48,7 +48,7 @@ class ModelContext {
   // Returns the name of the layer, which is its output's name and the prefix of its parameters.
   const std::string& name() const { return name_; }
   const v1::JobConfig& job() const;
-  // Of a loss: Loss.label_may_be_missing.
+  // Loss.label_may_be_missing of the loss that is being built.
   bool label_may_be_missing() const { return label_may_be_missing_; }
   void set_label_may_be_missing(bool may) { label_may_be_missing_ = may; }
 

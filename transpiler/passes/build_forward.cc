@@ -48,7 +48,7 @@ std::string LossName(const v1::Loss& loss, const Kind& kind) {
   return dot == std::string::npos ? kind.key : kind.key.substr(dot + 1);
 }
 
-// Which operators of the program, from `begin` on and before `end`, a layer or loss has appended: "loss 'ctr'".
+// Operators [begin, end) of the program, which a layer or loss has appended: "loss 'ctr'".
 struct Part {
   std::string name;
   int begin = 0, end = 0;
