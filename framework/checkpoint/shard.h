@@ -66,10 +66,11 @@ class ShardWriter {
   virtual absl::Status AddRows(absl::Span<const int64_t> ids, absl::Span<const float> rows) = 0;
   // Adds row [width + state_width].
   virtual absl::Status AddRow(int64_t id, absl::Span<const float> row) = 0;
-  // Ends the table. One without rows leaves an entry as well.
+  // Ends the table. One without rows leaves an entry as well. FailedPrecondition without an open table.
   virtual absl::Status EndTable() = 0;
 
-  // Syncs the file to disk (fsync) and returns its description, whose file name is the last part of the path.
+  // Syncs the file to disk (fsync) and returns its description, whose file name is the last part of the path. Requires:
+  // no table is open; the last call.
   virtual absl::StatusOr<v1::CheckpointShard> Finish() = 0;
 
   // Digests of everything written.

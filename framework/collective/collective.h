@@ -58,8 +58,8 @@ class Collective {
    public:
     // Waits for the end of the operation, which comes by the deadlines of CollectiveWaits. Thread-safe.
     absl::Status Wait();
-    // Results of a reduction, after Wait: whether any rank had an addend, or one with the segment (else the output, or
-    // the segment of it, is unchanged), and the sum of all ranks' samples.
+    // Results of a reduction: whether any rank had an addend, or one with the segment (else the output, or the segment
+    // of it, is unchanged), and the sum of all ranks' samples. Requires: Wait has returned OK.
     bool present() const { return present_ != 0; }
     bool present(size_t segment) const { return (present_ >> segment & 1) != 0; }
     int64_t samples() const { return samples_; }
@@ -79,7 +79,7 @@ class Collective {
   // `mesh` is borrowed, and is aborted when an operation fails. A mesh serves one Collective in its life: a second one
   // would use its tags again.
   Collective(Mesh* mesh, Options options);
-  // Waits for operations under way; call Abort first to give them up.
+  // Waits for operations under way. Abort gives them up before.
   ~Collective();
 
   int rank() const { return mesh_.rank(); }
@@ -158,6 +158,7 @@ class Collective {
 
   Mutex mu_;
   CondVar changed_;
+  // Invariant: operation n is queued in stream n % streams, on every rank.
   int64_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // sequence number of the next operation
   std::vector<std::deque<Queued>> queues_ ABSL_GUARDED_BY(mu_);  // by stream
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

@@ -93,8 +93,9 @@ class Roster {
   // Unavailable, naming the holder: the holder may be dead; ask again for the time of a lease, after which it is known
   // (FailedPrecondition, or OK). In a failed job every trainer may come and hear of the failure.
   absl::Status CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
-  // Gives a free or dead trainer's place to a process that CheckClaim has accepted, with a new session. Returns true if
-  // it takes the place of a dead one. The place has no lease before Renew.
+  // Gives a free or dead trainer's place to a process, with a new session. Returns true if it takes the place of a dead
+  // one. The place has no lease before Renew. Requires: CheckClaim has returned OK for the process, and the roster has
+  // not changed since.
   bool Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
   // Returns OK if job, trainer and session of the caller are those of a place that has joined or is done, or of a
   // reader (trainer kReader; the job may be absent); renews its lease. InvalidArgument if there is no such place;
@@ -131,7 +132,8 @@ class Roster {
     std::string text;    // "trainer 1 (host:pid) is dead: no sign of life for 10 s, at step 3"
     bool freed = false;  // its place is free again, as if it had never joined
   };
-  // Ends the hold of one process whose lease has run out, if there is one.
+  // Ends the hold of one process whose lease has run out, if there is one. Requires: BeginLook(now) before the first
+  // call of a look; called until it returns nothing.
   std::optional<Departure> TakeExpired(absl::Time now);
 
   // Warns of trainers that have not joined. DeadlineExceeded if connect_deadline has passed since a trainer last joined

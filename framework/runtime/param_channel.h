@@ -55,7 +55,8 @@ class RowSource {
     // [ids.size()], or null: nonzero for rows that are in `rows` already and need not be pulled.
     const uint8_t* there = nullptr;
   };
-  // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step.
+  // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step. Requires:
+  // BeginStep.
   virtual absl::Status PullRows(absl::Span<const TableRows> tables) = 0;
 
   // Fills in those rows of the last PullRows that are known only when their step has come, for a source that pulls rows
@@ -70,7 +71,7 @@ class StepChannel {
   virtual ~StepChannel() = default;
 
   // Sets the samples of this process in the step, if known before its gradients. Optional; with async_apply EAGER parts
-  // can take effect on arrival, before FinishSends, only after this call. Call it after the step has begun.
+  // can take effect on arrival, before FinishSends, only after this call. Requires: BeginStep.
   virtual void SetStepSamples(int64_t samples) { (void)samples; }
 
   // Gradient of one dense block in one lane. `lane` is the lane of the job.
@@ -80,7 +81,7 @@ class StepChannel {
   };
   // Sends the gradient of one dense block. `lanes` has every lane of this process that has examples, ascending. The
   // channel adds aligned subtrees of lanes (framework/runtime/lane_tree.h) and may keep pointers until FinishSends
-  // returns: the executor does not change a gradient before that.
+  // returns. Requires: a step that is not read-only; no gradient is changed before FinishSends returns.
   virtual absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) = 0;
 
   // Gradient rows of one table in one lane, merged by id.
@@ -93,15 +94,19 @@ class StepChannel {
   };
   // Sends gradient rows of one table. For is_sparse dense tables `block` names the block and ids are rows of it; for
   // distributed tables block.name is the table and block.server is -1: the channel assigns rows to servers by shard.
+  // Requires: as SendDense.
   virtual absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) = 0;
 
   // Ends the step's pushes: sends the last part to every server with sample count and verdict. Returns when all are
-  // acknowledged, or leaves waiting for that to FinishReceives, which must follow (sync).
+  // acknowledged, or leaves waiting for that to FinishReceives (sync). Requires: every SendDense and SendRows of the
+  // step has returned; called once, also by a trainer without examples; FinishReceives follows.
   virtual absl::Status FinishSends(int64_t samples, v1::Verdict verdict) = 0;
 
-  // Requests a dense block; the values are in `out` (already sized) when FinishReceives returns.
+  // Requests a dense block; the values are in `out` (already sized) when FinishReceives returns. Requires: `out` lives
+  // and is left alone until then.
   virtual absl::Status Receive(const BlockRef& block, Tensor* out) = 0;
-  // Waits for all requested blocks, at the version after this step in sync, the newest in async.
+  // Waits for all requested blocks, at the version after this step in sync, the newest in async. Requires: FinishSends,
+  // unless the step is read-only.
   virtual absl::Status FinishReceives(StepOutcome* outcome) = 0;
 };
 

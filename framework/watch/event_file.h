@@ -74,7 +74,7 @@ class EventFile {
   void Text(std::string_view tag, int64_t step, std::string_view markdown);
   void Graph(const std::vector<Node>& nodes);
   // Adds the row of this run on the page "HParams": its hyperparameters, and the scalars of this directory whose last
-  // values are its metrics. Call it once per directory and run.
+  // values are its metrics. Requires: called once per directory and run.
   void HParams(const std::map<std::string, HParam>& values, const std::vector<std::string>& metric_tags);
   // Adds how the run has ended to that row.
   void HParamsEnd(bool success);

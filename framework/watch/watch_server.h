@@ -48,8 +48,8 @@ class WatchServer {
   WatchServer(const WatchServer&) = delete;
   WatchServer& operator=(const WatchServer&) = delete;
 
-  // Ends all connections and threads. Waits for pages that are being made, and for nothing else. Called once; the
-  // destructor calls it.
+  // Ends all connections and threads. Waits for pages that are being made, and for nothing else. The destructor calls
+  // it. A second call does nothing. Requires: not called by a thread that makes a page.
   void Stop();
 
   int port() const { return port_; }

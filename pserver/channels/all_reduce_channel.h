@@ -57,8 +57,8 @@ class AllReduceChannel : public ParamChannel {
   static absl::StatusOr<std::unique_ptr<AllReduceChannel>> Create(const AllReduceOptions& options);
 
   // Ends the exchanges of a step that has failed with `error`, here and on the other trainers; does nothing if none is
-  // under way. They read the gradients of the step until then, so call it before these are destroyed. The destructor
-  // calls it.
+  // under way. The destructor calls it. Requires: called before the gradients of the step are destroyed, which
+  // exchanges read until then.
   virtual void EndExchanges(const absl::Status& error) = 0;
 
   // Returns who holds parts of norms over dense parameters and tables, for Client::SetNormParty; null if no norm covers

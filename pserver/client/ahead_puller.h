@@ -39,7 +39,8 @@ class AheadPuller {
   // "prefetch.corrected", those of them that had changed.
   AheadPuller(const BlockPlacement* placement, PullCalls* calls, RowOrders* orders, Counters* counters);
 
-  // Pulls the rows for step `step`; returns when they are those of the step. Errors as RowSource::PullRows.
+  // Pulls the rows for step `step`; returns when they are those of the step. Errors as RowSource::PullRows. Requires:
+  // the ids of the tables live until the step has been pushed.
   absl::Status Pull(int64_t step, absl::Span<const RowSource::TableRows> tables);
 
   // Returns the number of rows pulled so far. Thread-safe.

@@ -68,7 +68,7 @@ class Client : public ParamChannel {
   // end the job.
   virtual absl::Status Join() = 0;
 
-  // Sends one round of heart-beats to all servers.
+  // Sends one round of heart-beats to all servers. Requires: ClientOptions::heartbeat_thread is false.
   virtual void Heartbeat() = 0;
 
   // Returns a borrowed source of rows for later steps, for use by one thread beside the program's. BeginStep names the
@@ -76,10 +76,10 @@ class Client : public ParamChannel {
   // bounded staleness it waits as the step itself would. In async the rows may miss what the program has pushed for the
   // step before.
   //
-  // The program adopts the id positions of the newest pull with UseRowsAhead; no pull may be under way then.
+  // The program adopts the id positions of the newest pull with UseRowsAhead. Requires: no pull is under way then.
   virtual RowSource* Ahead() = 0;
   // Sync: whether Ahead() pulls rows ahead of their version, and then corrects those that have changed; else its pulls
-  // wait at the servers for the version. The rows are the same. Call it while nothing is pulled ahead. At first true.
+  // wait at the servers for the version. The rows are the same. At first true. Requires: nothing is pulled ahead.
   virtual void PullAheadOfVersion(bool on) = 0;
   // Sets whether the program waits for a pull that is under way on Ahead(). While it does, heart-beats tell the servers
   // what that pull waits for.
@@ -87,29 +87,29 @@ class Client : public ParamChannel {
   // Ends the pull that is under way, and all later ones, with Cancelled. Callable from any thread.
   virtual void CancelAhead() = 0;
 
-  // Sets the step that this trainer continues from after a resume. Call before the first BeginStep.
+  // Sets the step that this trainer continues from after a resume. Requires: called before the first BeginStep.
   virtual void SetFirstStep(int64_t step) = 0;
   // Sets the number of examples of this trainer in step 0 of the job, by which servers judge the last steps
-  // (PushRequest.first_samples). Call before FinishSends; without it no step counts as too small.
+  // (PushRequest.first_samples). Without it no step counts as too small. Requires: called before FinishSends.
   virtual void SetFirstSamples(int64_t samples) = 0;
   // Sync: the step of the next FinishSends takes no effect, and the run ends before it, whatever the others push.
   virtual void EndWithNextSends() = 0;
   // Async: returns the step to begin with when this trainer has taken the place of a dead one, else nullopt. It is the
   // step that the dead trainer would have begun next; where servers differ, the smallest of their steps, and with norms
-  // over servers the largest. The other trainers have long begun, so there is nothing to load or to set aside. Call
-  // after Join.
+  // over servers the largest. The other trainers have long begun, so there is nothing to load or to set aside.
+  // Requires: Join.
   virtual std::optional<int64_t> TakesOver() = 0;
   // Returns a token that all trainers of one run of the job share and that no other run has: server 0 draws it at
-  // random. "" without checkpoints. Call after Join.
+  // random. "" without checkpoints. Requires: Join.
   virtual std::string RunId() = 0;
-  // Returns true if servers need each other's sums for norms in every step. Call after Join.
+  // Returns true if servers need each other's sums for norms in every step. Requires: Join.
   virtual bool ExchangesNorms() = 0;
 
   // Gives this trainer's bytes under `key` and returns the bytes of every trainer, by trainer id. Waits for all
   // trainers, with the usual deadlines; in async the deadline runs only while no server's version moves. Contributions
-  // may have any size. A key is used once. `kept`: a trainer that later takes the place of a dead one gets the bytes
-  // given now. `until_stop`: RequestStop ends the wait with Cancelled when it lasts a second longer; the caller then
-  // ends the job (ReportFailure), as others may have seen the exchange complete.
+  // may have any size. Requires: the key is new; all trainers call it. `kept`: a trainer that later takes the place of
+  // a dead one gets the bytes given now. `until_stop`: RequestStop ends the wait with Cancelled when it lasts a second
+  // longer; the caller then ends the job (ReportFailure), as others may have seen the exchange complete.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
                                                             bool kept = false, bool until_stop = false) = 0;
   // Contribute gives this trainer's bytes without waiting; TryCollect returns whether all contributions are there, and
@@ -135,7 +135,7 @@ class Client : public ParamChannel {
   virtual bool AnyAwaitsFiles() = 0;
 
   // Sends bytes of any size to one other trainer, which reads them meanwhile with ReadStream; only a few MiB are under
-  // way at a time. A key is used once.
+  // way at a time. Requires: the key is new.
   using Stream = ByteStream;
   virtual std::unique_ptr<Stream> StreamTo(std::string_view key, int trainer) = 0;
   // Passes what another trainer streams to `take`, piece by piece, to its end. FailedPrecondition: the other trainer is
@@ -145,7 +145,7 @@ class Client : public ParamChannel {
 
   // Returns the trainer that has the duties of the chief, as server 0 last said: it writes checkpoints, collects
   // evaluations and logs their lines. It is trainer 0 until that one is dead or done; then (in async) it is the lowest
-  // living trainer, which keeps the duties in its turn. Call after Join.
+  // living trainer, which keeps the duties in its turn. Requires: Join.
   virtual int Chief() = 0;
   using Word = PostedWord;
   // Waits until a post with at least this edition exists, or until this trainer is the chief. Waits twice the usual
@@ -154,8 +154,8 @@ class Client : public ParamChannel {
   // Returns the newest post without waiting.
   virtual absl::StatusOr<Word> NewestWord(std::string_view key) = 0;
 
-  // Sends the request to every server; answers by server index. For the chief at a step border. `until_stop`: as in
-  // Exchange; servers then finish the request by themselves.
+  // Sends the request to every server; answers by server index. Requires: this trainer is the chief, at a step border.
+  // `until_stop`: as in Exchange; servers then finish the request by themselves.
   virtual absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request,
                                                                 bool until_stop = false) = 0;
 
@@ -167,8 +167,8 @@ class Client : public ParamChannel {
   // failed elsewhere, reports that failure instead (JobStatus). Returns when every living server has heard, or after 2
   // s. Callable from any thread.
   virtual void ReportFailure(const absl::Status& status) = 0;
-  // Tells every server that this trainer is done and waits for the acknowledgement. `stopped`: the job ends before it
-  // is complete, because its end was requested.
+  // Tells every server that this trainer is done and waits for the acknowledgement. Requires: Join; no step follows.
+  // `stopped`: the job ends before it is complete, because its end was requested.
   virtual absl::Status Done(bool stopped = false) = 0;
   // Returns an error when the job has failed elsewhere or a server is dead.
   virtual absl::Status JobStatus() = 0;
@@ -186,24 +186,24 @@ class Client : public ParamChannel {
   // pieces; the pieces of several trainers, concatenated, are one such message.
   //
   // Returns the residual of a parameter in the sum of all lanes of this trainer, `count` floats, zeros at first.
-  // Whoever adds gradients among the trainers keeps it there. Valid as long as the client; call it after DealResiduals.
+  // Whoever adds gradients among the trainers keeps it there. Valid as long as the client. Requires: DealResiduals.
   virtual absl::Span<float> DenseResidual(const std::string& parameter, int64_t count) = 0;
   // Returns true if this client keeps residuals.
   virtual bool KeepsResiduals() const = 0;
-  // Sync; every trainer calls it at the same step border. Calls `take` on trainer `to` with the residuals of every
-  // trainer. `step`: number of steps pushed so far.
+  // Calls `take` on trainer `to` with the residuals of every trainer. `step`: number of steps pushed so far. Requires:
+  // sync; every trainer calls it at the same step border.
   virtual absl::Status GatherResiduals(int64_t step, int to, const Take& take) = 0;
   // Async: PostResiduals posts this trainer's residuals at a step border. TakeResiduals calls `take` with the newest
   // post of every other trainer and with this trainer's present residuals.
   virtual absl::Status PostResiduals(int64_t step) = 0;
   virtual absl::Status TakeResiduals(int64_t step, const Take& take) = 0;
-  // Called by every trainer before the first step. Trainer `from` calls `read`, which passes the saved residuals to its
-  // Take; every trainer restores its part of them. `step`: the step this trainer goes on at. DataLoss: the bytes are
-  // not saved residuals.
+  // Trainer `from` calls `read`, which passes the saved residuals to its Take; every trainer restores its part of them.
+  // Requires: every trainer calls it before the first step. `step`: the step this trainer goes on at. DataLoss: the
+  // bytes are not saved residuals.
   virtual absl::Status DealResiduals(int from, const std::function<absl::Status(const Take&)>& read, int64_t step) = 0;
 
-  // Sets who holds parts of norms beside the servers; null: nobody. Borrowed until the last FinishSends. Called by all
-  // trainers, though only the one that brings norms asks it.
+  // Sets who holds parts of norms beside the servers; null: nobody. Borrowed until the last FinishSends. Only the
+  // client that brings norms asks it. Requires: all trainers call it, before the first FinishSends.
   virtual void SetNormParty(NormParty* party) = 0;
 };
 

@@ -16,7 +16,8 @@
 namespace weir {
 
 // Implements the functions of Client (pserver/client/client.h) that save and restore residuals: Keeps is
-// Client::KeepsResiduals, Gather is GatherResiduals, and so on. Not thread-safe; no gradient may be sent meanwhile.
+// Client::KeepsResiduals, Gather is GatherResiduals, and so on. Not thread-safe. Requires: no gradient is sent
+// meanwhile.
 class ResidualExchange {
  public:
   // Borrows all pointers. `nodes`: those of this trainer's lanes. whole: the trainer also has residuals of the sum of

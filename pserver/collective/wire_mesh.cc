@@ -474,7 +474,7 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
   if (!request.ParseFromString(frame->header))
     return reply(absl::InvalidArgumentError("Deliver: the header is damaged"));
   if (request.group() != options_.group) {
-    // The number of the group is in no message: a caller that knew it could end the job.
+    // The text leaves out the number of the group: a caller that knows it can end the job.
     return reply(absl::FailedPreconditionError(
         "this rank belongs to another collective group than the message: the caller is of another run of the job"));
   }

@@ -68,7 +68,8 @@ class Calls {
   v1::Caller CallerFor(int server) const { return sessions_->CallerFor(server); }
 
   static CallPtr New(int server, Method method, Slices request, Call::Accept accept);
-  // Starts a try. The caller holds no lock.
+  // Starts a try. Requires: the caller holds no lock (an answer from inside the process may come before the return); no
+  // try of the call is under way.
   void Issue(const CallPtr& call);
   // Issues calls that are answered before Issue returns, and checks their answers, on all threads. Calls that are to be
   // asked again are left to Wait.
@@ -89,7 +90,8 @@ class Calls {
   };
   // Waits until all calls have their answers; issues those that have not been issued. `what` says in messages what they
   // are for; `deadline` bounds the wait, and rests as Call::needs_trainers of the calls that are still open says.
-  // Errors: that of a call; DeadlineExceeded; why the job has failed, which goes before all others.
+  // Requires: no other thread waits for one of the calls; the caller holds no lock. Errors: that of a call;
+  // DeadlineExceeded; why the job has failed, which goes before all others.
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                     WaitOptions options);
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {

@@ -84,6 +84,7 @@ class JobView {
 
   mutable Mutex mu_;
   CondVar changed_;
+  // Invariant: never changes again once it is an error.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   bool relay_ ABSL_GUARDED_BY(mu_) = false;  // some server has yet to be told of the failure
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;

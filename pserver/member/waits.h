@@ -30,7 +30,7 @@ class Waits {
  public:
   enum Thread { kProgram, kAhead, kBeside };
 
-  // Records that the request of this slot is about to be sent.
+  // Records that the request of this slot is about to be sent. Requires: the last answer has been taken.
   void Expect(AnswerSlot* slot);
   // Fills the slot and wakes all waits.
   void Deliver(AnswerSlot* slot, absl::StatusOr<Slices> answer);
@@ -40,7 +40,8 @@ class Waits {
 
   // Wakes all waits.
   void Wake();
-  // Number of wake-ups so far. Read it before looking at what a wait depends on.
+  // Number of wake-ups so far. Requires: read before looking at what a wait depends on; a wake-up in between is lost
+  // otherwise.
   int64_t wakes() const;
   // Waits for a wake-up after the first `seen` ones, for `most` of real time.
   void AwaitWake(int64_t seen, absl::Duration most);

@@ -65,11 +65,11 @@ class DenseBlock {
     DensePiece place;
     absl::Span<float> bits;
   };
-  // Returns the pieces, values first. No Apply may run while they are used.
+  // Returns the pieces, values first. Requires: no Apply runs while they are used.
   std::vector<Piece> Pieces();
   // Returns the number of elements of the whole parameter.
   int64_t whole_count() const;
-  // Sets a piece to `from`, as read from a checkpoint; the next Apply begins a step.
+  // Sets a piece to `from`, as read from a checkpoint; the next Apply begins a step. Requires: no Apply runs.
   void Restore(absl::Span<float> piece, absl::Span<const float> from);
 
  private:

@@ -56,7 +56,8 @@ class ParamTable {
   // Ends a step (SparseTable::EndStep) in all stripes, in parallel.
   absl::Status EndStep(const RowTime& time, ThreadPool* pool);
 
-  // Counts in `counters` from now on: "table.<name>.skipped_rows", if the table skips any. Call before the first Apply.
+  // Counts in `counters` from now on: "table.<name>.skipped_rows", if the table skips any. Requires: called before the
+  // first Apply.
   void CountIn(Counters* counters);
   // Adds the rows skipped since the last call to that counter.
   void CountSkippedRows();

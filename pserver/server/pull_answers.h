@@ -62,7 +62,8 @@ class PullAnswers {
   absl::Status Check(const v1::PullRequest& request, const Slice& payload) const;
   // Returns the most bytes that the payload of the answer has, for a request that Check has accepted.
   size_t MostBytes(const v1::PullRequest& request) const;
-  // Copies the values and answers. `credit` lives as long as the answer's bytes.
+  // Copies the values and answers. `credit` lives as long as the answer's bytes. Requires: Check, and CheckAhead in
+  // sync, have accepted the request; the caller does not hold the server's lock.
   void Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
              std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled) const;
 

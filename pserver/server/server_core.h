@@ -106,13 +106,13 @@ class ServerCore {
   // returns. Malformed bytes are answered with InvalidArgument.
   virtual void Handle(Method method, const Slices& request, ReplyCallback reply) = 0;
 
-  // Expires leases, answers pulls whose wait is over, logs slow trainers. Call about every 100 ms.
+  // Expires leases, answers pulls whose wait is over, logs slow trainers. Requires: called about every 100 ms.
   virtual void Tick() = 0;
 
   // Asks for the end at the next common step border (SIGTERM).
   virtual void RequestStop() = 0;
   // Ends the job with an error of this process, unless it has failed already. For a trainer with a server inside, whose
-  // failure is the server's too. `status` must not be OK.
+  // failure is the server's too. Requires: `status` is not OK.
   virtual void ReportFailure(const absl::Status& status) = 0;
   // Returns true when every trainer is done, or when the job has failed and every trainer whose lease has not run out
   // has been told (or two leases have passed since). After RequestStop, trainers that have not joined are not waited

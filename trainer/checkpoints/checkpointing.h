@@ -95,22 +95,25 @@ class Checkpointing {
   // holds some, none of them complete. FailedPrecondition: the checkpoint is of a job that this one cannot continue
   // (trainer/checkpoints/resume_check.h), or the directory belongs to a run that is alive.
   absl::StatusOr<std::optional<ResumePoint>> Resume();
-  // Brings what `chief` has resumed from into the replicas of all trainers, which call it at the same time: they get
-  // its replica, or each reads its share. FailedPrecondition: this trainer's directory does not have that checkpoint.
+  // Brings what `chief` has resumed from into the replicas of all trainers: they get its replica, or each reads its
+  // share. Requires: every trainer calls it, before the first step. FailedPrecondition: this trainer's directory does
+  // not have that checkpoint.
   absl::Status LoadReplica(const ResumePoint& point, int chief);
   // Begins a fresh run: moves checkpoints of an earlier run aside, with a line in the log.
   absl::Status StartAfresh();
 
   // Has every server write its shard, then publishes; returns the path. version: the version that servers must be at
   // (sync only). `eval`: evaluation of this very step, if there was one. An error names the step that is lost and the
-  // newest saved one; FailedPrecondition when a disk is full or read-only.
+  // newest saved one; FailedPrecondition when a disk is full or read-only. Requires: this trainer is the chief, at a
+  // step border.
   absl::StatusOr<std::string> Save(int64_t step, int64_t version, const TrainerState& trainers,
                                    const std::optional<MetricResult>& eval);
   // Writes this trainer's shard of the checkpoint that `chief` saves at the same time. OK if it could not be written:
   // the chief, which learns why, ends the job.
   absl::Status WriteShareFor(int chief);
-  // Adds the figures of an evaluation at the step of the last Save, or of Resume before the first, to the manifest of
-  // that checkpoint, and prunes by them. The checkpoint stays on disk even if this fails.
+  // Adds the figures of an evaluation to the manifest of the checkpoint of the last Save, or of Resume before the
+  // first, and prunes by them. Requires: the evaluation is of that checkpoint's step. The checkpoint stays on disk even
+  // if this fails.
   absl::Status RecordEvaluation(const MetricResult& eval);
   // Returns the number of steps of each trainer in the checkpoint of the last Save.
   const std::vector<int64_t>& saved_trainer_steps() const { return saved_trainer_steps_; }

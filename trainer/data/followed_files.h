@@ -43,7 +43,7 @@ class FollowedFiles {
   // `streams`: those that are read here. `next`: number of the first group that Add will bring.
   FollowedFiles(LaneRange streams, int64_t next);
 
-  // Adds the group of number next().
+  // Adds the group of number next(). Requires: not after Close.
   void Add(std::shared_ptr<const DataSet> files);
   int64_t next() const;
   // Records that no group follows: streams end with the examples that are there, in a batch that may be short.
@@ -57,7 +57,8 @@ class FollowedFiles {
     enum State { kUnknown, kThere, kClosed, kStopped } state = kUnknown;
     std::shared_ptr<const DataSet> files = nullptr;  // kThere
   };
-  // Returns group `number` for a stream, which has read all before it, or what is known of it; the error of Fail.
+  // Returns group `number` for a stream, or what is known of it; the error of Fail. Requires: the stream has read all
+  // groups before it, since groups that every stream has passed are dropped.
   absl::StatusOr<Group> Find(int stream, int64_t number);
   // Returns true if Find would not say kUnknown.
   bool Knows(int64_t number) const;
@@ -83,6 +84,7 @@ class FollowedFiles {
 
   mutable Mutex mu_;
   int64_t next_ ABSL_GUARDED_BY(mu_);
+  // Invariant: numbers in groups_ are consecutive and below next_.
   std::map<int64_t, std::shared_ptr<const DataSet>> groups_ ABSL_GUARDED_BY(mu_);  // that some stream has yet to read
   std::map<int, int64_t> at_ ABSL_GUARDED_BY(mu_);                                 // by stream: the group it is in
   std::map<int, std::map<int64_t, StreamReading>> readings_ ABSL_GUARDED_BY(mu_);  // by stream and group

@@ -100,8 +100,8 @@ class LaneReader {
   virtual const std::vector<Column>& columns() const = 0;
   virtual int lanes() const = 0;
 
-  // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Call before
-  // the first Next. Not with LaneReaderOptions.followed.
+  // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Requires:
+  // called before the first Next, and not with LaneReaderOptions.followed.
   //
   // A stream goes on at the newest of its places in `places` that it had come to by then, if it fits the files and the
   // job; the log says what is read again. Without one it reads the first epoch and part of the last. The reader's
@@ -139,7 +139,7 @@ class LaneReader {
   // from any thread.
   virtual AbsentInputs absent_inputs() const = 0;
 
-  // Wakes Next and stops the threads.
+  // Wakes Next and stops the threads. Later calls of Next return Cancelled.
   virtual void Cancel() = 0;
 
   // Returns the number of lines skipped so far because of data.bad_line: SKIP, including lines read ahead, in every

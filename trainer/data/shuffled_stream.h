@@ -37,8 +37,8 @@ class ShuffledStream {
   explicit ShuffledStream(Options options);
 
   // Goes on at a place of the stream that CheckStreamPlace has accepted and that has not ended: with what the stream
-  // has given of the present epoch behind it if the place has a record, else at the beginning of the epoch. Call before
-  // everything else.
+  // has given of the present epoch behind it if the place has a record, else at the beginning of the epoch. Requires:
+  // called before everything else.
   void GoOn(v1::StreamPlace place);
 
   // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch, or for
@@ -49,7 +49,7 @@ class ShuffledStream {
   bool Next(Record* record, InputPosition* position);
   const absl::Status& status() const { return stream_.status(); }
 
-  // Starts a later epoch. Call at any time after the first epoch has ended.
+  // Starts a later epoch. Requires: the first epoch has ended.
   void StartEpoch(int64_t epoch);
   // Starts a later epoch, of other files (ExampleStream::Rewind).
   void StartEpoch(int64_t epoch, const DataSet* data, int64_t dealt_before);

@@ -67,15 +67,15 @@ class Follower {
 
   // Sets how many steps this trainer has done.
   void StepsDone(int64_t steps) { steps_ = steps; }
-  // Posts where groups have ended, if that is news. Call it before the push of a step whose batches may be short, so
-  // that every checkpoint with that step knows.
+  // Posts where groups have ended, if that is news. Requires: called before the push of a step whose batches may be
+  // short, so that every checkpoint with that step knows.
   absl::Status PostReadings();
   // Records that this trainer has done its last step. The thread goes on: others may still wait for files.
   void Finish();
-  // Ends the thread. Call when all trainers have done their last steps.
+  // Ends the thread. The destructor calls it. Requires: all trainers have done their last steps, or the run has failed.
   void Stop();
   // Returns the state for a checkpoint in which `step` steps have taken effect, in async trainer_steps[t] of trainer t.
-  // For the chief.
+  // Requires: this trainer is the chief.
   absl::StatusOr<v1::FollowState> StateAt(int64_t step, const std::vector<int64_t>& trainer_steps);
 
  private:

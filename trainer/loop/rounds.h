@@ -62,12 +62,12 @@ class Rounds {
     // Sync with prefetch_rows: pulls ahead of the version in every step, also where that takes longer than it saves.
     bool always_ahead = false;
   };
-  // `reader` has been moved to the first step.
+  // Requires: `reader` has been moved to the first step.
   Rounds(Options options, std::unique_ptr<LaneReader> reader);
 
   // Waits for round `batch` of `step`, and tells the client how many examples this trainer had in step 0. Steps and
   // batches follow each other. The round is valid until the next call; its batches may be swapped with those of a
-  // session. Errors as Session::NextBatches and Session::PullAhead.
+  // session. Requires: EndStep after the last batch of a step. Errors as Session::NextBatches and Session::PullAhead.
   absl::StatusOr<Round*> Next(int64_t step, int batch);
   // Returns true if the job was asked to end while a stream waited for files of data.follow, or this trainer for a
   // batch: the step of the last Next takes no effect on any trainer, because it lacks a whole batch.
@@ -87,12 +87,12 @@ class Rounds {
 
   // Counts the examples that are left in the streams after `steps` steps, at least as far as WarnOfLeftOut needs it.
   LeftOut CountLeftOut(int64_t steps);
-  // Ends reading ahead, with a round that nobody will run. EndAhead lets it come to its end.
+  // End reading ahead, with a round that nobody will run: StopAhead cancels that round, EndAhead waits for it.
   void StopAhead();
   void EndAhead();
-  // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Call after StopAhead.
+  // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Requires: StopAhead.
   int64_t CloseReader();
-  // Returns the inputs that no example had that the reader has read. Call after CloseReader.
+  // Returns the inputs that no example had that the reader has read. Requires: CloseReader.
   const AbsentInputs& absent_inputs() const { return absent_; }
 
  private:
