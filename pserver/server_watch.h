@@ -20,7 +20,7 @@ namespace weir {
 
 // Returns the counters of server `server`, and gauges of its report. From any thread.
 std::vector<Counters::Entry> ServerEntries(ServerCore& core, int server);
-// Adds to a status who waits at the server, its tables, and the trainers that it knows. From any thread.
+// Adds to a status the waits at the server, its tables, and the trainers that it knows. From any thread.
 void ReportServer(ServerCore& core, v1::ProcessStatus* status);
 
 // Adds rows, memory and waits of a server to an event file, every ten seconds and at the end, on a thread of its own.

@@ -95,9 +95,9 @@ struct LaunchOptions {
 };
 
 // Returns launch's exit status: 0 if every process ended with 0; stop_code if a process ended with it and the others
-// with 0, whoever was asked for the end of the job; else that of the process that failed first (128 + signal if a
-// signal killed it). kExitFailure if all went well but stdout could not be written, unless it is closed or its reader
-// is gone.
+// with 0, whichever process was asked for the end of the job; else that of the process that failed first (128 + signal
+// if a signal killed it). kExitFailure if all went well but stdout could not be written, unless it is closed or its
+// reader is gone.
 //
 //   * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.
 //     What another host says by itself is "[host] ..." on stderr.
@@ -123,7 +123,7 @@ struct LaunchOptions {
 //     agent says nothing for two leases is given up: its processes are lost.
 //   * With restarts: the others get SIGKILL a moment after SIGTERM, and the job is started again, with logs in
 //     <log_dir>/restart.<n>. The first restart comes at once, later ones after a pause of up to a minute, unless the
-//     start before has lasted. What is said above of the end holds for the last start.
+//     start before has lasted. The statements above about the end hold for the last start.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays alive.
 int Launch(const LaunchOptions& options);

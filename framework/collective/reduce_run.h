@@ -37,8 +37,8 @@ class ReduceRun {
     // Memory of all elements if this rank gets the results, or of its slice if each keeps its own; else null.
     char* out = nullptr;
     int64_t message_bytes = 0;
-    // Values of 16 bits: for each element, all of them; null: not wanted. What rounding takes from each sum of this
-    // rank's slice is added to it (TreeReducer::Reduce).
+    // Values of 16 bits: for each element, all of them; null: not wanted. Receives what rounding takes from each sum of
+    // this rank's slice: it is added (TreeReducer::Reduce).
     float* lost = nullptr;
   };
   // `operation` is borrowed, with its header complete.

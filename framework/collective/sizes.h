@@ -1,4 +1,4 @@
-// Sizes of the messages of collective operations, for those who send them and those who predict them
+// Sizes of the messages of collective operations, for the code that sends them and the code that predicts them
 // (transpiler/explain).
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_SIZES_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_SIZES_H_

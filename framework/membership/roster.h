@@ -59,7 +59,7 @@ class Roster {
   };
   struct Options {
     std::string job;   // name of the job
-    std::string self;  // who keeps the roster, for messages: "server 0 (host:pid)"
+    std::string self;  // keeper of the roster, for messages: "server 0 (host:pid)"
     int trainers = 1;
     OnDeath on_death = OnDeath::kFail;
     // True if this roster's chief is the one that counts (server 0); only that one logs a change.
@@ -147,7 +147,7 @@ class Roster {
 
   // Records why the job ends; only the first failure counts, and is logged.
   void Fail(const absl::Status& status, absl::Time now);
-  // Records that the keeper of the roster goes away: Unavailable for all who call, unless the job has failed before.
+  // Records that the keeper of the roster goes away: Later calls get Unavailable, unless the job has failed before.
   void Close();
   const absl::Status& failure() const { return failure_; }
   // Returns the error for a caller in a failed job, and records that the trainer has been told.
@@ -158,9 +158,9 @@ class Roster {
   // Returns true if the job ends before it is complete because its end was requested: a trainer has said so, or one has
   // not joined and is not waited for any more.
   bool stopped() const { return stopped_ || (stop_requested_ && Any(RosterPlace::kAbsent)); }
-  // Returns true if nobody is left who would call: every trainer is gone, or the job has failed and every one whose
-  // lease lasts has been told, or two leases have passed since. Once a stop is requested, trainers that have not joined
-  // are not waited for.
+  // Returns true if no caller is left: every trainer is gone, or the job has failed and every one whose lease lasts has
+  // been told, or two leases have passed since. Once a stop is requested, trainers that have not joined are not waited
+  // for.
   bool Finished(absl::Time now) const;
 
   // Returns ResourceExhausted if `waiting`, the number of the trainer's calls that wait here, is at the limit. `what`:

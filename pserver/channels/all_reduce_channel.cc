@@ -64,7 +64,7 @@ struct Exchange {
   // If trainers share the updates out: begins of their parts among the elements, and the end of the last one.
   std::vector<int64_t> begins;
 
-  // Of the step.
+  // Fields of the step.
   std::vector<std::vector<float>> own;  // memory of sums, by node
   std::unique_ptr<CompressedSum> compressed;
   Collective::PendingPtr pending;  // null: not begun

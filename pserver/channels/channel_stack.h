@@ -65,8 +65,8 @@ class ChannelStack {
   // Runs fn(worker) for every worker at the same time, and returns the first error. With one worker it runs on the
   // calling thread. Requires: no other call is under way.
   absl::Status RunWorkers(const std::function<absl::Status(int)>& fn);
-  // Ends what other trainers have to do with a step that has failed with `error`: afterwards nobody reads its
-  // gradients.
+  // Ends the exchanges with other trainers of a step that has failed with `error`: afterwards its gradients are not
+  // read any more.
   void EndExchanges(const absl::Status& error);
   // Ends the exchanges of geo. Later reads return the values of the servers. Requires: called after the last step.
   absl::Status Finish();

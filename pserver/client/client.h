@@ -120,13 +120,13 @@ class Client : public ParamChannel {
   virtual absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) = 0;
 
   // Post replaces what this trainer has posted under the key with a smaller edition (0 and up); Posted returns a
-  // trainer's newest post, "" if it has posted none. Posts are kept apart from exchanged bytes, and nobody waits for
-  // anyone.
+  // trainer's newest post, "" if it has posted none. Posts are kept apart from exchanged bytes, and no call waits for
+  // another trainer.
   virtual absl::Status Post(std::string_view key, std::string contribution, int64_t edition) = 0;
   virtual absl::StatusOr<std::string> Posted(std::string_view key, int trainer) = 0;
 
   // Returns a borrowed board with the same posts, which threads may use beside the program's and the one ahead of it.
-  // Its waits for answers end with the job's failure; nobody is told of them.
+  // Its waits for answers end with the job's failure; servers are not told of them.
   virtual PostBoard* Beside() = 0;
   // Sets whether this trainer waits for data that does not exist yet (data.follow). Heart-beats tell the servers, and
   // no deadline for progress runs while a trainer waits. Callable from any thread.
@@ -185,8 +185,9 @@ class Client : public ParamChannel {
   // not been sent yet (pserver/client/residuals.h). The saved form is a weir.v1.Residuals of any size, handed over in
   // pieces; the pieces of several trainers, concatenated, are one such message.
   //
-  // Returns the residual of a parameter in the sum of all lanes of this trainer, `count` floats, zeros at first.
-  // Whoever adds gradients among the trainers keeps it there. Valid as long as the client. Requires: DealResiduals.
+  // Returns the residual of a parameter in the sum of all lanes of this trainer, `count` floats, zeros at first. The
+  // channel that adds gradients among the trainers keeps it there. Valid as long as the client. Requires:
+  // DealResiduals.
   virtual absl::Span<float> DenseResidual(const std::string& parameter, int64_t count) = 0;
   // Returns true if this client keeps residuals.
   virtual bool KeepsResiduals() const = 0;
@@ -202,7 +203,7 @@ class Client : public ParamChannel {
   // bytes are not saved residuals.
   virtual absl::Status DealResiduals(int from, const std::function<absl::Status(const Take&)>& read, int64_t step) = 0;
 
-  // Sets who holds parts of norms beside the servers; null: nobody. Borrowed until the last FinishSends. Only the
+  // Sets the holder of parts of norms beside the servers; null: none. Borrowed until the last FinishSends. Only the
   // client that brings norms asks it. Requires: all trainers call it, before the first FinishSends.
   virtual void SetNormParty(NormParty* party) = 0;
 };

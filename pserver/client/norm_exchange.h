@@ -21,8 +21,8 @@ class NormExchange {
   NormExchange(Calls* calls, Waits* waits) : calls_(*calls), waits_(*waits) {}
 
   // Runs the rounds of a step. Requires: all pushes of the step are acknowledged. `rounds`: number of rounds in which
-  // each server takes part, by server. `party`: holds parts of the first round, too; null: nobody does. Returns when
-  // every server has the norms (in async: has applied the step).
+  // each server takes part, by server. `party`: holds parts of the first round, too; may be null. Returns when every
+  // server has the norms (in async: has applied the step).
   absl::Status Run(int64_t step, const std::vector<int>& rounds, NormParty* party = nullptr);
 
  private:

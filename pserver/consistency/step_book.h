@@ -59,7 +59,7 @@ class StepBook {
 
   // Numbers gradients in order of arrival.
   void NumberArrivals(std::vector<Gradient>* gradients);
-  // Take the gradients of a trainer, or those of tables, out of the book. What has been booked is still known.
+  // Take the gradients of a trainer, or those of tables, out of the book. The parts that were booked are still known.
   std::vector<Gradient> TakeGradients(int trainer);
   std::vector<Gradient> TakeTableGradients(int trainer);
   // Forgets the step of a trainer. Requires: it has taken effect, or is given up.

@@ -22,9 +22,9 @@ struct OwnServerOptions {
   ThreadPool* pool = nullptr;
 };
 
-// Creates the transport. What is borrowed must outlive it. Joins and heart-beats of the own server are answered inside
-// Call, on the calling thread: they must not wait behind updates. A call to the own server has no timeout; the server
-// answers when it can, or when the job fails.
+// Creates the transport. The borrowed objects must outlive it. Joins and heart-beats of the own server are answered
+// inside Call, on the calling thread: they must not wait behind updates. A call to the own server has no timeout; the
+// server answers when it can, or when the job fails.
 //
 // checks_payloads is that of `others`. Requires: the core takes requests of both kinds, so it was created with the
 // same.

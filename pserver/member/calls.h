@@ -39,7 +39,7 @@ struct Call {
   // Purpose of the call in messages; empty: that of the wait.
   std::string what;
   // The answer needs the work of other trainers: while one of them waits for data that does not exist yet, no deadline
-  // runs. An answer that needs nobody else is late in any case.
+  // runs. An answer that needs no other trainer is late in any case.
   bool needs_trainers = false;
   // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;
@@ -63,7 +63,7 @@ class Calls {
         std::shared_ptr<Waits> waits, std::shared_ptr<CallCounters> counters, Heartbeats* heartbeats);
 
   const CallSettings& settings() const { return settings_; }
-  // Returns true while some trainer waits for data that does not exist yet: nobody who needs its work is late.
+  // Returns true while some trainer waits for data that does not exist yet: a wait for its work is then not late.
   bool excused() const { return job_->any_awaits_files(); }
   v1::Caller CallerFor(int server) const { return sessions_->CallerFor(server); }
 
@@ -81,8 +81,8 @@ class Calls {
     // If true, the deadline begins anew whenever a server's version has moved (async: another trainer is not ready, but
     // works).
     bool while_others_work = false;
-    // If true, the wait ends with Cancelled a second after somebody has asked for the end of the job: what it waits for
-    // may never come, and whoever asked may be killed soon.
+    // If true, the wait ends with Cancelled a second after the end of the job was requested: the answer may never come,
+    // and the process that was asked may be killed soon.
     bool until_stop = false;
     // kAhead: for the thread that works ahead of the program, whose waits Waits::CancelAhead ends. kBeside: for one
     // whose waits hold nothing up.

@@ -1,7 +1,8 @@
-// Waits of one trainer for answers of its servers: the answers that have come, and who waits for whom. Thread-safe.
+// Waits of one trainer for answers of its servers: the answers that have come, and the causes of the waits.
+// Thread-safe.
 //
 // Two threads may wait at a time for what the program needs: the one that runs it, and one that works ahead of it
-// (Client::Ahead). Others may wait beside them (Client::Beside), and nobody is told what for.
+// (Client::Ahead). Others may wait beside them (Client::Beside); servers are not told of these waits.
 #ifndef WEIR_PSERVER_MEMBER_WAITS_H_
 #define WEIR_PSERVER_MEMBER_WAITS_H_
 

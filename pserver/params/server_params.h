@@ -104,7 +104,7 @@ class ServerParams {
                                        const Norms& norms, bool keep);
 
   // Copies elements [begin, begin + count) of a block as they are between two updates. `reader`: the trainer that
-  // reads; with delay compensation its next gradient is corrected by these values. -1: nobody's is. Thread-safe.
+  // reads; with delay compensation its next gradient is corrected by these values. -1: none is. Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
   // Set, or add to, all elements of a block, between two updates. Its state stays. Thread-safe.
   void SetBlock(int block, absl::Span<const float> values);
@@ -117,7 +117,7 @@ class ServerParams {
   void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
 
   // Changes of rows between two versions, of all tables and blocks of rows (SparseTable::BeginChanges). A step begins
-  // with BeginChanges; its changes are recorded if somebody has called WantChanges since the step before. Thread-safe.
+  // with BeginChanges; its changes are recorded if WantChanges has been called since the step before. Thread-safe.
   void WantChanges() { wants_changes_ = true; }
   void BeginChanges();
   // Does what SparseTable::PullChanged does for rows of a block. Thread-safe.
@@ -131,7 +131,7 @@ class ServerParams {
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
   absl::Status Digest(v1::ControlReply* reply);
   // Calls `exchange` with all that is dense, piece by piece in a fixed order: values, optimizer state and counters of
-  // learning rates. What it leaves in a piece becomes the new state.
+  // learning rates. The values that it leaves in a piece become the new state.
   using Exchange = std::function<absl::Status(absl::Span<float>)>;
   absl::Status ExchangeDense(const Exchange& exchange);
   // Does the same with values and optimizer state alone.

@@ -25,7 +25,7 @@ namespace weir {
 // Not thread-safe.
 class FileBoard {
  public:
-  // A greeting that somebody has left.
+  // Greeting that a process has left.
   struct Post {
     v1::RendezvousGreeting greeting;
     absl::Time changed;  // by this process's clock

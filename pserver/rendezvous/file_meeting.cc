@@ -91,7 +91,7 @@ class Host {
     return absl::OkStatus();
   }
 
-  // A file that an earlier run has left. Those of other jobs are not ours to remove.
+  // A file that an earlier run has left. Files of other jobs are not ours to remove.
   void CleanUp(const std::string& name, const FileBoard::Post& post) {
     if (!known_.insert(name).second && post.greeting.job_name() != own_.job_name()) return;
     LOG(WARNING) << "rendezvous: " << name << " is left by " << NameOf(post.greeting)

@@ -33,7 +33,7 @@ class Gathering {
   // on a server fits every run, and so does kAnyRun (init_method.h).
   absl::Status CheckRun(const v1::RendezvousGreeting& greeting) const;
   // Returns what a process may hear of such a `refusal`: all of it if it knows the job's name, else only what it has
-  // said itself. Whoever reaches the meeting point may ask.
+  // said itself. Any process that reaches the meeting point may ask.
   absl::Status ToldOf(const absl::Status& refusal, const v1::RendezvousGreeting& greeting) const;
   // Takes a greeting. A repeated one of the same process replaces the former. Requires: CheckRun has accepted it.
   // FailedPrecondition, naming both: another number of trainers or servers, an id that another process has.

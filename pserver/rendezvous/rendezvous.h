@@ -56,12 +56,12 @@ struct Addresses {
   std::string run_id;
 };
 
-// Returns when all have come. Logs who is missing every slow_warning. Requires: every process of the job calls it once,
-// trainer 0 among them, on any thread.
+// Returns when all have come. Logs the missing processes every slow_warning. Requires: every process of the job calls
+// it once, trainer 0 among them, on any thread.
 //
 // InvalidArgument, FailedPrecondition: a contradiction, an address that is not of this machine (trainer 0), a port that
-// another program has, a directory that cannot be used. DeadlineExceeded: who has not come within connect_deadline.
-// Cancelled: `cancellation`, at once. Unavailable: the host of the meeting point is not known.
+// another program has, a directory that cannot be used. DeadlineExceeded, naming them: processes have not come within
+// connect_deadline. Cancelled: `cancellation`, at once. Unavailable: the host of the meeting point is not known.
 absl::StatusOr<Addresses> Meet(const RendezvousOptions& options, const Cancellation& cancellation);
 
 }  // namespace weir

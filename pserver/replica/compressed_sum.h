@@ -3,7 +3,7 @@
 //
 // A trainer rounds the sum of its lanes and its residual, and keeps the rest. The owner of a slice adds what has come
 // in float32, rounds the result once, and keeps the rest of that too; it uses the rounded result itself, so that all
-// trainers have the same bits. What is kept becomes the residual only if the step takes effect.
+// trainers have the same bits. The rests become residuals only if the step takes effect.
 #ifndef WEIR_PSERVER_REPLICA_COMPRESSED_SUM_H_
 #define WEIR_PSERVER_REPLICA_COMPRESSED_SUM_H_
 

@@ -68,7 +68,7 @@ struct ServerOptions {
   size_t exchange_bytes = size_t{1} << 30;
 };
 
-// State of a server, for those who watch the job.
+// State of a server, for pages and metrics.
 struct ServerReport {
   struct Trainer {
     std::string name;     // "trainer 1 (host:pid)"

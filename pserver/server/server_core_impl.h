@@ -114,8 +114,8 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Members. Failures and deaths reach everything that waits.
 
-  // Checks that a process that joins is of this job. What differs is told to a caller that knows the job's name and the
-  // build; before that it goes to the log alone, since whoever reaches the port may ask.
+  // Checks that a process that joins is of this job. A caller that knows the job's name and the build hears what
+  // differs; for others it goes to the log alone, since any process that reaches the port may ask.
   absl::Status CheckIntroduction(const v1::JoinRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckSameJob(const v1::JoinRequest& request, const std::string& who) ABSL_LOCKS_EXCLUDED(mu_);
   void LogRefusal(const std::string& who, const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);

@@ -115,7 +115,7 @@ void ServerCoreImpl::Advance() {
       MutexLock lock(&mu_);
       if (!roster_->failure().ok() || controls_.running()) return;
       if (controls_.waiting()) {
-        // Whoever ends the last of them comes here again.
+        // The thread that ends the last of them calls Advance again.
         if (mode_->running() > 0 || (reads_ > 0 && controls_.sets_values())) return;
         control = controls_.Start();
       } else {

@@ -50,7 +50,7 @@ class StripeChanges {
   bool all() const { return all_; }
   // Returns MixId of the ids that were added, ascending. Requires: !all().
   absl::Span<const uint64_t> Sorted() {
-    // Those of an update come in order, removals behind them.
+    // Ids of an update come in order, removals behind them.
     if (!std::is_sorted(mixed_.begin(), mixed_.end())) std::sort(mixed_.begin(), mixed_.end());
     return mixed_;
   }

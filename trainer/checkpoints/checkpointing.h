@@ -66,7 +66,7 @@ struct TrainerState {
   std::string statistics;
   // Passes the residuals of all trainers to its Take, piece by piece (Client::GatherResiduals); null: there are none.
   std::function<absl::Status(const Client::Take&)> residuals;
-  // Returns where the streams of all trainers go on; null: nobody knows.
+  // Returns where the streams of all trainers go on; null: that is unknown.
   std::function<absl::StatusOr<v1::StreamPlaces>()> places;
   std::optional<v1::LossScale> loss_scale;
   std::optional<v1::EarlyStopState> early_stop;

@@ -27,7 +27,7 @@ absl::StatusOr<v1::StreamPlaces> GatherPlaces(const ThisTrainer& self, int64_t s
 // trainer calls it before the first step. Errors are those of a job that has failed. `lanes`: train.lanes.
 absl::StatusOr<v1::StreamPlaces> DealPlaces(const ThisTrainer& self, int from, int lanes, const std::string& saved);
 
-// Async: the chief calls PostDealtPlaces with `saved` before it posts the beginning, and nobody waits for anybody.
+// Async: the chief calls PostDealtPlaces with `saved` before it posts the beginning, and no call waits.
 absl::Status PostDealtPlaces(const ThisTrainer& self, int lanes, const std::string& saved);
 // Async: PostPlaces posts the places of this trainer's streams behind `step` steps; TakePlaces returns those of the
 // newest posts of the others, and `own`. PostedPlaces returns those of this trainer's streams: what trainer `from` has

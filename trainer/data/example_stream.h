@@ -100,8 +100,8 @@ class ExampleStream {
   const PlaceOfRecord& place() const { return given_; }
 
   // Reads a record of the present epoch that an earlier run has read: before the first Next of the epoch, and in
-  // ascending order. `last`: Next goes on behind it. Of a file that can only be read in order up to `most` records of
-  // the stream are passed at once: returns false to be called again with the same record. Also returns false with an
+  // ascending order. `last`: Next goes on behind it. In a file that can only be read in order, a call passes up to
+  // `most` records of the stream and returns false; call it again with the same record. Also returns false with an
   // error in status(); DataLoss: there is no such record. `record` may be null; else `scratch` must be prepared.
   bool ReadAgain(const PlaceOfRecord& place, bool last, int64_t most, Example* scratch, RecordPool* pool,
                  Record* record);

@@ -41,7 +41,7 @@ class Evaluations {
     JobCheckpoints* checkpoints = nullptr;
     Progress* progress = nullptr;
     DeferredError* deferred = nullptr;
-    // Gets the results of the chief; null: nobody watches.
+    // Gets the results of the chief. May be null.
     TrainingWatch* watch = nullptr;
     // Early stop of the job. Null: the job has none.
     EarlyStop* early_stop = nullptr;

@@ -282,8 +282,8 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
 
 absl::Status TrainLoop::Steps() {
   bool more = true;
-  // The run before may have ended between the checkpoint and the evaluation of this step. That of the last step comes
-  // at the end.
+  // The run before may have ended between the checkpoint and the evaluation of this step. The evaluation of the last
+  // step comes at the end.
   if (early_stop_.Awaits(step_) || (makes_up_evaluation_ && !LastStepDone())) {
     RETURN_IF_ERROR(Evaluate());
   }

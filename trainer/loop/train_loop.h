@@ -54,7 +54,7 @@ struct TrainOptions {
   bool live = false;
   // File that also receives digest lines, with ranges, if not empty.
   std::string digest_log;
-  // Gets the figures of the training. Borrowed; null: nobody watches.
+  // Gets the figures of the training. Borrowed. May be null.
   TrainingWatch* watch = nullptr;
 };
 

@@ -33,7 +33,7 @@ class CarriedInput {
   // Finds the columns that --carry names, each of which is
   //
   //   a column of data.csv, or one that only the files' headers name. Its text is carried.
-  //   a feature of data.tf_record. Of type TEXT, its texts are carried.
+  //   a feature of data.tf_record. If its type is TEXT, its texts are carried.
   //   a variable of the reader or a derived one. A variable of several slots is a column for each slot.
   //   a slot of a wider variable ("C7"), or a float of one ("dense[3]").
   //

@@ -52,8 +52,8 @@ class ModelContext {
   bool label_may_be_missing() const { return label_may_be_missing_; }
   void set_label_may_be_missing(bool may) { label_may_be_missing_ = may; }
 
-  // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>". Of an element (ElementOf) the place is
-  // its own, and the text names the field alone.
+  // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>". For an element (ElementOf) the place is
+  // the element's, and the text names the field alone.
   absl::Status Error(std::string_view field, std::string_view text) const;
 
   // Returns true for a variable that the data gives.
