@@ -533,13 +533,13 @@ void AbandonCheckpoint(const std::string& dir, const std::string& temporary) { R
 
 absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best, MissingFiles missing,
                               std::optional<int64_t> published) {
-  struct Kept {
+  struct Complete {
     std::string name;
     int64_t step;
     v1::CheckpointManifest manifest;
   };
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found, ListCheckpoints(dir));
-  std::vector<Kept> complete;
+  std::vector<Complete> complete;
   for (const CheckpointPath& each : found) {
     absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(each.path);
     if (manifest.ok() && CheckFiles(each.path, *manifest, /*check_sums=*/false, missing).ok()) {
@@ -551,13 +551,13 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
   for (size_t i = 0; i < complete.size(); ++i) {
     if (complete.size() - i <= static_cast<size_t>(std::max(keep_last, 1))) keep.insert(complete[i].name);
   }
-  std::vector<const Kept*> judged;
-  for (const Kept& each : complete) {
+  std::vector<const Complete*> judged;
+  for (const Complete& each : complete) {
     if (each.manifest.has_eval_auc() || each.manifest.has_eval_loss()) judged.push_back(&each);
   }
   // checkpoint.best_by may have been another before a resume: the newest says.
   const std::string ranked_by = judged.empty() ? "" : judged.back()->manifest.eval_ranked_by();
-  std::sort(judged.begin(), judged.end(), [&](const Kept* a, const Kept* b) {
+  std::sort(judged.begin(), judged.end(), [&](const Complete* a, const Complete* b) {
     const v1::CheckpointManifest& x = a->manifest;
     const v1::CheckpointManifest& y = b->manifest;
     // One that was judged by it is before others.
@@ -572,7 +572,7 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
   });
   for (int i = 0; i < keep_best && i < static_cast<int>(judged.size()); ++i) keep.insert(judged[i]->name);
   absl::Status first_error;
-  for (const Kept& each : complete) {
+  for (const Complete& each : complete) {
     if (keep.count(each.name) == 0) first_error.Update(Remove(dir, each.name));
   }
   return first_error;

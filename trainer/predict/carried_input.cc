@@ -148,11 +148,11 @@ void CarriedInput::AddFeatures() {
 
 // Offers variables, then their slots and floats, each by a name that nothing has yet.
 void CarriedInput::AddVariables() {
-  struct Part {
+  struct NamedOffer {
     std::string name;
     Offer offer;
   };
-  std::vector<Part> parts;
+  std::vector<NamedOffer> parts;
   std::map<std::string, int> uses;  // of the names of slots
   size_t floats = 0, slots = 0;
   const auto add = [this](const std::string& name, Offer offer) {
@@ -184,7 +184,7 @@ void CarriedInput::AddVariables() {
     add(variable.name, std::move(all));
     slots += width;
   }
-  for (Part& part : parts) {
+  for (NamedOffer& part : parts) {
     part.offer.several = uses[part.name] > 1;
     // A message lists the variables and not all of their floats.
     if (!part.offer.columns[0].floats) {
