@@ -58,7 +58,7 @@ struct LaunchOptions {
   bool threads_by_job = false;
   // If true, a process that fails, or is killed because it is stopped, does not end the others.
   bool keep_going = false;
-  // A job that fails is started again, unless it would fail again: not after exit code 2 or 4.
+  // Limit of restarts of a job that fails. One that would fail again, with exit code 2 or 4, is not started again.
   RestartLimit restarts;
   // Further arguments of every trainer of a job that is started again.
   std::vector<std::string> restart_arguments;

@@ -228,7 +228,7 @@ struct BinaryDySum {
   WEIR_HOST_DEVICE void Store(int64_t o, float sum) const { dy[o] = sum; }
 };
 
-// reduce_sum and its gradient, in the same words.
+// Functors of reduce_sum and its gradient, with fields as in BinaryDySum.
 struct SumOver {
   using Sum = float;
   const float* x;

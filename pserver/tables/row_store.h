@@ -140,8 +140,8 @@ class RowStore {
   double wanted_buckets_ = 0;
   uint64_t max_rows_ = 0;  // row numbers are below it
   uint64_t rows_ = 0;      // row numbers given so far
-  uint64_t free_rows_ =
-      0;  // of these, numbers without a row; each free place holds the number of the next one plus 1, 0 at the end
+  // Numbers among rows_ without a row. Each free place holds the number of the next one plus 1; 0 at the end.
+  uint64_t free_rows_ = 0;
   uint32_t first_free_ = 0;
   std::vector<char*> chunk_of_;
   std::vector<uint64_t*> page_of_;

@@ -117,8 +117,8 @@ class ShuffledStream {
   int64_t read_ = 0;             // in this epoch
   int64_t total_read_ = 0;
   int64_t epoch_examples_ = -1;
-  int64_t expected_ =
-      -1;  // GoOn: what an epoch had in the earlier run; -1: it did not say, or a command makes the data
+  // Examples of an epoch in the earlier run (GoOn); -1: unknown, or a command makes the data.
+  int64_t expected_ = -1;
   int64_t most_examples_ = 0;
   int64_t most_bytes_ = 0;
   PlaceOfRecord last_;           // of the last record read in this epoch

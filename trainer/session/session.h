@@ -58,9 +58,8 @@ struct SessionOptions {
   std::vector<std::string> items = {};
   // Layer names from the job, for messages.
   std::vector<std::string> layers = {};
-  // Duration after which a wait for data is reported ...
+  // Durations after which a wait for data is reported, and after which it is an error.
   absl::Duration slow_warning = absl::Seconds(10);
-  // ... and after which it is an error.
   absl::Duration progress_deadline = absl::Minutes(30);
   // Borrowed.
   ParamChannel* channel = nullptr;

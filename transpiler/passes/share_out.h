@@ -1,5 +1,5 @@
 // The rule by which trainers share the updates of dense parameters out (distribute.update is SHARDED): how a parameter
-// is cut, and which trainer gets which piece. By itself, for tests of trainers without jobs.
+// is cut, and which trainer gets which piece. In a file of its own, so that tests of trainers can use it without jobs.
 #ifndef WEIR_TRANSPILER_PASSES_SHARE_OUT_H_
 #define WEIR_TRANSPILER_PASSES_SHARE_OUT_H_
 
