@@ -181,7 +181,7 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
   return true;
 }
 
-// A field that is no list, without its quotes. `ids`: how many the example has so far.
+// Reads a field that is no list, without its quotes. `ids`: number of ids that the example has so far.
 WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, const char* end, size_t* ids,
                                     Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
@@ -221,7 +221,7 @@ WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, cons
   return ReadId(p, end, id) == end;
 }
 
-// A field without its quotes, which may be a list.
+// Reads a field without its quotes, which may be a list.
 bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
   if (column.slot.is_float) {
@@ -293,7 +293,7 @@ absl::Status CsvParser::ParsePlain(std::string_view line, Example* example) cons
   return absl::OkStatus();
 }
 
-// Elements of a list, one for what is no list.
+// Returns the elements of a list, or the field itself if it is no list.
 std::vector<std::string_view> Elements(std::string_view field, const std::optional<char>& list) {
   std::vector<std::string_view> elements;
   for (size_t begin = 0;;) {

@@ -241,7 +241,7 @@ bool ExampleStream::BeginNext(Begun* begun) {
   begun->parser = parser_;
   begun->example.draw = DrawAt(place_);
   begun->parsed = line.empty() && file.lines() ? EmptyLine() : parser_->Begin(line, &begun->example);
-  // The source may reuse the memory of a line for the next one. Nobody asks for the bytes of an example file.
+  // The source may reuse the memory of a line for the next one. The bytes of an example file are not asked for.
   if (file.examples == nullptr) begun->line.assign(line);
   return true;
 }
