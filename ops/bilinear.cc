@@ -58,7 +58,7 @@ WEIR_VECTORIZED void AddRows(int64_t rows, int64_t n, const float* from, float* 
 
 struct Sizes {
   int64_t batch, vectors, width;
-  // Which matrix a pair has.
+  // Matrix of a pair: one for all pairs, one for each left vector, or one for each pair.
   enum Matrices { kAll, kEach, kPair } matrices;
 
   int64_t pairs() const { return PairsOf(vectors); }

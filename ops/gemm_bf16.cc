@@ -106,7 +106,7 @@ WEIR_BF16 void Pack(const Stored& from, bool k_in_row, bool line_in_row, uint32_
   }
 }
 
-// Where the sums of a part of the result go.
+// Destination of the sums of a part of the result.
 struct Target {
   float* c = nullptr;
   int64_t m = 0, n = 0, stride = 0;

@@ -31,7 +31,7 @@ enum class Bf16Unit { kAvx512, kAmx };
 // registers. Asks the system once.
 bool HasBf16Unit(Bf16Unit unit);
 
-// As Gemm, with factors in bfloat16. The unit must be there. options.precision is not looked at.
+// Computes Gemm with factors rounded to bfloat16; ignores options.precision. Requires: the machine has `unit`.
 void GemmBf16(Bf16Unit unit, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
               float* c, int64_t ldc, const GemmOptions& options);
 

@@ -69,8 +69,8 @@ struct ConvSizes {
 
   int64_t windows() const { return height.count * width.count; }
 };
-// From dims, four each; the batch may be -1. InvalidArgument if they do not fit each other, or if the filters and
-// windows of one example, or the elements under one row of windows, exceed the limit.
+// Returns the sizes from dims, four each; the batch may be -1. InvalidArgument if they do not fit each other, or if the
+// filters and windows of one example, or the elements under one row of windows, exceed the limit.
 absl::StatusOr<ConvSizes> MakeConvSizes(absl::Span<const int64_t> x, absl::Span<const int64_t> w,
                                         const WindowSettings& settings);
 

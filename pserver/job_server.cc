@@ -56,7 +56,7 @@ absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Progr
 
 absl::StatusOr<std::unique_ptr<JobServer>> JobServer::Start(ServerOptions options, const std::string& endpoint,
                                                             const v1::Cluster& network) {
-  // Each trainer has two TCP connections and two on this machine. More serve checkpoints and gRPC itself.
+  // Count two TCP connections and two local ones for each trainer, and some for checkpoints and gRPC itself.
   const int trainers = options.main.plan().trainers();
   const int id = options.server_id;
   ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> made, ServerCore::Create(std::move(options)));

@@ -43,9 +43,9 @@ class JobServer {
   const std::string& endpoint() const { return network_->endpoint(); }
 
   // Returns when ServerCore::Finished is true: every trainer is done, or has been told that the job has failed. The
-  // core's deadlines bound the time. Call it on one thread.
+  // core's deadlines bound the time. Requires: one thread calls it.
   void AwaitFinished();
-  // Gives answers on their way kGrace to leave, and stops listening. Call it after AwaitFinished.
+  // Gives answers on their way kGrace to leave, and stops listening. Requires: AwaitFinished.
   void Shutdown();
 
  private:

@@ -92,7 +92,7 @@ absl::Status Listen(Runtime* r) {
   return absl::OkStatus();
 }
 
-// Says which trainers will wait for this server in vain, because it was asked to end before they have come.
+// Reports which trainers will wait for this server in vain, because it was asked to end before they have come.
 void ReportAbsent(int server, ServerCore* core) {
   std::vector<std::string> absent;
   for (const ServerReport::Trainer& trainer : core->Report().trainers) {

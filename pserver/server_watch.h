@@ -20,13 +20,14 @@ namespace weir {
 
 // Returns the counters of server `server`, and gauges of its report. From any thread.
 std::vector<Counters::Entry> ServerEntries(ServerCore& core, int server);
-// Adds to a status who waits at the server, its tables, and the trainers that it knows. From any thread.
+// Adds to a status the waits at the server, its tables, and the trainers that it knows. From any thread.
 void ReportServer(ServerCore& core, v1::ProcessStatus* status);
 
 // Adds rows, memory and waits of a server to an event file, every ten seconds and at the end, on a thread of its own.
 class ServerEvents {
  public:
-  // Null without --tensorboard. `core` is borrowed and must outlive the result. Errors as EventLog::Create.
+  // Starts writing events of server `server`. Returns null without --tensorboard. `core` is borrowed and must outlive
+  // the result. Errors as EventLog::Create.
   static absl::StatusOr<std::unique_ptr<ServerEvents>> Start(ServerCore* core, int server);
   ~ServerEvents();
   ServerEvents(const ServerEvents&) = delete;

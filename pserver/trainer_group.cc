@@ -23,7 +23,7 @@ namespace weir {
 namespace {
 
 constexpr char kPeers[] = "collective.peers";
-// For answers on their way when this trainer has ended.
+// Time for answers on their way when this trainer has ended.
 constexpr absl::Duration kGrace = absl::Seconds(2);
 
 uint64_t RandomNumber() {

@@ -30,19 +30,19 @@ class TrainerGroup {
     // Name or address of this machine at which the other trainers reach it; an IPv6 address without brackets. The
     // system chooses the port.
     std::string host;
-    // With backend WIRE: between trainers of one machine.
+    // Backend WIRE: use shared memory between trainers of one machine.
     bool shared_memory = true;
     v1::Comm settings;
-    // Of the dense parameters, for backend AUTO: the same at all trainers.
+    // Bytes of the dense parameters, by which backend AUTO chooses; equal at all trainers.
     int64_t dense_bytes = 0;
     v1::Deadlines deadlines;
-    // With backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
+    // Set for backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
     const NcclLibrary* nccl = nullptr;
     DeviceRuntime* device = nullptr;
     std::string device_identity;  // CudaDeviceIdentity
   };
-  // Returns when all trainers are connected. Every trainer calls it once, at the same time. Learning the addresses
-  // takes as long as Client::Exchange may; then the error names a trainer that is not connected within
+  // Returns when all trainers are connected. Requires: the client has joined; every trainer calls it once. Learning the
+  // addresses takes as long as Client::Exchange may; then the error names a trainer that is not connected within
   // connect_deadline_s. FailedPrecondition: trainers name different backends, or some a loopback address and others
   // not. The job's failure comes before other errors.
   static absl::StatusOr<std::unique_ptr<TrainerGroup>> Form(const Options& options);

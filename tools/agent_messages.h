@@ -49,7 +49,7 @@ struct AgentSetup {
   int version = kAgentVersion;
   // Working directory of the processes.
   std::string directory;
-  // Without a message for so long the agent takes launch for dead.
+  // Time without a message after which the agent takes launch for dead.
   absl::Duration silence = absl::Seconds(60);
   // Ports that it draws for processes (reserved_ports.h).
   int ports = 0;

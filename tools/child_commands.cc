@@ -120,7 +120,7 @@ std::optional<std::string> ValueOf(const std::vector<std::string>& arguments, st
   return value;
 }
 
-// Tells a process where the others meet: at the master, unless the arguments of the trainers name another place.
+// Adds the meeting point of the processes: the master, unless the arguments of the trainers name another place.
 void AddMeetingPoint(const LaunchOptions& options, const std::string& master_addr, int master_port, bool server,
                      ChildCommand* child) {
   const std::optional<std::string> given = ValueOf(options.trainer_arguments, "init_method");
@@ -129,7 +129,7 @@ void AddMeetingPoint(const LaunchOptions& options, const std::string& master_add
   } else if (server) {
     child->command.push_back("--init_method=" + *given);
   }
-  // What env:// means.
+  // Set the variables that env:// reads.
   child->environment["MASTER_ADDR"] = master_addr;
   child->environment["MASTER_PORT"] = absl::StrCat(master_port);
 }

@@ -87,7 +87,7 @@ std::vector<cpu_set_t> CpuSet(const std::vector<int>& cpus) {
   return sets;
 }
 
-// What the child needs between fork and exec.
+// Values that the child needs between fork and exec.
 struct Birth {
   pid_t parent;
   int in;  // -1: in_file

@@ -17,7 +17,7 @@ std::pair<int, int> ProcessesOf(int node, int nodes, int processes) {
   return {BeginOf(node, nodes, processes), BeginOf(node + 1, nodes, processes)};
 }
 
-// As many processes as nodes, or more: each node has a run of them.
+// If there are at least as many processes as nodes, each node has a run of them.
 std::vector<CoreShare> ShareNodes(const Machine& machine, bool own_cores, int processes) {
   const int nodes = static_cast<int>(machine.numa_nodes.size());
   std::vector<CoreShare> shares;

@@ -16,18 +16,19 @@ class FrozenWatch {
     // A process is frozen if it has been stopped for so long while another one of the job ran: after one lease the
     // others take it for dead.
     absl::Duration limit;
-    // The same while all are stopped and none has ended: such a job goes on when its processes are continued.
+    // Limit that takes the place of `limit` while all processes are stopped and none has ended: such a job goes on when
+    // they are continued.
     absl::Duration pause_limit;
-    // If false, the job has processes that Look is not told of, and those it is told of never count as all.
+    // True if Look is told of all processes of the job. If false, those it is told of never count as all.
     bool whole_job = true;
   };
   enum class State { kRuns, kStopped, kEnded };
 
   explicit FrozenWatch(const Options& options) : options_(options) {}
 
-  // Tells the states of all processes, in the same order each time; there may be more than last time. Call it when one
-  // has changed, and at next(). If it comes much later than next(), this process itself has been asleep, perhaps with
-  // all others, and the time until now does not count.
+  // Takes in the states of all processes, in the same order each time; there may be more than last time. Requires:
+  // called when a state has changed, and at next(). If a call comes much later than next(), this process itself has
+  // been asleep, perhaps with all others, and the time until now does not count.
   void Look(const std::vector<State>& states, absl::Time now);
   // Returns the time at which Look and TakeFrozen must be called; the infinite future if no process is stopped.
   absl::Time next() const;

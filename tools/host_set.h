@@ -73,14 +73,14 @@ class HostSet {
   // Reaps a child that has ended. Returns false if it is none of this object.
   bool Reap(pid_t pid);
 
-  // Tells agents that nothing more comes, at which ssh ends. Kills ssh where no agent has answered.
+  // Closes the connections: agents learn that nothing more comes, and ssh ends. Kills ssh where no agent has answered.
   void Close();
   // Returns whether an ssh still runs.
   bool connected() const;
 
  private:
   struct Entry {
-    // Null: this machine.
+    // Connection to the host. Null: this machine.
     std::unique_ptr<RemoteHost> remote;
     Machine machine;
     ReservedPorts ports;

@@ -14,7 +14,7 @@
 namespace weir {
 
 struct HostShares {
-  // In the order of their index, those of this host alone.
+  // Shares of the processes on this host, in the order of their index.
   std::vector<CoreShare> servers;
   std::vector<CoreShare> trainers;
   // CUDA_VISIBLE_DEVICES of its trainers; "": left as it is.

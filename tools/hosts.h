@@ -15,7 +15,7 @@ struct Host {
   std::string name;
   // Trainers that it takes, at least 1.
   int slots = 1;
-  // Where processes of other hosts reach those of this one; "": at its name.
+  // Address at which processes of other hosts reach those of this one; "": its name.
   std::string address;
 };
 

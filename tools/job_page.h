@@ -85,7 +85,7 @@ class JobPageState {
   std::deque<v1::JobState::LogLine> log_ ABSL_GUARDED_BY(mu_);
 };
 
-// Serves the page of a state, and asks the processes for theirs: each second while somebody looks, else every five.
+// Serves the page of a state, and asks the processes for theirs: each second while a browser asks, else every five.
 class JobPage {
  public:
   // Borrows the state. `plan` is run once, on the page's thread. Errors as WatchServer::Start.
@@ -94,8 +94,8 @@ class JobPage {
   ~JobPage();
 
   std::string url() const { return server_->url(); }
-  // If somebody looks at the page, waits until that one has seen the state once more, at most `most`: so that the page
-  // shows how the job has ended.
+  // If a browser shows the page, waits until it has the state once more, at most `most`, so that the page shows how the
+  // job has ended.
   void AwaitLastLook(absl::Duration most);
 
  private:

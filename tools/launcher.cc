@@ -68,7 +68,7 @@ int ReadyPort(std::string_view line) {
   return absl::SimpleAtoi(std::string(line.substr(colon + 1)), &port) && port > 0 ? port : 0;
 }
 
-// What lasts from the first start of a job to its end, however often it is started again.
+// State that lasts from the first start of a job to its end, across restarts.
 struct Surroundings {
   Console out{STDOUT_FILENO};
   Console err{STDERR_FILENO};
@@ -80,14 +80,14 @@ struct Surroundings {
   void Say(const std::string& text) { err.Line("launch: " + text); }
 };
 
-// How a start of the job has ended.
+// End of one start of the job.
 struct AttemptEnd {
   int code = kExitOk;
-  // What has failed: "trainer.1 failed: killed by signal 9 (Killed)"; "": nothing.
+  // Failure: "trainer.1 failed: killed by signal 9 (Killed)"; "": none.
   std::string why;
-  // A signal has asked for the end, here or in a process of the job.
+  // True if a signal has asked for the end, here or in a process of the job.
   bool stopped = false;
-  // It was ended before its processes could begin, by launch itself.
+  // True if launch itself ended it before its processes could begin.
   bool never_began = false;
   // Names of hosts that did not answer.
   std::vector<std::string> unreached;
@@ -121,12 +121,12 @@ class Launcher {
     Process* process;
     // Empty until a server is ready.
     std::string endpoint;
-    // Whether its end has been seen.
+    // True if its end has been seen.
     bool seen = false;
     size_t on_page = 0;  // its index there
 
     bool alive() const { return !process->ending().has_value(); }
-    // Whether it has ended with this code.
+    // Returns whether it has ended with this code.
     bool ended_with(int code) const {
       return !alive() && !process->ending()->lost() && process->ending()->code() == code;
     }
@@ -135,14 +135,14 @@ class Launcher {
   struct Timers {
     absl::Time kill_at = absl::InfiniteFuture();
     absl::Time give_up_at = absl::InfiniteFuture();
-    // Until then another process may turn out to have failed first.
+    // Time until which another process may turn out to have failed first.
     absl::Time blame_at = absl::InfiniteFuture();
     // Servers still alive at this time, after all trainers have ended, are a failure, and so are trainers after a
     // server.
     absl::Time rest_ends_by = absl::InfiniteFuture();
-    // After a stop signal the processes must say something before that, or end.
+    // Time before which, after a stop signal, the processes must write a line or end.
     absl::Time silent_until = absl::InfiniteFuture();
-    // Processes here that have been killed and cannot be, are left alone then.
+    // Time after which processes here that were killed, but do not end, are left alone.
     absl::Time leave_at = absl::InfiniteFuture();
   };
 
@@ -172,7 +172,7 @@ class Launcher {
   // Kills a process that is stopped, and takes that for the failure of the job unless there is another cause. `why`:
   // "was stopped by a signal (SIGSTOP) for two leases (20 s)".
   void KillFrozen(const Member& member, const std::string& why);
-  // Why a process may have been killed by SIGKILL that launch has not sent.
+  // Returns why a process may have been killed by a SIGKILL that launch has not sent.
   std::string ExplainKill(const Member& member) const;
   void OnTimers();
   absl::Time NextTimer() const;
@@ -180,14 +180,14 @@ class Launcher {
 
   // Sends SIGTERM now and SIGKILL two leases later.
   void EndAll();
-  // As EndAll, because of a failure of launch itself.
+  // Ends all processes as EndAll does, because of a failure of launch itself.
   void FailAll(absl::Status failure);
   void SignalAll(int signal);
   void KillAll();
   int Alive(std::optional<Kind> kind) const;
-  // Whether the process has ended as it should: its work is complete, or the job was stopped.
+  // Returns whether the process has ended as it should: its work is complete, or the job was stopped.
   bool EndedWell(const Member& member) const;
-  // Whether some process says that the job was stopped before it was complete.
+  // Returns whether some process says that the job was stopped before it was complete.
   bool JobStopped() const;
   std::string AliveNames() const;
   std::string EndedServers() const;
@@ -217,7 +217,7 @@ class Launcher {
   bool second_signal_ = false;
   // Processes were ended at a signal without waiting for their own end: how they end says nothing.
   bool stopped_at_once_ = false;
-  // Until then a SIGTERM is the one that came before.
+  // Time until which a SIGTERM counts as the one that came before.
   absl::Time same_until_ = absl::InfinitePast();
   bool ending_ = false;
   bool left_alone_ = false;
@@ -262,7 +262,8 @@ absl::Status Launcher::DivideHosts() {
 
 absl::Status Launcher::StartProcess(Kind kind, int id, size_t host, ChildCommand child, std::vector<int> cpus) {
   const bool server = kind == Kind::kServer;
-  // That of an earlier run. Whatever else has the name stays, and the process says that it cannot write there.
+  // Remove the profile of an earlier run. Anything else with this name stays, and the process reports that it cannot
+  // write there.
   if (!options_.profile.empty()) (void)::unlink(ProfileFile(options_, server, id).c_str());
   const std::string name = ProcessName(server, id);
   ASSIGN_OR_RETURN(Process* const process,
@@ -623,7 +624,7 @@ void Launcher::EndAll() {
   if (ending_) return;
   ending_ = true;
   timers_.blame_at = timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
-  // What the others would still do, the next start does again.
+  // The next start repeats what the others would still do.
   timers_.kill_at =
       Clock::Real()->Now() + (may_restart_ ? std::min(kRestartGrace, 2 * options_.lease) : 2 * options_.lease);
   SignalAll(SIGTERM);
@@ -745,7 +746,7 @@ class Supervisor {
   bool MayStartAgain(const AttemptEnd& end);
   // Returns whether one more restart is within the limit, now.
   bool RestartIsLeft() const;
-  // Says what has failed and what comes, and waits; false if a signal ends the job meanwhile.
+  // Reports what has failed and when the next start comes, and waits. Returns false if a signal ends the job meanwhile.
   bool AwaitRestart(const AttemptEnd& end, absl::Duration lasted);
   int Finish(const AttemptEnd& end);
 

@@ -19,7 +19,7 @@
 
 namespace weir {
 
-// How often a job is started again.
+// Limit of how often a job is started again.
 struct RestartLimit {
   int most = 0;
   bool per_hour = false;  // counts the last hour only
@@ -58,11 +58,11 @@ struct LaunchOptions {
   bool threads_by_job = false;
   // If true, a process that fails, or is killed because it is stopped, does not end the others.
   bool keep_going = false;
-  // A job that fails is started again, unless it would fail again: not after exit code 2 or 4.
+  // Limit of restarts of a job that fails. One that would fail again, with exit code 2 or 4, is not started again.
   RestartLimit restarts;
   // Further arguments of every trainer of a job that is started again.
   std::vector<std::string> restart_arguments;
-  // Whether the job has a checkpoint.dir, its checkpoint.per_host, and train.lanes.
+  // Settings of the job: whether it has a checkpoint.dir; its checkpoint.per_host and train.lanes.
   bool keeps_checkpoints = false;
   bool per_host = false;
   int lanes = 0;
@@ -95,9 +95,9 @@ struct LaunchOptions {
 };
 
 // Returns launch's exit status: 0 if every process ended with 0; stop_code if a process ended with it and the others
-// with 0, whoever was asked for the end of the job; else that of the process that failed first (128 + signal if a
-// signal killed it). kExitFailure if all went well but stdout could not be written, unless it is closed or its reader
-// is gone.
+// with 0, whichever process was asked for the end of the job; else that of the process that failed first (128 + signal
+// if a signal killed it). kExitFailure if all went well but stdout could not be written, unless it is closed or its
+// reader is gone.
 //
 //   * Console: "[trainer.0] ..." per line, stdout to stdout and stderr to stderr; <log_dir>/trainer.0.log has both.
 //     What another host says by itself is "[host] ..." on stderr.
@@ -123,7 +123,7 @@ struct LaunchOptions {
 //     agent says nothing for two leases is given up: its processes are lost.
 //   * With restarts: the others get SIGKILL a moment after SIGTERM, and the job is started again, with logs in
 //     <log_dir>/restart.<n>. The first restart comes at once, later ones after a pause of up to a minute, unless the
-//     start before has lasted. What is said above of the end holds for the last start.
+//     start before has lasted. The statements above about the end hold for the last start.
 //
 // Takes over the process: blocks signals, reaps every child. Call it once, on a thread that stays alive.
 int Launch(const LaunchOptions& options);

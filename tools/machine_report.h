@@ -21,7 +21,7 @@ struct MachineOptions {
   std::string towards;
 };
 
-// Looks at everything. Loads libraries, and opens no device. What is not there is part of the report, not an error.
+// Looks at everything. Loads libraries, and opens no device. Missing things are part of the report, not errors.
 v1::MachineReport ReportOnMachine(const MachineOptions& options);
 
 // The parts that read files below options.root or take a list, for tests.

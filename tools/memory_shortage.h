@@ -7,7 +7,7 @@
 
 namespace weir {
 
-// What the system tells about memory, in bytes; -1 where it tells nothing.
+// Figures of the system about memory, in bytes; -1 if it has none.
 struct MemoryFigures {
   // Control group of this process, or the next one above it that has a limit: "/kubepods/pod1". "": none is known.
   std::string group;
@@ -26,8 +26,8 @@ MemoryFigures ReadMemoryFigures(const std::string& root = "");
 
 // Returns false if the system counts what it kills for memory, and has killed nothing between the two.
 bool MayBeShort(const MemoryFigures& before, const MemoryFigures& now);
-// Says whether the system has killed a process for memory between the two, how much there is, or that neither counter
-// has moved. One line without a newline.
+// Returns one line, without a newline, that says whether the system has killed a process for memory between the two,
+// and how much there is; or that neither counter has moved.
 std::string DescribeKills(const MemoryFigures& before, const MemoryFigures& now);
 
 }  // namespace weir

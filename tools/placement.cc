@@ -22,7 +22,7 @@ namespace {
 // More processes exhaust the ports and descriptors of one machine.
 constexpr int kMostOnMachine = 256;
 constexpr int kMostNodes = 4096;
-// That of torch.distributed.launch.
+// Default port of torch.distributed.launch.
 constexpr int kMasterPort = 29500;
 constexpr int kLastPort = 65535;
 
@@ -205,7 +205,7 @@ absl::StatusOr<Placement> PlaceHere(const PlacementFlags& f, const JobNumbers& j
   return placement;
 }
 
-// Where server `server` of a launch on each node is; its port is known to all nodes.
+// Returns the place of server `server` of a launch on each node; its port is known to all nodes.
 PlacedServer ServerOfNodes(const PlacementFlags& f, int server, int port) {
   const int node = server % f.nnodes;
   const int host = node == f.node_rank ? 0 : -1;

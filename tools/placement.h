@@ -30,7 +30,7 @@ struct PlacementFlags {
   // "-H" or the name of the hostfile, for messages.
   std::string hosts_from;
   std::string server_hosts;
-  // Where servers listen.
+  // Addresses and ports at which servers listen.
   std::string pservers;
   std::string pserver_ports;
 };
@@ -44,12 +44,12 @@ struct JobNumbers {
 struct PlacedHost {
   // Name for messages and ssh; "" in the forms without hosts.
   std::string name;
-  // Whether it is reached by ssh.
+  // True if it is reached by ssh.
   bool remote = false;
-  // What stands before the port in endpoints of its processes: "127.0.0.1", "ps-1", "[fe80::1]".
+  // Host part of the endpoints of its processes: "127.0.0.1", "ps-1", "[fe80::1]".
   std::string address = "127.0.0.1";
-  // What its processes listen at: the address, or every interface if it is a name, which may be looked up as a loopback
-  // address on the host itself.
+  // Address at which its processes listen: `address`, or every interface if that is a name, which the host itself may
+  // resolve to a loopback address.
   std::string listen = "127.0.0.1";
   // Place among the nodes with trainers; -1 for a host with servers alone.
   int node = 0;
@@ -68,11 +68,11 @@ struct PlacedServer {
 };
 
 struct Placement {
-  // Of the whole job.
+  // Numbers of the whole job.
   int trainers = 0;
   int nodes = 1;
   std::vector<PlacedServer> servers;
-  // Those on which this launch starts processes.
+  // Hosts on which this launch starts processes.
   std::vector<PlacedHost> hosts;
   // Address and port of rank 0 for programs that meet there. "": not known. Port 0: a free one of hosts[0].
   std::string master_addr;

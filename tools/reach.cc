@@ -44,7 +44,7 @@ constexpr int kEchoes = 11;
 using Hello = std::array<char, 32>;
 constexpr Hello kHello = {"weir doctor, reach 1\n"};
 
-// What a check asks for.
+// Request of a check.
 struct Request {
   enum Kind : uint32_t {
     kEcho = 1,  // give `number` back

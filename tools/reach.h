@@ -1,4 +1,4 @@
-// Tells whether hosts reach each other: a listener that answers checks, and the checks.
+// Checks whether hosts reach each other: a listener that answers checks, and the checks.
 //
 // The protocol belongs to `doctor` alone. Both sides say a line of 32 bytes first, so that another service at a port is
 // told from a doctor; then the side that has connected asks for small messages to be sent back, and for bytes to be
@@ -63,15 +63,15 @@ class ReachListener {
 struct ReachOptions {
   // host:port of each.
   std::vector<std::string> hosts;
-  // How this process calls itself to others.
+  // Name of this process for others.
   std::string name;
   // ReachListener::id of this process; 0: it does not listen.
   uint64_t own_id = 0;
   // Bytes sent each way; at least 1.
   int64_t bytes = int64_t{16} << 20;
-  // For each step of a check: looking up a name, connecting, a small message, 1 MiB of bytes.
+  // Limit for each step of a check: looking up a name, connecting, a small message, 1 MiB of bytes.
   absl::Duration deadline = absl::Seconds(5);
-  // For a host whose port refuses connections to come up; its doctor may start later.
+  // Time for a host whose port refuses connections to come up; its doctor may start later.
   absl::Duration wait = absl::ZeroDuration();
 };
 

@@ -10,8 +10,8 @@
 
 namespace weir {
 
-// Receives SIGCHLD and the stop signals of this process through a descriptor. What its children leave behind becomes
-// its child, too, and is reaped. One object a process, on a thread that stays alive.
+// Receives SIGCHLD and the stop signals of this process through a descriptor. Processes that its children leave behind
+// become its children, too, and are reaped. One object a process, on a thread that stays alive.
 class Reaper {
  public:
   Reaper() = default;

@@ -1,4 +1,4 @@
-// Another host on which launch starts processes: one SSH connection to an agent there (host_agent.h).
+// Host on which launch starts processes over one SSH connection to an agent there (host_agent.h).
 #ifndef WEIR_TOOLS_REMOTE_HOST_H_
 #define WEIR_TOOLS_REMOTE_HOST_H_
 
@@ -67,7 +67,7 @@ class RemoteHost {
 
   // True when processes can be started.
   bool ready() const { return ready_; }
-  // Why the host takes no more part; OK while it does. Names the host.
+  // Returns why the host takes no more part; OK while it does. The text names the host.
   const absl::Status& failure() const { return failure_; }
   // True when a signal from elsewhere has ended ssh, whose host may work as well as before.
   bool interrupted() const { return interrupted_; }
@@ -80,10 +80,10 @@ class RemoteHost {
   absl::StatusOr<Process*> Start(const std::string& name, const std::string& log_file, AgentStart start,
                                  ChildProcess::OnLine on_line);
 
-  // Says that launch is alive. Call it four times in setup.silence. Gives up an agent that has said nothing for that
-  // long: it is stopped, or the network takes nothing.
+  // Tells the agent that launch is alive. Requires: called four times in setup.silence. Gives up an agent that has sent
+  // nothing for that long: it is stopped, or the network is down.
   void Beat();
-  // Call it when connection() was reaped: processes that still run are lost.
+  // Takes in that connection() was reaped: processes that still run are lost.
   void OnConnectionEnd();
   // Gives up an agent that does not answer: fails the host with `why`, and kills ssh, at which the agent ends.
   void Abandon(absl::Status why);

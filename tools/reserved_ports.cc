@@ -24,7 +24,7 @@ constexpr int kTries = 1000;
 int EndOfPorts() {
   std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
   int first = 0;
-  // With a range that leaves hardly any ports below it, any port may be taken by a connection.
+  // If the range leaves hardly any ports below it, any port may be taken by a connection.
   return range >> first && first >= kFirst + 1000 && first <= 65536 ? first : kUsualEnd;
 }
 
@@ -33,7 +33,7 @@ int Bind(int type, in_addr_t host, int port) {
   const int fd = ::socket(AF_INET, type | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int on = 1;
-  // As servers do: remains of old connections at the port do not matter.
+  // Set SO_REUSEADDR as servers do, so that remains of old connections at the port do not matter.
   if (type == SOCK_STREAM) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address = {};
   address.sin_family = AF_INET;

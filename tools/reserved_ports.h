@@ -8,9 +8,9 @@
 
 namespace weir {
 
-// Nobody listens at a port, at any IPv4 address, when it is drawn. Other objects of this class, in any process, do not
-// draw it while this one lives: it holds the UDP port of the same number. Ports are below those that the system gives
-// to connections, so no connection takes one before its process listens.
+// Draws ports at which nobody listens, at any IPv4 address. Other objects of this class, in any process, do not draw
+// them while this one lives: it holds the UDP ports of the same numbers. Ports are below those that the system gives to
+// connections, so no connection takes one before its process listens.
 class ReservedPorts {
  public:
   ReservedPorts() = default;

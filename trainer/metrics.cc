@@ -90,7 +90,7 @@ std::string MetricResult::ToString() const {
       continue;
     }
     figures.push_back(FigureText(figure));
-    // That of the job is exact.
+    // The job's own auc is exact.
     const bool in_buckets = figure.name == "auc" && kind == v1::LossDesc::BINARY && !HasFigure("auc");
     if (in_buckets) figures.push_back(absl::StrFormat("auc_error=%.1e", auc_error));
   }

@@ -43,7 +43,7 @@ struct MetricResult {
   v1::LossDesc::Kind kind = v1::LossDesc::BINARY;
   // false: the loss has no label (HasLabel), and no measure but itself.
   bool has_label = true;
-  // Of the job's metrics.
+  // Figures of the job's metrics.
   std::vector<Figure> figures = {};
   // train.early_stop: what is known with this evaluation.
   std::optional<v1::EarlyStopState> early_stop = {};
@@ -56,7 +56,7 @@ struct MetricResult {
   // Returns a number that is larger for a better result: the figure of this name, negated where less is better. "" is
   // DefaultFigure(). nullopt: there is no such figure, or it is not finite.
   std::optional<double> RankBy(std::string_view name) const;
-  // Whether `figures` has one of this name.
+  // Returns whether `figures` has one of this name.
   bool HasFigure(std::string_view name) const;
   // Returns "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with all figures. An undefined one has no number but a note at
   // the end: "loss=0.4613 (auc is undefined: no example has label 1)".

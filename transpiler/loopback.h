@@ -1,5 +1,5 @@
-// gRPC inside this process, for calibrations: trainers and servers of one process, with the network between them. For
-// job_questions_main.cc; the rooms below do not know the network.
+// Connects trainers and servers of one process through gRPC, for calibrations. For job_questions_main.cc; the rooms
+// below do not know the network.
 #ifndef WEIR_TRANSPILER_LOOPBACK_H_
 #define WEIR_TRANSPILER_LOOPBACK_H_
 

@@ -91,7 +91,7 @@ int OwnDescriptor(const std::string& path) {
   return -1;
 }
 
-// What the name of a file to be written leads to.
+// File that a name to be written leads to, behind symbolic links.
 struct Target {
   std::string path;  // not a symbolic link
   mode_t mode = 0;   // 0: there is no such file
@@ -135,7 +135,7 @@ absl::StatusOr<int> Duplicate(const Target& target) {
 absl::StatusOr<int> OpenDirectly(const Target& target) {
   const auto deadline = std::chrono::steady_clock::now() + kReaderWait;
   while (true) {
-    // Without O_NONBLOCK a FIFO would wait for its reader where no signal ends it.
+    // O_NONBLOCK: opening a FIFO would otherwise wait for its reader, and no signal would end that wait.
     const int fd = ::open(target.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd >= 0) {
       ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);

@@ -22,7 +22,7 @@
 
 namespace weir {
 
-// Says what is done with a symbolic link at the name of a file.
+// Treatment of a symbolic link at the name of a file.
 enum class Links {
   // The file that the link leads to is read or written, when written also a missing one. For names that users give.
   kFollow,
@@ -72,8 +72,8 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view data,
 // Returns the whole file. ResourceExhausted if it is larger than max_bytes. A pipe or a device is read to its end, of
 // which at most 256 MiB are taken; FailedPrecondition if nothing comes from it for 60 s.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes = uint64_t{1} << 40);
-// Like ReadWholeFile, of a regular file only: FailedPrecondition, at once, for a FIFO, a device, a socket, and with
-// Links::kRefuse for a symbolic link.
+// Reads a regular file as ReadWholeFile does. Returns FailedPrecondition, without waiting, for a FIFO, a device or a
+// socket, and with Links::kRefuse for a symbolic link.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t max_bytes, Links links = Links::kFollow);
 
 // Opens a file for reading, like open(2), but never waits for the other end of a FIFO. Returns the descriptor, or -1
@@ -86,7 +86,7 @@ std::string_view KindOfFile(uint32_t mode);
 // processes do not find there, and what can be read once only.
 bool IsStream(const std::string& path);
 
-// Like mkdir -p.
+// Creates a directory and all missing parents, as `mkdir -p` does.
 absl::Status CreateDirectories(const std::string& path);
 
 // Creates a new directory `parent`/<prefix><unique> and returns its path. `parent` must exist.

@@ -29,8 +29,8 @@ inline constexpr int64_t kKeptDescriptors = 64;
 // Raises the soft limit of descriptors to the hard one, for processes that others connect to: the soft limit, often
 // 1024, is there for programs that use select(). Call it in main.
 void RaiseDescriptorLimit();
-// Sets the soft limit back to what it was before, for a program of somebody else. Allocates nothing and takes no lock:
-// to be called between fork and exec.
+// Sets the soft limit back to what it was before, for another program that this process starts. Allocates nothing and
+// takes no lock: to be called between fork and exec.
 void RestoreDescriptorLimit();
 
 // Ensures that the process may open `more` descriptors beside those that it has, raising its limit as far as permitted.

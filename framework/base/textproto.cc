@@ -95,7 +95,7 @@ std::string Join(std::string_view path, std::string_view name) {
   return path.empty() ? std::string(name) : absl::StrCat(Av(path), ".", Av(name));
 }
 
-// The message inside an Any, by its type URL; nullptr when its type is not linked in.
+// Returns a message for the inside of an Any, by its type URL; nullptr when its type is not linked in.
 std::unique_ptr<Message> NewByUrl(std::string_view url) {
   const size_t slash = url.rfind('/');
   const std::string name(slash == std::string_view::npos ? url : url.substr(slash + 1));
@@ -491,7 +491,7 @@ class TextParser {
   mutable Tokenizer tokenizer_;  // its current() is not const
   const std::function<std::string(int, int)> place_;
   Places* const places_;
-  // By depth of nesting.
+  // Settings that were seen, by depth of nesting.
   std::vector<Seen> seen_ = std::vector<Seen>(kMaxDepth + 1);
 };
 

@@ -44,7 +44,7 @@ absl::Status ParseTextProto(std::string_view text, const std::string& file, goog
 absl::Status ParseTextProtoFragment(std::string_view text, const std::string& file, int line, int column,
                                     google::protobuf::Message* message);
 
-// Parses a text that another build may have written, or whoever may write into a shared directory: skips unknown
+// Parses a text that another build, or any process that may write into a shared directory, has written: skips unknown
 // fields, takes a message without its required fields, and refuses what is nested deeper than a message of ours can be.
 // Returns false, with "12:5: <what is wrong>" in `error` (which may be null), if the text cannot be read.
 bool ParseForeignText(std::string_view text, google::protobuf::Message* message, std::string* error = nullptr);

@@ -47,7 +47,7 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 // Prefix of directories that are being removed, so that no reader takes one for a checkpoint.
 constexpr char kTrashPrefix[] = "trash-";
 constexpr char kProbePrefix[] = "probe-";
-// In names of files that are written before they are renamed (framework/base/atomic_file.h).
+// Part of the names of files that are written before they are renamed (framework/base/atomic_file.h).
 constexpr std::string_view kOfAtomicFile = ".tmp.";
 constexpr uint64_t kMostProbeBytes = uint64_t{1} << 16;
 // Some 300 bytes for each 8 MiB of a table: 30 TB.
@@ -119,7 +119,7 @@ bool IsDigits(std::string_view text) {
 
 // Returns true for the files that a run writes into the directory of a step, the unfinished ones of AtomicFile too.
 bool IsFileOfCheckpoint(std::string_view name) {
-  // What NFS makes of a file that is removed while a process has it open.
+  // Prefix of the name that NFS gives to a file that is removed while a process has it open.
   constexpr std::string_view kOfNfs = ".nfs";
   if (name.starts_with(kOfNfs)) {
     return name.find_first_not_of("0123456789abcdefABCDEF", kOfNfs.size()) == std::string_view::npos;
@@ -470,7 +470,7 @@ std::string ManifestText(const v1::CheckpointManifest& manifest) {
 }
 
 uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest) {
-  // What an evaluation adds when the checkpoint is there.
+  // Clears the fields that an evaluation adds after the checkpoint was written.
   v1::CheckpointManifest bare = manifest;
   bare.clear_eval_auc();
   bare.clear_eval_loss();
@@ -533,13 +533,13 @@ void AbandonCheckpoint(const std::string& dir, const std::string& temporary) { R
 
 absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_best, MissingFiles missing,
                               std::optional<int64_t> published) {
-  struct Kept {
+  struct Complete {
     std::string name;
     int64_t step;
     v1::CheckpointManifest manifest;
   };
   ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found, ListCheckpoints(dir));
-  std::vector<Kept> complete;
+  std::vector<Complete> complete;
   for (const CheckpointPath& each : found) {
     absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(each.path);
     if (manifest.ok() && CheckFiles(each.path, *manifest, /*check_sums=*/false, missing).ok()) {
@@ -551,13 +551,13 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
   for (size_t i = 0; i < complete.size(); ++i) {
     if (complete.size() - i <= static_cast<size_t>(std::max(keep_last, 1))) keep.insert(complete[i].name);
   }
-  std::vector<const Kept*> judged;
-  for (const Kept& each : complete) {
+  std::vector<const Complete*> judged;
+  for (const Complete& each : complete) {
     if (each.manifest.has_eval_auc() || each.manifest.has_eval_loss()) judged.push_back(&each);
   }
   // checkpoint.best_by may have been another before a resume: the newest says.
   const std::string ranked_by = judged.empty() ? "" : judged.back()->manifest.eval_ranked_by();
-  std::sort(judged.begin(), judged.end(), [&](const Kept* a, const Kept* b) {
+  std::sort(judged.begin(), judged.end(), [&](const Complete* a, const Complete* b) {
     const v1::CheckpointManifest& x = a->manifest;
     const v1::CheckpointManifest& y = b->manifest;
     // One that was judged by it is before others.
@@ -572,7 +572,7 @@ absl::Status PruneCheckpoints(const std::string& dir, int keep_last, int keep_be
   });
   for (int i = 0; i < keep_best && i < static_cast<int>(judged.size()); ++i) keep.insert(judged[i]->name);
   absl::Status first_error;
-  for (const Kept& each : complete) {
+  for (const Complete& each : complete) {
     if (keep.count(each.name) == 0) first_error.Update(Remove(dir, each.name));
   }
   return first_error;

@@ -55,17 +55,17 @@ class DirectoryOwner {
   DirectoryOwner& operator=(const DirectoryOwner&) = delete;
 
   // Tries once to take the directory. Returns true if it is this run's. Returns false while it is unknown if the run
-  // that holds the mark is alive; `holder` names that run, and the caller must call again, at least four times per
-  // lease. FailedPrecondition names a run that is alive.
+  // that holds the mark is alive; `holder` names that run, and the caller must call again. FailedPrecondition names a
+  // run that is alive. Requires: after false, called at least four times per lease.
   absl::StatusOr<bool> Take(std::string* holder);
 
-  // Checks that the directory is still this run's; call it before any change in the directory. FailedPrecondition names
-  // the present owner, which may be another publishing process of this run. Writes a missing mark again, with a warning
-  // that the mark, or the directory with its checkpoints, was removed. Sets `of_this_run` to true if another process of
-  // this run has the directory, from which Take takes it back.
+  // Checks that the directory is still this run's. Requires: Take has returned true; called before every change in the
+  // directory. FailedPrecondition names the present owner, which may be another publishing process of this run. Writes
+  // a missing mark again, with a warning that the mark, or the directory with its checkpoints, was removed. Sets
+  // `of_this_run` to true if another process of this run has the directory, from which Take takes it back.
   absl::Status Check(bool* of_this_run = nullptr);
 
-  // Renews the mark.
+  // Renews the mark. Requires: called every OwnerOptions::beat if `thread` is false.
   void Renew();
 
  private:

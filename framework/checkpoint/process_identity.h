@@ -1,4 +1,4 @@
-// Tells whether a process that has left a file behind has ended, as far as this process can tell without waiting.
+// Checks whether a process that has left a file behind has ended, as far as this process can know without waiting.
 #ifndef WEIR_FRAMEWORK_CHECKPOINT_PROCESS_IDENTITY_H_
 #define WEIR_FRAMEWORK_CHECKPOINT_PROCESS_IDENTITY_H_
 

@@ -33,8 +33,8 @@ struct DensePiece {
   // True for state that every owner of a block keeps with equal value (a count, a power): any number of floats, stored
   // bit by bit (so an int64 may be passed as two).
   bool scalar = false;
-  // For messages: what a checkpoint without the variable lacks, where that is none of the program's: "the steps of a
-  // learning-rate schedule".
+  // Text for messages that names what a checkpoint without the variable lacks, if the variable is not one of the
+  // program's: "the steps of a learning-rate schedule".
   std::string meaning = {};
 };
 
@@ -66,10 +66,11 @@ class ShardWriter {
   virtual absl::Status AddRows(absl::Span<const int64_t> ids, absl::Span<const float> rows) = 0;
   // Adds row [width + state_width].
   virtual absl::Status AddRow(int64_t id, absl::Span<const float> row) = 0;
-  // Ends the table. One without rows leaves an entry as well.
+  // Ends the table. One without rows leaves an entry as well. FailedPrecondition without an open table.
   virtual absl::Status EndTable() = 0;
 
-  // Syncs the file to disk (fsync) and returns its description, whose file name is the last part of the path.
+  // Syncs the file to disk (fsync) and returns its description, whose file name is the last part of the path. Requires:
+  // no table is open; the last call.
   virtual absl::StatusOr<v1::CheckpointShard> Finish() = 0;
 
   // Digests of everything written.

@@ -37,7 +37,8 @@ class AdasumRun {
   AdasumRun(Operation* operation, Options options);
 
   absl::Status Run();
-  // After Run: bits of the segments of which any rank has had an addend; nothing was written to others.
+  // Returns bits of the segments of which any rank has had an addend; nothing was written to others. Requires: Run has
+  // returned OK.
   uint64_t present() const { return all_.present; }
   int64_t samples() const { return all_.samples; }
 

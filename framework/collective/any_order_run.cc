@@ -21,8 +21,8 @@ constexpr int64_t kAhead = 2;
 //
 // The elements are cut into a slice for each rank. In p - 1 steps the sums of slices go around: a rank sends one to the
 // next rank and adds its own values to the one that comes from the rank before. Then the results go around in p - 1
-// steps. What a rank sends in a step is what has come in the step before. Slices are cut into messages, numbered
-// through all steps: message q of a rank can be sent once message q - messages_ has come.
+// steps. A rank sends in a step what it has received in the step before. Slices are cut into messages, numbered through
+// all steps: message q of a rank can be sent once message q - messages_ has come.
 class Ring {
  public:
   Ring(Operation* operation, DType dtype, char* values, int64_t count, int64_t message_bytes, int64_t first_number)
@@ -67,7 +67,7 @@ class Ring {
   int64_t SliceCount(int slice) const {
     return begins_[static_cast<size_t>(slice) + 1] - begins_[static_cast<size_t>(slice)];
   }
-  // Whether message q that comes is a result, and no addend.
+  // Returns true if incoming message q carries results; false: addends.
   bool IsResult(int64_t q) const { return q >= total() / 2; }
   // Returns the elements that the rank `back` ranks before this one sends in message q.
   Part PartOf(int64_t q, int back) const {

@@ -37,9 +37,9 @@ class AnyOrderRun {
   // `operation` is borrowed, with its header complete.
   AnyOrderRun(Operation* operation, Options options);
 
-  // After an error `out` may have any values.
+  // Runs the operation. After an error `out` may have any values.
   absl::Status Run();
-  // After Run: bits of the segments of which any rank has had an addend.
+  // Returns bits of the segments of which any rank has had an addend. Requires: Run has returned OK.
   uint64_t present() const { return present_; }
   int64_t samples() const { return samples_; }
 

@@ -58,8 +58,8 @@ class Collective {
    public:
     // Waits for the end of the operation, which comes by the deadlines of CollectiveWaits. Thread-safe.
     absl::Status Wait();
-    // Results of a reduction, after Wait: whether any rank had an addend, or one with the segment (else the output, or
-    // the segment of it, is unchanged), and the sum of all ranks' samples.
+    // Results of a reduction: whether any rank had an addend, or one with the segment (else the output, or the segment
+    // of it, is unchanged), and the sum of all ranks' samples. Requires: Wait has returned OK.
     bool present() const { return present_ != 0; }
     bool present(size_t segment) const { return (present_ >> segment & 1) != 0; }
     int64_t samples() const { return samples_; }
@@ -79,7 +79,7 @@ class Collective {
   // `mesh` is borrowed, and is aborted when an operation fails. A mesh serves one Collective in its life: a second one
   // would use its tags again.
   Collective(Mesh* mesh, Options options);
-  // Waits for operations under way; call Abort first to give them up.
+  // Waits for operations under way. Abort gives them up before.
   ~Collective();
 
   int rank() const { return mesh_.rank(); }
@@ -111,7 +111,7 @@ class Collective {
   // Returns the addends of a rank that has one value in a group without lanes.
   std::vector<LaneAddend> Own(const void* values) const { return {{.lanes = {rank(), 1}, .values = values}}; }
 
-  // Every rank gets the result in `out`, which may be the memory of one addend, but must not overlap any otherwise.
+  // Gives every rank the result in `out`, which may be the memory of one addend, but must not overlap any otherwise.
   PendingPtr AllReduce(Values values, void* out);
   // Rank `root` gets the result; `out` is not used on others.
   PendingPtr Reduce(Values values, int root, void* out);
@@ -121,7 +121,7 @@ class Collective {
 
   // Rank r has elements [begins[r], begins[r + 1]) of `all` in their place; every rank gets the rest. begins: as above.
   PendingPtr AllGather(const std::string& name, DType dtype, std::vector<int64_t> begins, void* all);
-  // Every rank gets the bytes of each, which may differ in number.
+  // Gives every rank the bytes of all ranks, which may differ in number.
   PendingPtr AllGatherBytes(const std::string& name, std::string bytes, std::vector<std::string>* all);
   // Rank `root` gets the bytes of each; on others `all` becomes empty.
   PendingPtr GatherBytes(const std::string& name, std::string bytes, int root, std::vector<std::string>* all);
@@ -158,6 +158,7 @@ class Collective {
 
   Mutex mu_;
   CondVar changed_;
+  // Invariant: operation n is queued in stream n % streams, on every rank.
   int64_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // sequence number of the next operation
   std::vector<std::deque<Queued>> queues_ ABSL_GUARDED_BY(mu_);  // by stream
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

@@ -27,7 +27,7 @@ class LocalMeshes {
   Mesh* mesh(int rank) { return meshes_[static_cast<size_t>(rank)].get(); }
   // Bytes that the rank has sent.
   int64_t sent(int rank) const;
-  // From now on, or once the rank has sent so many bytes, nothing that it sends arrives, and nothing arrives there.
+  // Cuts a rank off from the others, at once or when it has sent `sent_bytes`: neither direction delivers any more.
   void Cut(int rank, int64_t sent_bytes = 0);
   // Number of messages that were given up before they arrived.
   int64_t given_up() const { return given_up_; }

@@ -24,7 +24,8 @@ class Mesh {
     virtual ~Transfer() = default;
     // Waits until the bytes have arrived, or until those to be sent may be changed, for `timeout` at most. Returns OK
     // then, DeadlineExceeded if the time is over (wait again, or give up; the message, if any, says why the last try
-    // failed), else the error that ends the mesh, whose code is another one. Not called again after OK or an error.
+    // failed), else the error that ends the mesh, whose code is another one. Requires: no earlier call has returned OK
+    // or an error other than DeadlineExceeded.
     virtual absl::Status Wait(absl::Duration timeout) = 0;
   };
 
@@ -35,9 +36,10 @@ class Mesh {
   // Name of a rank for messages: "trainer 1 (host:pid)".
   virtual std::string Describe(int rank) const = 0;
 
-  // Begins to send `bytes` bytes to `peer`, another rank. They must stay unchanged until Wait has returned OK.
+  // Begins to send `bytes` bytes to `peer`. Requires: `peer` is another rank; the tag is new for this direction and
+  // pair; the bytes stay unchanged until Wait has returned OK or the transfer is destroyed.
   virtual std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) = 0;
-  // Begins to receive a message of exactly `bytes` bytes.
+  // Begins to receive a message of exactly `bytes` bytes. Requires: as Send; `data` is left alone until then.
   virtual std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) = 0;
 
   // An all-reduce that the mesh does by itself, in an order of sums of its own.
@@ -58,8 +60,8 @@ class Mesh {
   // Returns whether the mesh has an AllReduce of its own; equal on all ranks.
   virtual bool HasAllReduce() const { return false; }
   // Adds the values of all ranks, each of which calls it with the same number and sizes. All get the same bits. Returns
-  // the error of `waits`, or one that names a rank. After an error the values may be anything, and the mesh must be
-  // aborted.
+  // the error of `waits`, or one that names a rank. After an error the values may be anything. Requires: HasAllReduce;
+  // after an error the caller aborts the mesh.
   virtual absl::Status AllReduce(const OwnAllReduce& /*operation*/) {
     return absl::UnimplementedError("this backend has no all-reduce of its own");
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kHeaderPhase = 3;
 constexpr int kNumberBits = 30, kPhaseBits = 2;
-// How often a wait looks whether the job has failed.
+// Period at which a wait checks whether the job has failed.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 
 const ProfileName kOthersName("another trainer");

@@ -59,6 +59,7 @@ class MessageMemory {
  private:
   // Blocks beyond these are freed: those of a reduction among 8 ranks.
   static constexpr size_t kMostBytes = size_t{32} << 20;
+  // Invariant: free_bytes_ is the sum of the sizes of free_, at most kMostBytes.
   std::vector<Block> free_;
   size_t free_bytes_ = 0;
 };
@@ -81,8 +82,8 @@ class Operation {
 
   // Sends this rank's header to all others. counts: CollectiveHeader.count for each rank, or empty.
   absl::Status SendHeaders(const std::vector<int64_t>& counts);
-  // Receives and checks the headers of all others; `headers`, by rank, also has this rank's own.
-  // The headers that this rank has sent may still be under way: EndHeaders waits for them.
+  // Receives and checks the headers of all others; `headers`, by rank, also has this rank's own. The headers that this
+  // rank has sent may still be under way: EndHeaders waits for them. Requires: SendHeaders.
   absl::Status ReceiveHeaders(std::vector<v1::CollectiveHeader>* headers);
   absl::Status EndHeaders() { return WaitAll(&header_sends_); }
   absl::Status ExchangeHeaders(std::vector<v1::CollectiveHeader>* headers, const std::vector<int64_t>& counts = {});
@@ -92,8 +93,9 @@ class Operation {
     int peer = 0;
     std::unique_ptr<Mesh::Transfer> transfer;
   };
-  // Begin to send and receive. Receive data only after ReceiveHeaders: before, the other rank may send something else.
-  // phase: 0 to 2. Messages of one phase between two ranks have different numbers. Sizes of 0 are not sent.
+  // Begin to send and receive. Sizes of 0 are not sent. Requires: phase 0 to 2; different numbers for the messages of
+  // one phase between two ranks; Receive only after ReceiveHeaders, since before it the other rank may send something
+  // else.
   Message Send(int peer, int phase, int64_t number, const void* data, size_t bytes);
   Message Receive(int peer, int phase, int64_t number, void* data, size_t bytes);
   // Tell what a wait does that is not one of the functions below: a message has come or gone; the wait for `peer` goes

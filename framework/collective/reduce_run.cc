@@ -96,7 +96,7 @@ absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& hea
 
 void ReduceRun::SendAddends(int64_t m) {
   std::vector<Operation::Message>& sends = addend_sends_.emplace_back();
-  // From the next rank on, so that not all ranks send to the same one first.
+  // Begin with the next rank, so that not all ranks send to the same one first.
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
     const Part part = PartOf(peer, m);

@@ -34,18 +34,19 @@ class ReduceRun {
     std::vector<int64_t> begins;      // borders of the slices, in elements
     std::vector<int64_t> segments;    // their numbers of elements, at most kMostSegments; empty: one segment
     int reader = kAll;                // rank that gets the results, kAll, or kNobody: each keeps its slice
-    // All elements if this rank gets the results, or its slice if each keeps its own; else null.
+    // Memory of all elements if this rank gets the results, or of its slice if each keeps its own; else null.
     char* out = nullptr;
     int64_t message_bytes = 0;
-    // Values of 16 bits: for each element, all of them; null: not wanted. What rounding takes from each sum of this
-    // rank's slice is added to it (TreeReducer::Reduce).
+    // Values of 16 bits: for each element, all of them; null: not wanted. Receives what rounding takes from each sum of
+    // this rank's slice: it is added (TreeReducer::Reduce).
     float* lost = nullptr;
   };
   // `operation` is borrowed, with its header complete.
   ReduceRun(Operation* operation, Options options);
 
   absl::Status Run();
-  // After Run: bits of the segments of which any rank has had an addend; nothing was written to others.
+  // Returns bits of the segments of which any rank has had an addend; nothing was written to others. Requires: Run has
+  // returned OK.
   uint64_t present() const { return present_; }
   int64_t samples() const { return samples_; }
 
@@ -108,7 +109,7 @@ class ReduceRun {
   TreeReducer reducer_;
   std::deque<Arriving> arriving_;  // of messages that are received and not yet reduced
   std::vector<char> results_;      // of messages whose results are not written to `out`
-  // By message, from the oldest that may be under way.
+  // Sends by message, from the oldest that may be under way.
   std::deque<std::vector<Operation::Message>> addend_sends_, result_sends_;
   std::vector<Operation::Message> results_of_others_;
 };

@@ -23,7 +23,7 @@ enum class Reduction {
   kMin,
   kMax,
   kProduct,
-  // In each node of the tree, the halves' sum without the half of each one's projection on the other
+  // Adasum: in each node of the tree, the sum of the halves, each less half of its projection on the other
   // (framework/collective/adasum.h). Floating-point types only.
   kAdasum,
 };

@@ -1,4 +1,4 @@
-// Sizes of the messages of collective operations, for those who send them and those who predict them
+// Sizes of the messages of collective operations, for the code that sends them and the code that predicts them
 // (transpiler/explain).
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_SIZES_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_SIZES_H_
@@ -9,8 +9,8 @@
 
 namespace weir {
 
-// Every rank sends every other a header of so many bytes before the data of an operation. Headers have one size, so
-// that a rank can receive one without knowing what the other is at.
+// Bytes of the header that every rank sends every other before the data of an operation. Headers have one size, so that
+// a rank can receive one without knowing which operation the other has begun.
 inline constexpr size_t kOperationHeaderBytes = 1024;
 // Most bytes of a message of data, unless Collective::Options says otherwise.
 inline constexpr int64_t kOperationMessageBytes = int64_t{1} << 20;

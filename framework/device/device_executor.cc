@@ -128,8 +128,7 @@ class DeviceExecutor : public Executor {
   Gates gates_;
 };
 
-// ------------------------------------------------------------------------------------------------------------------
-// preparation
+// --------------------------------------------------------------------------------------------------------- preparation
 
 DeviceKernelContext DeviceExecutor::EmptyContext() {
   DeviceKernelContext context;
@@ -166,8 +165,7 @@ absl::Status DeviceExecutor::Prepare() {
   return absl::OkStatus();
 }
 
-// ------------------------------------------------------------------------------------------------------------------
-// runs
+// ---------------------------------------------------------------------------------------------------------------- runs
 
 absl::Status DeviceExecutor::RunOnDevice(DeviceOp& op) {
   RETURN_IF_ERROR(values_.ToHost(op.reads_on_host));

@@ -174,7 +174,7 @@ struct DeviceKernelRegistrar {
   static const ::weir::DeviceKernelRegistrar weir_device_kernel_registrar_##name(#name, {__VA_ARGS__})
 // At namespace scope:  REGISTER_DEVICE_KERNEL(relu, MakeDeviceKernel<ReluKernel>);
 
-// For kernels with a constructor from KernelInit that cannot fail.
+// Makes a kernel by its constructor from KernelInit, which cannot fail.
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpDeviceKernel>> MakeDeviceKernel(const KernelInit& init) {
   return std::unique_ptr<OpDeviceKernel>(new Kernel(init));

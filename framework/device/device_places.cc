@@ -30,7 +30,7 @@ std::vector<std::string> OpsWithoutDeviceKernel(const v1::ProgramDesc& program, 
 std::vector<DeviceCopy> DeviceCopies(const v1::ProgramDesc& program, int block,
                                      const std::vector<std::string>& cpu_ops) {
   std::vector<DeviceCopy> copies;
-  // Where the newest value is. What nothing has written is on the host: fed, or received.
+  // Place of the newest value of each variable. A variable that no op has written (fed, or received) is on the host.
   std::map<std::string, bool> on_host, on_device;
   const auto held = [](std::map<std::string, bool>& where, const std::string& var, bool otherwise) -> bool& {
     return where.try_emplace(var, otherwise).first->second;

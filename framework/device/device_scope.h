@@ -16,7 +16,8 @@ class DeviceScope {
  public:
   explicit DeviceScope(Scope* scope) : scope_(scope) {}
   DeviceVariable* FindOrCreate(const v1::VarDesc& desc);
-  // Tells that other code (a startup program) has written values of the scope on the host.
+  // Records that other code (a startup program) has written values of the scope on the host. Requires: called after
+  // each such write, before the next run on the device.
   void HostWasWritten();
 
  private:

@@ -17,12 +17,12 @@ namespace weir {
 
 class DeviceValues {
  public:
-  // Both are borrowed. `rounded` forgets a weight when it gets another value.
+  // Borrows both. `rounded` forgets a weight when it gets another value.
   DeviceValues(DeviceTransfers* transfers, RoundedFactors* rounded) : transfers_(transfers), rounded_(rounded) {}
   DeviceValues(const DeviceValues&) = delete;
   DeviceValues& operator=(const DeviceValues&) = delete;
 
-  // Tells whether pulled rows are in pinned memory (StepContext.row_memory), from which they are copied in place.
+  // Sets whether pulled rows are in pinned memory (StepContext.row_memory), from which they are copied in place.
   void SetPinnedRows(bool pinned_rows) { pinned_rows_ = pinned_rows; }
 
   // Submits the copies that bring a value to the device, if it is not there. InvalidArgument for ids, or a value whose
@@ -31,11 +31,11 @@ class DeviceValues {
   // Copies values to the host that are not there, and waits for them.
   absl::Status ToHost(absl::Span<DeviceVariable* const> vars);
 
-  // Tells that the host has written a value, or that a kernel has.
+  // Record that the host, or a kernel, has written a value.
   static void WrittenOnHost(DeviceVariable* var);
   void WrittenOnDevice(DeviceVariable* var);
 
-  // Tells that a kernel has submitted copies of these values to the host.
+  // Records that a kernel has submitted copies of these values to the host.
   void CopiedByKernel(absl::Span<DeviceVariable* const> vars);
   // Makes the compute queue wait for copies to the host if they may still read one of these values.
   absl::Status BeforeWriting(absl::Span<DeviceVariable* const> vars);

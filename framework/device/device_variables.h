@@ -22,7 +22,7 @@ namespace weir {
 
 class DeviceVariables {
  public:
-  // All are borrowed. `host` has the values on the host of variables that are not persistable.
+  // Borrows all. `host` has the values on the host of variables that are not persistable.
   DeviceVariables(const PreparedBlock* block, BlockVariables* host, DeviceScope* scope)
       : block_(block), host_(host), scope_(scope) {}
   DeviceVariables(const DeviceVariables&) = delete;

@@ -14,7 +14,7 @@ AliasTable::AliasTable(absl::Span<const double> weights)
   constexpr double kUnits = 4294967296.0;
   CHECK(!weights.empty() && weights.size() < size_t{1} << 31) << weights.size();
   const double largest = *std::max_element(weights.begin(), weights.end());
-  // What is left of each number, in units of which a cell holds `cell`.
+  // Rest of each number, in units of which a cell holds `cell`.
   std::vector<Wide> left(weights.size());
   uint64_t cell = 0;
   for (size_t i = 0; i < weights.size(); ++i) {

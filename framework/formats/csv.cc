@@ -44,7 +44,7 @@ struct CsvColumn {
   std::vector<std::string> missing = {};  // texts besides the empty one
   // Texts of classes with the numbers of the classes; empty: fields are numbers.
   std::vector<std::pair<std::string, float>> classes = {};
-  // The same, where there are many.
+  // Classes of a column with many of them.
   absl::flat_hash_map<std::string, float> many_classes = {};
   // Place in Example.texts of a text whose class is yet to be learned; -1: there is none.
   int learns = -1;
@@ -181,7 +181,7 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
   return true;
 }
 
-// A field that is no list, without its quotes. `ids`: how many the example has so far.
+// Reads a field that is no list, without its quotes. `ids`: number of ids that the example has so far.
 WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, const char* end, size_t* ids,
                                     Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
@@ -221,7 +221,7 @@ WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, cons
   return ReadId(p, end, id) == end;
 }
 
-// A field without its quotes, which may be a list.
+// Reads a field without its quotes, which may be a list.
 bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end, size_t* ids, Example* example) {
   const size_t position = static_cast<size_t>(column.slot.position);
   if (column.slot.is_float) {
@@ -293,7 +293,7 @@ absl::Status CsvParser::ParsePlain(std::string_view line, Example* example) cons
   return absl::OkStatus();
 }
 
-// Elements of a list, one for what is no list.
+// Returns the elements of a list, or the field itself if it is no list.
 std::vector<std::string_view> Elements(std::string_view field, const std::optional<char>& list) {
   std::vector<std::string_view> elements;
   for (size_t begin = 0;;) {
@@ -354,7 +354,7 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
 
 absl::Status CsvParser::ParseIds(const CsvColumn& column, std::string_view field, Example* example) {
   const size_t before = example->ids.size();
-  // As a whole first: a text may hold the character that separates elements.
+  // Look for the whole text first: it may hold the character that separates elements.
   if (column.IsMissing(field)) field = "";
   for (const std::string_view element : Elements(field, column.list))
     RETURN_IF_ERROR(AddElement(column, element, example));

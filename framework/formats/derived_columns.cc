@@ -296,7 +296,8 @@ class TimeRule : public DerivedRule {
         unit_(time.unit() == v1::Derived::Time::MILLISECONDS ? 1000 : 1),
         offset_(int64_t{60} * time.utc_offset_minutes()) {}
   absl::Status Add(size_t slot, DerivedSlots* view) const override {
-    // From the year 0 to the end of 9999: milliseconds of today are far behind that if they are taken for seconds.
+    // First second of the year 0, and the end of 9999: present-day milliseconds, taken for seconds, are far behind
+    // that.
     constexpr int64_t kFirst = -62167219200, kEnd = 253402300800;
     const size_t count = view->count(in_);
     int64_t* const out = view->Append(slot, count);

@@ -117,10 +117,11 @@ absl::Status ExpectKnown(const ExampleInput& input, const std::string& field, co
 // Returns a rule that gives no id: of a variable that is yet to be learned.
 DerivedRulePtr NoIds();
 
-// Each returns the rule of a variable of its kind. `columns`: those of the reader and of earlier variables. `path`: of
-// the kind's message, "derived[0].cross". `list`: null where it is not known yet. InvalidArgument: wrong settings.
+// Return the rule of a variable of one kind. `columns`: those of the reader and of earlier variables. `path`: place of
+// the kind's message in the job, "derived[0].cross". `list`: null where it is not known yet. InvalidArgument: wrong
+// settings.
 //
-// derived_columns.cc: computed of the example alone, or learned as boundaries, which stand in the settings.
+// derived_columns.cc: values computed from the example alone, or from learned boundaries, which the settings hold.
 absl::StatusOr<DerivedRulePtr> MakeCrossRule(const std::vector<Column>& columns, const v1::Derived& derived,
                                              const std::string& path, const SettingErrors& errors);
 absl::StatusOr<DerivedRulePtr> MakeHashRule(const std::vector<Column>& columns, const v1::Derived& derived,

@@ -26,7 +26,7 @@ inline float NearestFloat(double x) {
 }
 
 namespace internal {
-// Whether x is so large that floats leave out whole numbers, and not too large for an id.
+// Returns true if x is so large that floats skip whole numbers there, and not too large for an id.
 inline bool SkipsWholeNumbers(double x) { return std::fabs(x) >= 0x1p24 && std::fabs(x) < 0x1p63; }
 }  // namespace internal
 

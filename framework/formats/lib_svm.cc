@@ -416,7 +416,7 @@ std::string LibSvmParser::NamesIn(std::string_view line) const {
     const size_t end = std::min(line.find_first_of(" \t", at), line.size());
     const std::string_view word = line.substr(at, end - at);
     at = end + 1;
-    // Of field:index:value, or index:value, without the value.
+    // Cut the value off field:index:value or index:value.
     if (const size_t colon = word.rfind(':'); colon != std::string_view::npos) names.push_back(word.substr(0, colon));
   }
   const std::string shown = ShownNames(names);

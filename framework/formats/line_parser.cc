@@ -17,7 +17,7 @@
 namespace weir {
 namespace {
 
-// By full name of the configuration message. Written by static initializers only, before main.
+// Factories by full name of the configuration message. Written by static initializers only, before main.
 std::map<std::string, LineParserFactory>& Registry() {
   static auto* const registry = new std::map<std::string, LineParserFactory>();
   return *registry;

@@ -49,8 +49,8 @@ class LineParser {
   virtual absl::Status ParsePlain(std::string_view line, Example* example) const { return Parse(line, example); }
 
   // Returns true if Parse looks values up in memory that is too large to be near. Begin and End are then the two halves
-  // of Parse: Begin requests that memory, and End, some time later, reads it. Whoever begins the next line before the
-  // end of this one does not wait for it.
+  // of Parse: Begin requests that memory, and End, some time later, reads it. A caller that begins the next line before
+  // it ends this one does not wait for the look-up.
   virtual bool looks_up() const { return false; }
   virtual absl::Status Begin(std::string_view line, Example* example) const { return Parse(line, example); }
   virtual absl::Status End(Example*) const { return absl::OkStatus(); }

@@ -28,7 +28,7 @@ class RowFilter {
                                           std::string_view path, const SettingErrors& errors);
 
   bool empty() const { return rules_.empty(); }
-  // Whether every rule holds.
+  // Returns true if every rule holds.
   bool Keeps(const Example& example) const;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// By name. Written by static initializers only, before main.
+// Rules by name. Written by static initializers only, before main.
 std::map<std::string, SchemaRule>& Registry() {
   static auto* const registry = new std::map<std::string, SchemaRule>();
   return *registry;

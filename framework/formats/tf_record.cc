@@ -158,7 +158,7 @@ class TfRecordParser : public LineParser {
       example_.scratch_slots.assign(2 * features + (features + 31) / 32, 0);
     }
 
-    // Where the next value of a feature's ids, or weights, goes.
+    // Vectors to which a feature's ids, or weights, are appended.
     std::vector<int64_t>& ids() { return example_.scratch_ids; }
     std::vector<float>& weights() { return example_.scratch_weights; }
     std::vector<int32_t>& hints() { return example_.hints; }

@@ -15,7 +15,8 @@ namespace weir {
 struct LossInputs {
   // Labels, sample weights and probabilities of in_batch_softmax: an example that lacks one is a bad line.
   std::vector<std::string> required;
-  // These and the lengths of listwise_softmax: data.dense leaves them as they are, unless data.dense.except is set.
+  // Those inputs and the lengths of listwise_softmax: data.dense leaves them as they are, unless data.dense.except is
+  // set.
   std::vector<std::string> untransformed;
 };
 

@@ -1,4 +1,4 @@
-// Tells the loss that a job reports from the variable that training minimises in its place.
+// Finds the loss that a job reports by the variable that training minimises in its place.
 //
 // LossDesc.var is what backward starts from. An operator that changes how much a loss counts, and not what the loss is,
 // registers itself: progress and evaluations then show the variable that it reads.

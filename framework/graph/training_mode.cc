@@ -9,14 +9,14 @@
 namespace weir {
 namespace {
 
-using SetPart = void (*)(const v1::OpAttr& attr, v1::TrainingMode* mode);
+using SetField = void (*)(const v1::OpAttr& attr, v1::TrainingMode* mode);
 
-struct Part {
+struct ModeField {
   std::string_view attr;
-  SetPart set;
+  SetField set;
 };
 
-constexpr Part kParts[] = {
+constexpr ModeField kModeFields[] = {
     {"accumulate", [](const v1::OpAttr& a, v1::TrainingMode* m) { m->set_accumulate(static_cast<int32_t>(a.i())); }},
     {"workers", [](const v1::OpAttr& a, v1::TrainingMode* m) { m->set_workers(static_cast<int32_t>(a.i())); }},
     {"staleness", [](const v1::OpAttr& a, v1::TrainingMode* m) { m->set_staleness(a.i()); }},
@@ -39,9 +39,9 @@ bool SaysMode(const v1::OpDesc& op) {
          op.type() == "listen_and_serv";
 }
 
-const Part* PartOf(const v1::OpAttr& attr) {
-  const auto* const found = std::ranges::find(kParts, attr.name(), &Part::attr);
-  return found == std::end(kParts) ? nullptr : found;
+const ModeField* ModeFieldOf(const v1::OpAttr& attr) {
+  const auto* const found = std::ranges::find(kModeFields, attr.name(), &ModeField::attr);
+  return found == std::end(kModeFields) ? nullptr : found;
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ v1::TrainingMode ModeOf(const v1::ProgramDesc& program) {
   for (const v1::OpDesc& op : program.blocks(0).ops()) {
     if (!SaysMode(op)) continue;
     for (const v1::OpAttr& attr : op.attrs()) {
-      if (const Part* part = PartOf(attr); part != nullptr) part->set(attr, &mode);
+      if (const ModeField* field = ModeFieldOf(attr); field != nullptr) field->set(attr, &mode);
     }
   }
   return mode;
@@ -66,7 +66,8 @@ v1::TrainingMode* MutableMode(v1::ProgramDesc* program) {
 
 const v1::OpAttr* ModeAttr(const v1::OpDesc& op) {
   if (!SaysMode(op)) return nullptr;
-  const auto found = std::ranges::find_if(op.attrs(), [](const v1::OpAttr& attr) { return PartOf(attr) != nullptr; });
+  const auto found =
+      std::ranges::find_if(op.attrs(), [](const v1::OpAttr& attr) { return ModeFieldOf(attr) != nullptr; });
   return found == op.attrs().end() ? nullptr : &*found;
 }
 

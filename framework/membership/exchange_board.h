@@ -27,9 +27,9 @@ class ExchangeBoard {
 
   // Returns InvalidArgument if the key is empty or longer than kMaxExchangeKey (framework/membership/limits.h).
   static absl::Status CheckKey(const std::string& key);
-  // Stores a chunk of the contribution of `trainer`, which must exist, under a key that CheckKey accepts; a repeated
-  // chunk changes nothing. InvalidArgument when chunk numbers are out of range or contradict earlier ones.
-  // ResourceExhausted: the trainer's room is full.
+  // Stores a chunk of the contribution of `trainer`; a repeated chunk changes nothing. InvalidArgument when chunk
+  // numbers are out of range or contradict earlier ones. ResourceExhausted: the trainer's room is full. Requires: the
+  // trainer exists; CheckKey has accepted the key.
   absl::Status Put(const v1::ExchangeRequest& request, int trainer);
   // Returns the trainers whose contribution under the key is not complete, without those for which `excused` is true.
   std::vector<int> Missing(const std::string& key, const std::function<bool(int)>& excused) const;
@@ -94,6 +94,7 @@ class ExchangeBoard {
   size_t KeyBytes(const std::string& key) const;
 
   int trainers_;
+  // By trainer. Invariant: used_[t] <= room_[t].
   std::vector<size_t> room_, used_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::vector<Posted>> posts_;  // by trainer

@@ -78,8 +78,8 @@ absl::Status ExchangeHub::Handle(const v1::ExchangeRequest& request, absl::Time 
       return absl::OkStatus();
     }
   }
-  // Whoever asks for the others is not waited for; its own deadline ends that. A look at posts without waiting is no
-  // sign of life of the program: a thread beside it may look for ever.
+  // A trainer that asks for the others is not waited for; its own deadline ends that. A look at posts without waiting
+  // is no sign of life of the program: a thread beside it may look for ever.
   if (!request.has_edition() || request.wait_s() > 0) roster_->Progressed(id, now);
   call.request.set_wait_s(request.wait_s());
   call.request.set_key(request.key());

@@ -29,11 +29,11 @@ class ExchangeHub {
   // may take.
   ExchangeHub(Roster* roster, std::vector<size_t> room);
 
-  // Handles a call of a joined trainer, which is answered by `actions`, now or later. An error is the answer to the
-  // call; `reply` is then not called.
+  // Handles a call, which is answered by `actions`, now or later. An error is the answer to the call; `reply` is then
+  // not called. Requires: the caller has joined. Here and below, `actions` run after the owner's lock is released.
   absl::Status Handle(const v1::ExchangeRequest& request, absl::Time now, Callback reply, Actions* actions);
-  // Answers the calls that can be answered, and those whose wait is over. Call when a trainer is gone, the chief has
-  // changed, or time has passed.
+  // Answers the calls that can be answered, and those whose wait is over. Requires: called whenever a trainer is gone,
+  // the chief has changed, or time has passed.
   void Answer(absl::Time now, Actions* actions);
   // The job has failed: answers all calls with Roster::Aborted.
   void Abort(Actions* actions);

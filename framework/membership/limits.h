@@ -1,4 +1,4 @@
-// Limits that members of a job and those who keep its roster agree on.
+// Limits that the members of a job and the keepers of its roster agree on.
 #ifndef WEIR_FRAMEWORK_MEMBERSHIP_LIMITS_H_
 #define WEIR_FRAMEWORK_MEMBERSHIP_LIMITS_H_
 
@@ -40,7 +40,7 @@ inline constexpr size_t kMaxWaitingCalls = 1024;
 
 // Longest text of a caller's own words that messages and the log repeat, in bytes.
 inline constexpr size_t kMaxText = 500;
-// Longest failure of a job, and other text of a server, that those who hear it repeat.
+// Longest text of a job's failure, or other text of a server, that its clients repeat.
 inline constexpr size_t kMaxFailureText = 2000;
 
 }  // namespace weir

@@ -241,7 +241,7 @@ std::optional<Roster::Departure> Roster::TakeExpired(absl::Time now) {
         absl::StrCat(Name(t), " is dead: no sign of life for ", SecondsText(now - place.lease_until + options_.lease),
                      place.step < 0 ? ", before its first step" : absl::StrCat(", at step ", place.step));
     if (options_.on_death == OnDeath::kFail && !AllJoined()) {
-      // Nothing has begun.
+      // The job has not begun: the id is free again.
       LOG(WARNING) << options_.self << ": " << departure.text << "; its id is free";
       departure.freed = true;
       place = RosterPlace();

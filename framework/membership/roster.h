@@ -1,7 +1,7 @@
-// Who belongs to a job: one place for each trainer, which a process takes when it joins, keeps by signs of life, and
-// gives up when it is done, leaves or dies. Also holds what concerns all of them: the chief, the failure that has ended
-// the job, and the request to stop. Readers (readers.h) have no place: nothing below depends on them. Knows nothing of
-// parameters and of servers.
+// Roster of a job: one place for each trainer. A process takes its place when it joins, keeps it by signs of life, and
+// gives it up when it is done, leaves or dies. The roster also holds the state that all trainers share: the chief, the
+// failure that has ended the job, and the request to stop. Readers (readers.h) have no place: nothing below depends on
+// them. The roster knows neither parameters nor servers.
 //
 //   kAbsent --Join--> kJoined --Done--> kDone
 //      ^                 |
@@ -59,7 +59,7 @@ class Roster {
   };
   struct Options {
     std::string job;   // name of the job
-    std::string self;  // who keeps the roster, for messages: "server 0 (host:pid)"
+    std::string self;  // keeper of the roster, for messages: "server 0 (host:pid)"
     int trainers = 1;
     OnDeath on_death = OnDeath::kFail;
     // True if this roster's chief is the one that counts (server 0); only that one logs a change.
@@ -96,8 +96,9 @@ class Roster {
   // Unavailable, naming the holder: the holder may be dead; ask again for the time of a lease, after which it is known
   // (FailedPrecondition, or OK). In a failed job every trainer may come and hear of the failure.
   absl::Status CheckClaim(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
-  // Gives a free or dead trainer's place to a process that CheckClaim has accepted, with a new session. Returns true if
-  // it takes the place of a dead one. The place has no lease before Renew.
+  // Gives a free or dead trainer's place to a process, with a new session. Returns true if it takes the place of a dead
+  // one. The place has no lease before Renew. Requires: CheckClaim has returned OK for the process, and the roster has
+  // not changed since.
   bool Join(int trainer, const std::string& process, uint64_t incarnation, absl::Time now);
   // Returns OK if job, trainer and session of the caller are those of a place that has joined or is done, or of a
   // reader (trainer kReader; the job may be absent); renews its lease. InvalidArgument if there is no such place;
@@ -135,7 +136,8 @@ class Roster {
     bool freed = false;  // its place is free again, as if it had never joined
     bool ends_job = false;
   };
-  // Ends the hold of one process whose lease has run out, if there is one.
+  // Ends the hold of one process whose lease has run out, if there is one. Requires: BeginLook(now) before the first
+  // call of a look; called until it returns nothing.
   std::optional<Departure> TakeExpired(absl::Time now);
 
   // Warns of trainers that have not joined. DeadlineExceeded if connect_deadline has passed since a trainer last joined
@@ -149,7 +151,7 @@ class Roster {
 
   // Records why the job ends; only the first failure counts, and is logged.
   void Fail(const absl::Status& status, absl::Time now);
-  // Records that the keeper of the roster goes away: Unavailable for all who call, unless the job has failed before.
+  // Records that the keeper of the roster goes away: Later calls get Unavailable, unless the job has failed before.
   void Close();
   const absl::Status& failure() const { return failure_; }
   // Returns the error for a caller in a failed job, and records that the trainer has been told.
@@ -160,9 +162,9 @@ class Roster {
   // Returns true if the job ends before it is complete because its end was requested: a trainer has said so, or one has
   // not joined and is not waited for any more.
   bool stopped() const { return stopped_ || (stop_requested_ && Any(RosterPlace::kAbsent)); }
-  // Returns true if nobody is left who would call: every trainer is gone, or the job has failed and every one whose
-  // lease lasts has been told, or two leases have passed since. Once a stop is requested, trainers that have not joined
-  // are not waited for.
+  // Returns true if no caller is left: every trainer is gone, or the job has failed and every one whose lease lasts has
+  // been told, or two leases have passed since. Once a stop is requested, trainers that have not joined are not waited
+  // for.
   bool Finished(absl::Time now) const;
 
   // Returns ResourceExhausted if `waiting`, the number of the trainer's calls that wait here, is at the limit. `what`:

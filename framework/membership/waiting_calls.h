@@ -21,7 +21,7 @@ inline void RunAll(Actions* actions) {
   actions->clear();
 }
 
-// `Call` has the fields `trainer`, who has called, and `deadline`, when it is answered in any case.
+// `Call` has the fields `trainer`, the caller, and `deadline`, the time at which it is answered in any case.
 template <typename Call>
 class WaitingCalls {
  public:

@@ -18,7 +18,7 @@ struct Resolved {
   std::vector<SocketAddress> addresses;
   // Unavailable: "host NAME: why".
   absl::Status status;
-  // Another attempt may succeed: the name service has not answered, or says that it cannot for now.
+  // True if another attempt may succeed: the name service has not answered, or cannot for now.
   bool again = false;
 };
 

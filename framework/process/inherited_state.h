@@ -1,4 +1,4 @@
-// Mends what a program inherits from whoever starts it and cannot work with.
+// Mends state that a program inherits from the process that starts it and cannot work with.
 #ifndef WEIR_FRAMEWORK_PROCESS_INHERITED_STATE_H_
 #define WEIR_FRAMEWORK_PROCESS_INHERITED_STATE_H_
 

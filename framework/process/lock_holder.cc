@@ -16,7 +16,7 @@
 namespace weir {
 namespace {
 
-// Of the whole machine; a line has some 50 bytes.
+// Largest table of locks that is read. It lists the locks of the whole machine, in lines of some 50 bytes.
 constexpr uint64_t kLargestFile = uint64_t{16} << 20;
 
 std::string TextOf(const std::string& file) { return ReadWholeFile(file, kLargestFile).value_or(""); }

@@ -146,8 +146,8 @@ std::map<std::string, CallEnds> CallsOf(const std::vector<v1::Trace>& traces) {
 // Returns by pid what to add to its times, so that all processes follow the clock of the first one.
 std::map<int, double> OffsetsOf(const std::vector<v1::TraceProcess>& processes,
                                 const std::map<std::string, CallEnds>& calls) {
-  // For a pair of machines: the shortest network time seen (both ways), and how far the handler's clock is ahead in
-  // that call. The shortest trip bounds the error of the estimate best.
+  // Best estimate for a pair of machines: the shortest network time seen (both ways), and the lead of the handler's
+  // clock in that call. The shortest trip bounds the error of the estimate best.
   struct Seen {
     double way = std::numeric_limits<double>::infinity();
     double ahead = 0;

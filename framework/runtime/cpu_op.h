@@ -59,7 +59,7 @@ class CpuOp {
   // Interns the op's names in the profile, once.
   void MakeNames();
 
-  // Tells the kernel which lane of the job is lane 0 of the executor.
+  // Sets the lane of the job that is lane 0 of the executor.
   void SetFirstLane(int first_lane);
   // Runs the kernel for a part and measures the memory written. The run is recorded if profiled_step >= 0. An error
   // names the op.

@@ -47,14 +47,15 @@ class Executor {
   virtual Variable* Find(int lane, std::string_view name) = 0;
 
   // Runs every op once. batch[lane] is the number of examples in that lane; 0 is allowed. Stops at the first error,
-  // which names the op. ctx.rows, channel, pool and health are borrowed for the call.
+  // which names the op. ctx.rows, channel, pool and health are borrowed for the call. Requires: no other Run or RunOps
+  // is under way; the data variables are filled.
   virtual absl::Status Run(const StepContext& ctx, absl::Span<const int64_t> batch) = 0;
   // Runs only ops [begin, end), which must not split a run of lane ops (CHECK-fails); variables keep their values from
   // earlier calls. Servers use it to stop between the ops of two updates for values from other servers; trainers use it
   // to replace the op that pulls rows by rows that were pulled ahead.
   virtual absl::Status RunOps(const StepContext& ctx, absl::Span<const int64_t> batch, int begin, int end) = 0;
 
-  // Returns the memory of the runs so far. Call it between runs.
+  // Returns the memory of the runs so far. Requires: no Run is under way.
   virtual VariableBytes bytes() const = 0;
 };
 

@@ -68,9 +68,9 @@ struct StepContext {
   // train.loss_scaling, a power of two: multiplies the seed of backward; gradients are divided by it before they are
   // sent.
   float loss_scale = 1;
-  // Of products of matrices on the CPU: kFp32 or kBf16.
+  // Precision of matrix products on the CPU: kFp32 or kBf16.
   ProductPrecision precision = ProductPrecision::kFp32;
-  // On servers: numbers of samples and trainers in the step's gradients (merge divides by them).
+  // Numbers of samples and of trainers in the step's gradients, on servers (merge divides by them).
   int64_t samples = 0;
   int trainers = 1;
 };
@@ -79,7 +79,8 @@ struct StepContext {
 // A kernel with more than two inputs or outputs names the positions by an enum Input and an enum Output of its own.
 class KernelContext {
  public:
-  // All pointers are borrowed; the executor builds one context per op (and lane) when it prepares the program.
+  // Variables of one input or output of the op. Borrowed: the executor owns them, and builds one context per op (and
+  // lane) when it prepares the program.
   struct Slot {
     std::vector<Variable*> vars;
   };
@@ -163,7 +164,7 @@ struct HostOpRegistrar {
 };
 #define REGISTER_HOST_OP(name) static const ::weir::HostOpRegistrar weir_host_op_registrar_##name(#name)
 
-// For kernels with a constructor from KernelInit that cannot fail.
+// Makes a kernel by its constructor from KernelInit, which cannot fail.
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeKernel(const KernelInit& init) {
   return std::unique_ptr<OpKernel>(new Kernel(init));

@@ -55,12 +55,13 @@ class RowSource {
     // [ids.size()], or null: nonzero for rows that are in `rows` already and need not be pulled.
     const uint8_t* there = nullptr;
   };
-  // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step.
+  // Pulls rows of all tables at once. Blocks until they have arrived, in sync at the version of this step. Requires:
+  // BeginStep.
   virtual absl::Status PullRows(absl::Span<const TableRows> tables) = 0;
 
-  // For a source that pulls rows before their step has come: fills in those of the last PullRows that are known only
-  // then. Called by the thread that runs the program, before it uses the rows and while nothing is pulled ahead. The
-  // ids and rows are where they were.
+  // Fills in those rows of the last PullRows that are known only when their step has come, for a source that pulls rows
+  // ahead. Requires: the thread that runs the program calls it, before it uses the rows and while nothing is pulled
+  // ahead. The ids and rows stay in place.
   virtual absl::Status FinishRows() { return absl::OkStatus(); }
 };
 
@@ -70,7 +71,7 @@ class StepChannel {
   virtual ~StepChannel() = default;
 
   // Sets the samples of this process in the step, if known before its gradients. Optional; with async_apply EAGER parts
-  // can take effect on arrival, before FinishSends, only after this call. Call it after the step has begun.
+  // can take effect on arrival, before FinishSends, only after this call. Requires: BeginStep.
   virtual void SetStepSamples(int64_t samples) { (void)samples; }
 
   // Gradient of one dense block in one lane. `lane` is the lane of the job.
@@ -80,7 +81,7 @@ class StepChannel {
   };
   // Sends the gradient of one dense block. `lanes` has every lane of this process that has examples, ascending. The
   // channel adds aligned subtrees of lanes (framework/runtime/lane_tree.h) and may keep pointers until FinishSends
-  // returns: the executor does not change a gradient before that.
+  // returns. Requires: a step that is not read-only; no gradient is changed before FinishSends returns.
   virtual absl::Status SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) = 0;
 
   // Gradient rows of one table in one lane, merged by id.
@@ -93,31 +94,35 @@ class StepChannel {
   };
   // Sends gradient rows of one table. For is_sparse dense tables `block` names the block and ids are rows of it; for
   // distributed tables block.name is the table and block.server is -1: the channel assigns rows to servers by shard.
+  // Requires: as SendDense.
   virtual absl::Status SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) = 0;
 
   // Ends the step's pushes: sends the last part to every server with sample count and verdict. Returns when all are
-  // acknowledged, or leaves waiting for that to FinishReceives, which must follow (sync).
+  // acknowledged, or leaves waiting for that to FinishReceives (sync). Requires: every SendDense and SendRows of the
+  // step has returned; called once, also by a trainer without examples; FinishReceives follows.
   virtual absl::Status FinishSends(int64_t samples, v1::Verdict verdict) = 0;
 
-  // Requests a dense block; the values are in `out` (already sized) when FinishReceives returns.
+  // Requests a dense block; the values are in `out` (already sized) when FinishReceives returns. Requires: `out` lives
+  // and is left alone until then.
   virtual absl::Status Receive(const BlockRef& block, Tensor* out) = 0;
-  // Waits for all requested blocks, at the version after this step in sync, the newest in async.
+  // Waits for all requested blocks, at the version after this step in sync, the newest in async. Requires: FinishSends,
+  // unless the step is read-only.
   virtual absl::Status FinishReceives(StepOutcome* outcome) = 0;
 };
 
-// All that a program asks of its servers. RowSource::BeginStep begins a step for both halves.
+// Both halves of the channel to servers. RowSource::BeginStep begins a step for both.
 class ParamChannel : public RowSource, public StepChannel {
  public:
-  // Tells that another source has pulled the rows of the next step (or of a batch of it) ahead, so that the rows sent
-  // in it have their ids. Call it before the step's BeginStep, while nothing is pulled ahead. Only saves work: a
-  // channel may ignore it.
+  // Announces that another source has pulled the rows of the next step (or of a batch of it) ahead, so that the rows
+  // sent in that step have the ids of that pull. Requires: called before the step's BeginStep, while nothing is pulled
+  // ahead. A channel may ignore it: it only saves work.
   virtual void UseRowsAhead() {}
 };
 
 // Channel that reads rows from one source and sends and receives everything else through another channel.
 class ChannelWithRows : public ParamChannel {
  public:
-  // Both are borrowed. `rows` begins the steps of `steps`, too.
+  // Borrows both. `rows` begins the steps of `steps`, too.
   ChannelWithRows(RowSource* rows, StepChannel* steps) : rows_(*rows), steps_(*steps) {}
 
   absl::Status BeginStep(int64_t step, bool read_only) override { return rows_.BeginStep(step, read_only); }

@@ -24,11 +24,11 @@ bool IsUpdate(const v1::OpDesc& op) {
 class TableRule : public RowRule {
  public:
   // An update and the ops before it that change gradients, on its columns.
-  struct Part {
+  struct ColumnUpdate {
     Columns columns;
     std::vector<std::unique_ptr<RowGradientRule>> before = {};
     std::unique_ptr<RowRule> update = nullptr;
-    // Null if the part uses the rate passed to Update.
+    // Learning rate of the part. Null if it uses the rate passed to Update.
     const Variable* rate = nullptr;
     int64_t after = 0;
     // Initial values of the columns; set if `after` is.
@@ -37,7 +37,7 @@ class TableRule : public RowRule {
     int width() const { return columns.end - columns.begin; }
   };
 
-  TableRule(int width, std::vector<std::unique_ptr<RowFilterRule>> filters, std::vector<Part> parts,
+  TableRule(int width, std::vector<std::unique_ptr<RowFilterRule>> filters, std::vector<ColumnUpdate> parts,
             std::vector<std::unique_ptr<RowValueRule>> behind, bool has_rates)
       : width_(width),
         filters_(std::move(filters)),
@@ -45,7 +45,7 @@ class TableRule : public RowRule {
         behind_(std::move(behind)),
         has_rates_(has_rates) {
     int64_t state = 0;
-    for (Part& part : parts_) {
+    for (ColumnUpdate& part : parts_) {
       part.state = state;
       state += part.update->state_width(part.width());
       most_after_ = std::max(most_after_, part.after);
@@ -67,7 +67,7 @@ class TableRule : public RowRule {
   }
 
   void InitState(int, float* state) const override {
-    for (const Part& part : parts_) part.update->InitState(part.width(), state + part.state);
+    for (const ColumnUpdate& part : parts_) part.update->InitState(part.width(), state + part.state);
     if (most_after_ > 0) state[steps_at_ - width_] = 0;
   }
 
@@ -88,7 +88,7 @@ class TableRule : public RowRule {
       rows = s.rows.data();
       grads = s.grads.data();
     }
-    for (const Part& part : parts_) UpdateColumns(part, learning_rate, divisor, n, rows, grads, &s);
+    for (const ColumnUpdate& part : parts_) UpdateColumns(part, learning_rate, divisor, n, rows, grads, &s);
     if (most_after_ > 0) CountSteps(ids, n, rows);
   }
 
@@ -129,7 +129,7 @@ class TableRule : public RowRule {
       skipped_.fetch_add(left_out, std::memory_order_relaxed);
   }
 
-  void UpdateColumns(const Part& part, float learning_rate, float divisor, int64_t n, float* const* rows,
+  void UpdateColumns(const ColumnUpdate& part, float learning_rate, float divisor, int64_t n, float* const* rows,
                      const float* const* grads, Scratch* s) const {
     s->part_rows.clear();
     s->part_grads.clear();
@@ -163,7 +163,7 @@ class TableRule : public RowRule {
       float& steps = rows[i][steps_at_];
       if (steps >= static_cast<float>(most_after_)) continue;
       steps += 1;
-      for (const Part& part : parts_) {
+      for (const ColumnUpdate& part : parts_) {
         if (part.after == 0 || steps != static_cast<float>(part.after)) continue;
         part.initial->FillColumns(ids[i], part.columns.begin,
                                   absl::MakeSpan(rows[i] + part.columns.begin, static_cast<size_t>(part.width())));
@@ -173,7 +173,7 @@ class TableRule : public RowRule {
 
   const int width_;
   const std::vector<std::unique_ptr<RowFilterRule>> filters_;
-  std::vector<Part> parts_;  // constant after construction
+  std::vector<ColumnUpdate> parts_;  // constant after construction
   const std::vector<std::unique_ptr<RowValueRule>> behind_;
   const bool has_rates_;
   int64_t most_after_ = 0;
@@ -238,7 +238,7 @@ class Maker {
   };
 
   absl::Status AddUpdate(const v1::OpDesc& op, bool several) {
-    TableRule::Part part;
+    TableRule::ColumnUpdate part;
     ASSIGN_OR_RETURN(part.columns, ColumnsOf(op, width_));
     const int begin = parts_.empty() ? 0 : parts_.back().columns.end;
     if (part.columns.begin != begin) {
@@ -280,7 +280,7 @@ class Maker {
   RowInitializer initializer_;
   std::vector<std::unique_ptr<RowFilterRule>> filters_;
   std::vector<Before> before_;  // those of the next update
-  std::vector<TableRule::Part> parts_;
+  std::vector<TableRule::ColumnUpdate> parts_;
   std::vector<std::unique_ptr<RowValueRule>> behind_;
 };
 

@@ -120,7 +120,7 @@ class ReplayingDevice : public DeviceRuntime {
   std::vector<Written> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<std::max_align_t> bytes_ ABSL_GUARDED_BY(mu_);
   size_t bytes_used_ ABSL_GUARDED_BY(mu_) = 0;
-  // By the hash of a sequence's functions.
+  // Sequences by the hash of their functions.
   std::unordered_map<uint64_t, std::vector<Lately>> sequences_ ABSL_GUARDED_BY(mu_);
   // Launched last is first.
   std::list<Stretch> stretches_ ABSL_GUARDED_BY(mu_);

@@ -92,7 +92,7 @@ class DeviceTransfers {
 
   DeviceMemory* memory() const { return memory_; }
   DeviceRuntime* runtime() const { return runtime_; }
-  // Spans of the copies, and of compute work recorded by those who fill the compute queue.
+  // Spans of the copies, and of the work that the users of the compute queue record.
   DeviceSpans& spans() { return spans_; }
   // Bytes copied so far.
   int64_t bytes_in() const { return bytes_in_; }

@@ -133,7 +133,7 @@ struct SelectedRows {
   std::vector<int32_t> step_rows;
   // True if every id occurs at most once.
   bool merged = false;
-  // Like Tensor::initialized.
+  // True if the value is set, like Tensor::initialized.
   bool present = false;
 
   // Copies everything of `other` but the values.

@@ -282,7 +282,7 @@ absl::Status EventFile::Flush() {
                                                      options_.max_buffered_bytes,
                                                      " bytes waited to be written; flush it more often"));
   }
-  // What was added meanwhile comes after it.
+  // Bytes that were added meanwhile come after it.
   data.append(buffer_);
   buffer_.swap(data);
   if (dropped == 0) return written;

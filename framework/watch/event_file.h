@@ -74,13 +74,13 @@ class EventFile {
   void Text(std::string_view tag, int64_t step, std::string_view markdown);
   void Graph(const std::vector<Node>& nodes);
   // Adds the row of this run on the page "HParams": its hyperparameters, and the scalars of this directory whose last
-  // values are its metrics. Call it once per directory and run.
+  // values are its metrics. Requires: called once per directory and run.
   void HParams(const std::map<std::string, HParam>& values, const std::vector<std::string>& metric_tags);
   // Adds how the run has ended to that row.
   void HParamsEnd(bool success);
   void Layout(const std::vector<Chart>& charts);
-  // Tells the reader that the run goes on at `step` after a resume: what earlier files of the directory hold for that
-  // step and later ones is not shown.
+  // Records for the reader that the run goes on at `step` after a resume: entries of earlier files of the directory for
+  // that step and later ones are not shown.
   void Resumed(int64_t step);
 
   // Writes everything added before the call. The content is then in the system's memory, not yet on the disk. After an

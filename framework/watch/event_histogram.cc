@@ -23,7 +23,7 @@ size_t BucketOf(float value) {
 
 // Returns the upper end of the bucket at a place.
 double LimitOf(size_t place) {
-  // That of a bucket of negative values is its end nearer to 0.
+  // The bound of a bucket of negative values is its end nearer to 0.
   const auto bucket = static_cast<uint32_t>(place < kNegative ? kBuckets - 1 - place : place - kNegative + 1);
   return std::bit_cast<float>(bucket << kDroppedBits);
 }

@@ -9,7 +9,7 @@
 namespace weir {
 
 struct EventHistogram {
-  // All 0 without values.
+  // All figures are 0 if there are no values.
   double min = 0;
   double max = 0;
   double num = 0;  // values

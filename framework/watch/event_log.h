@@ -1,4 +1,4 @@
-// An event file that a thread of its own writes to the disk, so that whoever adds to it never waits for the disk.
+// Event file that a thread of its own writes to the disk, so that a thread that adds to it never waits for the disk.
 #ifndef WEIR_FRAMEWORK_WATCH_EVENT_LOG_H_
 #define WEIR_FRAMEWORK_WATCH_EVENT_LOG_H_
 

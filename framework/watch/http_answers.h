@@ -1,7 +1,7 @@
 // Answers HTTP requests with pages that a process makes when they are asked for. Knows no sockets.
 //
-// The library cpp-httplib parses requests and writes answers. What a page does not need and a client could misuse is
-// off: bodies of requests, ranges, compression, more than one request per connection.
+// The library cpp-httplib parses requests and writes answers. Features that a page does not need and a client could
+// misuse are off: bodies of requests, ranges, compression, more than one request per connection.
 #ifndef WEIR_FRAMEWORK_WATCH_HTTP_ANSWERS_H_
 #define WEIR_FRAMEWORK_WATCH_HTTP_ANSWERS_H_
 

@@ -30,7 +30,7 @@ enum class As {
   kGauge,  // a counter that goes down as well
 };
 
-// What is known of entries beyond their unit.
+// Description of an entry, beyond its unit.
 struct Known {
   std::string_view key;        // the entry's name without the process, and with '*' for the part that is a label
   std::string_view name = "";  // of the family, without "weir_" and "_total"; "" for the one that follows from the key
@@ -186,7 +186,7 @@ void AppendHead(std::string_view name, std::string_view type, std::string_view h
   absl::StrAppend(out, std::string(name), " ", std::string(type), "\n");
 }
 
-// Where the parts of an entry's name go.
+// Labels that the parts of an entry's name become.
 struct Place {
   std::string_view role, id;  // "" if the name has none
   std::string key;            // into kKnown

@@ -36,8 +36,8 @@ using PrometheusLabels = std::vector<std::pair<std::string, std::string>>;
 inline constexpr char kPrometheusContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 // Returns the families of `entries`, sorted by name. Each sample has the labels `constant`. If these have `role` and
-// `id`, an entry of another process than theirs ("server.3." in that of trainer 0) has its own role and id instead. Of
-// entries with one family and the same labels, and of two kinds of one family, the first counts.
+// `id`, an entry of another process than theirs ("server.3." in that of trainer 0) has its own role and id instead. If
+// several entries have one family and the same labels, or one family has two kinds, the first counts.
 std::string PrometheusText(absl::Span<const Counters::Entry> entries, const PrometheusLabels& constant);
 
 // Returns the family weir_<name>_info, whose value is 1: what a process says about itself is in the labels.

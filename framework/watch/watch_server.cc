@@ -26,9 +26,10 @@ namespace {
 
 // Connections that the system keeps while `max_connections` are served.
 constexpr int kBacklog = 64;
-// For a client to close after the answer. Closing first, with bytes of it unread, could take the answer from it.
+// Time for a client to close after the answer. If this side closed first, with bytes of the client unread, the client
+// could lose the answer.
 constexpr absl::Duration kClosingTime = absl::Seconds(1);
-// Before another try when the process has no descriptor left.
+// Pause before another try when the process has no descriptor left.
 constexpr absl::Duration kNoDescriptorTime = absl::Milliseconds(100);
 
 void Raise(int event) {
@@ -252,7 +253,7 @@ WatchServer::Next WatchServer::Read(Connection* connection) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Next::kKeep;
     if (n <= 0) return Next::kClose;
-    // What comes after the request is of no interest; reading goes on with the next poll.
+    // Bytes after the request are ignored; reading goes on with the next poll.
     if (connection->answered) return Next::kKeep;
     std::string& request = connection->request;
     // The end may have come in two pieces.

@@ -31,11 +31,12 @@ class WatchServer {
     std::string address = "127.0.0.1";
     // 0: any that is free.
     int port = 0;
-    // That make pages and send them; one more accepts connections and reads requests.
+    // Number of threads that make pages and send them. One more thread accepts connections and reads requests.
     int threads = 2;
-    // At a time; further ones wait in the system until one ends.
+    // Most connections at a time; further ones wait in the system until one ends.
     size_t max_connections = 32;
-    // From the connection to the end of the request, and then to the end of the answer.
+    // Limit for the time from the connection to the end of the request, and for the time from there to the end of the
+    // answer.
     absl::Duration time_limit = absl::Seconds(5);
   };
 
@@ -47,8 +48,8 @@ class WatchServer {
   WatchServer(const WatchServer&) = delete;
   WatchServer& operator=(const WatchServer&) = delete;
 
-  // Ends all connections and threads. Waits for pages that are being made, and for nothing else. Called once; the
-  // destructor calls it.
+  // Ends all connections and threads. Waits for pages that are being made, and for nothing else. The destructor calls
+  // it. A second call does nothing. Requires: not called by a thread that makes a page.
   void Stop();
 
   int port() const { return port_; }
@@ -77,7 +78,7 @@ class WatchServer {
   void Accept(std::vector<Connection>* connections);
   // Reads what has come. Never waits.
   Next Read(Connection* connection) const;
-  // On a thread of the pool.
+  // Makes and sends the answer, on a thread of the pool.
   void Answer(Connection connection);
   // Returns whether the client took the whole answer in time.
   bool Send(int fd, const std::string& answer) const;

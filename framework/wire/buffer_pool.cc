@@ -66,6 +66,7 @@ struct BufferPool::Shelf {
 
   const size_t max_bytes;
   Mutex mu;
+  // Invariant: `bytes` is the sum of the sizes of `unused`, at most max_bytes.
   std::vector<Unused> unused ABSL_GUARDED_BY(mu);
   size_t bytes ABSL_GUARDED_BY(mu) = 0;
 };

@@ -1,5 +1,5 @@
-// batch_norm and its gradient (ops/batch_norm.cc). What is measured is measured lane by lane, [lanes, channels]: sums
-// over each example, then over the examples of the lane.
+// batch_norm and its gradient (ops/batch_norm.cc). Measurements are made lane by lane, [lanes, channels]: sums over
+// each example, then over the examples of the lane.
 #include <memory>
 #include <vector>
 

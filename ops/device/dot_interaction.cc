@@ -61,7 +61,7 @@ struct Vectors {
     return packed->data<float>();
   }
 
-  // Between all vectors and those of one input, of which `first` is the first.
+  // Copies between all vectors and those of one input, of which `first` is the first.
   absl::Status Copy(DeviceKernelContext& ctx, const DeviceTensor& x, int64_t first, float* whole,
                     bool into_whole) const {
     return ForEach(ctx.runtime(), x.size(),

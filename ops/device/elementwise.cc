@@ -60,7 +60,7 @@ absl::StatusOr<Maps> MakeMaps(absl::Span<const int64_t> x, absl::Span<const int6
 }
 
 // Range of X, and of tensors of its shape, with the range of Y that belongs to it.
-struct Part {
+struct RangePair {
   int64_t x_begin = 0, x_size = 0;
   int64_t y_begin = 0, y_size = 0;
   int lane = 0;
@@ -68,7 +68,8 @@ struct Part {
 };
 
 // `each_lane`: for the gradient of Y. `joined` says whether the one part is all lanes.
-absl::StatusOr<std::vector<Part>> Parts(const DeviceTensor& x, const DeviceTensor& y, int64_t axis, bool each_lane) {
+absl::StatusOr<std::vector<RangePair>> RangePairs(const DeviceTensor& x, const DeviceTensor& y, int64_t axis,
+                                                  bool each_lane) {
   RETURN_IF_ERROR(CheckThere("X", x));
   RETURN_IF_ERROR(CheckThere("Y", y));
   if (x.lanes() < y.lanes()) {
@@ -79,14 +80,14 @@ absl::StatusOr<std::vector<Part>> Parts(const DeviceTensor& x, const DeviceTenso
   const bool y_has_batch = !y_shared && from == 0 && y.rank() > 0 && y.lane_rows() == x.lane_rows();
   ASSIGN_OR_RETURN(const Shape first, AlignDims(x.dims(), y.dims(), axis));
   const bool still = x.rank() > 0 && y_shared && first[0] == 1 && !each_lane;
-  std::vector<Part> parts;
+  std::vector<RangePair> parts;
   if (x.lanes() == 1 || y_has_batch || still) {
     Shape x_dims = x.dims();
     Shape y_dims = y.dims();
     if (x.rank() > 0) x_dims[0] = x.rows();
     if (y_has_batch) y_dims[0] = y.rows();
     ASSIGN_OR_RETURN(const Shape aligned, AlignDims(x_dims, y_dims, axis));
-    Part part{.x_size = x.size(), .y_size = y.size()};
+    RangePair part{.x_size = x.size(), .y_size = y.size()};
     ASSIGN_OR_RETURN(part.maps, MakeMaps(x_dims, aligned));
     parts.push_back(part);
     return parts;
@@ -95,7 +96,7 @@ absl::StatusOr<std::vector<Part>> Parts(const DeviceTensor& x, const DeviceTenso
     const int y_lane = y_shared ? 0 : l;
     const Shape x_dims = x.dims(l);
     ASSIGN_OR_RETURN(const Shape aligned, AlignDims(x_dims, y.dims(y_lane), axis));
-    Part part{
+    RangePair part{
         .x_begin = x.begin(l), .x_size = x.size(l), .y_begin = y.begin(y_lane), .y_size = y.size(y_lane), .lane = l};
     ASSIGN_OR_RETURN(part.maps, MakeMaps(x_dims, aligned));
     parts.push_back(part);
@@ -110,12 +111,12 @@ class ElementwiseKernel : public OpDeviceKernel {
   absl::Status Run(DeviceKernelContext& ctx) override {
     const DeviceTensor& x = ctx.input(0);
     const DeviceTensor& y = ctx.input(1);
-    ASSIGN_OR_RETURN(const std::vector<Part> parts, Parts(x, y, axis_, /*each_lane=*/false));
+    ASSIGN_OR_RETURN(const std::vector<RangePair> parts, RangePairs(x, y, axis_, /*each_lane=*/false));
     const float* const xs = x.data<float>();
     const float* const ys = y.data<float>();
     RETURN_IF_ERROR(ctx.ResizeLike(0, x));
     float* const out = ctx.output(0).data<float>();
-    for (const Part& p : parts) {
+    for (const RangePair& p : parts) {
       if (p.maps.alike) {
         RETURN_IF_ERROR(
             ForEach(ctx.runtime(), p.x_size, BinaryAlikeAt<Math>{xs + p.x_begin, ys + p.y_begin, out + p.x_begin}));
@@ -142,7 +143,7 @@ class ElementwiseGradKernel : public OpDeviceKernel {
     const DeviceTensor& x = ctx.input(kX);
     const DeviceTensor& y = ctx.input(kY);
     const DeviceTensor& out_grad = ctx.input(kOutGrad);
-    ASSIGN_OR_RETURN(const std::vector<Part> parts, Parts(x, y, axis_, /*each_lane=*/false));
+    ASSIGN_OR_RETURN(const std::vector<RangePair> parts, RangePairs(x, y, axis_, /*each_lane=*/false));
     RETURN_IF_ERROR(CheckLike("Out@GRAD", out_grad, x));
     const float* const xs = x.data<float>();
     const float* const ys = y.data<float>();
@@ -153,7 +154,7 @@ class ElementwiseGradKernel : public OpDeviceKernel {
     RETURN_IF_ERROR(ctx.ResizeLike(kXGrad, x));
     DeviceTensor& x_grad = ctx.output(kXGrad);
     float* const dx = x_grad.data<float>();
-    for (const Part& p : parts) {
+    for (const RangePair& p : parts) {
       RETURN_IF_ERROR(
           ForEach(ctx.runtime(), p.x_size,
                   BinaryDxAt<Math>{xs + p.x_begin, ys + p.y_begin, dout + p.x_begin, p.maps.y_of_x, dx + p.x_begin}));
@@ -163,7 +164,7 @@ class ElementwiseGradKernel : public OpDeviceKernel {
 
  private:
   absl::Status YGradient(DeviceKernelContext& ctx, const DeviceTensor& x, const DeviceTensor& y, const float* dout) {
-    ASSIGN_OR_RETURN(const std::vector<Part> parts, Parts(x, y, axis_, /*each_lane=*/true));
+    ASSIGN_OR_RETURN(const std::vector<RangePair> parts, RangePairs(x, y, axis_, /*each_lane=*/true));
     const std::vector<int64_t> rows =
         y.lanes() == x.lanes() ? y.lane_rows() : std::vector<int64_t>(static_cast<size_t>(x.lanes()), y.rows(0));
     RETURN_IF_ERROR(ctx.Resize(kYGrad, y.rank(), rows, Shape(y.row_dims().begin(), y.row_dims().end())));
@@ -176,7 +177,7 @@ class ElementwiseGradKernel : public OpDeviceKernel {
     }
     const float* const xs = x.data<float>();
     const float* const ys = y.data<float>();
-    for (const Part& p : parts) {
+    for (const RangePair& p : parts) {
       float* const to = dy + (y.lanes() == x.lanes() ? p.y_begin : p.lane * y.size());
       if (p.maps.alike) {
         RETURN_IF_ERROR(
@@ -191,8 +192,8 @@ class ElementwiseGradKernel : public OpDeviceKernel {
   }
 
   // Returns true if Y is one row that belongs to every row of X.
-  static bool IsColumns(const std::vector<Part>& parts, int64_t n) {
-    for (const Part& p : parts) {
+  static bool IsColumns(const std::vector<RangePair>& parts, int64_t n) {
+    for (const RangePair& p : parts) {
       if (p.maps.kept.dims != 1 || p.maps.kept.stride[0] != 1 || p.maps.repeated.dims != 1 ||
           p.maps.repeated.stride[0] != n)
         return false;

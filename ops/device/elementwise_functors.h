@@ -127,7 +127,7 @@ struct FillAt {
   bool Fours() const { return InFours(out); }
   WEIR_HOST_DEVICE void Four(int64_t i) const { StoreFour(out, i, {{value, value, value, value}}); }
 };
-// Every element of lane l becomes value[l], or from[l] / divisor[l].
+// Sets every element of lane l to value[l], or to from[l] / divisor[l].
 struct FillLanesAt {
   LaneRows elements;
   float value[kMostLanes];
@@ -228,7 +228,7 @@ struct BinaryDySum {
   WEIR_HOST_DEVICE void Store(int64_t o, float sum) const { dy[o] = sum; }
 };
 
-// reduce_sum and its gradient, in the same words.
+// Functors of reduce_sum and its gradient, with fields as in BinaryDySum.
 struct SumOver {
   using Sum = float;
   const float* x;

@@ -140,7 +140,7 @@ class RowGradients {
  private:
   static void Cut(const LookupAttrs& attrs, const IdGroups& g, const IdBatch& ids, int64_t first_group, Lane* runs);
 
-  // Kept from step to step.
+  // Memory that is kept from step to step.
   std::vector<Lane> lanes_;
   DeviceLanding staged_;
   DeviceArray partial_;

@@ -87,7 +87,7 @@ class LookupRowsKernel : public OpDeviceKernel {
 };
 
 class LookupRowsGradKernel : public OpDeviceKernel {
-  // Behind those of lookup_rows.
+  // Inputs behind those of lookup_rows.
   enum Input { kOutGrad = kRows + 1 };
 
  public:

@@ -1,5 +1,5 @@
-// prelu, dice and their gradients (files of the same names in ops/). Sums over rows are in the device's order. What
-// dice measures is measured lane by lane, [lanes, W], as batch_norm's.
+// prelu, dice and their gradients (files of the same names in ops/). Sums over rows are in the device's order. The
+// measurements of dice are made lane by lane, [lanes, W], as batch_norm's.
 #include <string_view>
 #include <vector>
 

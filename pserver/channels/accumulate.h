@@ -19,7 +19,8 @@ class AccumulatingChannel : public ParamChannel {
   // `inner` is borrowed. batches >= 1.
   AccumulatingChannel(ParamChannel* inner, int batches) : inner_(inner), batches_(batches) {}
 
-  // Begins the step, or its next batch if called again with the same step.
+  // Begins the step, or its next batch if called again with the same step. Requires: the batches of a step follow each
+  // other, each after the FinishReceives of the one before.
   absl::Status BeginStep(int64_t step, bool read_only) override;
   void SetStepSamples(int64_t samples) override;
   absl::Status PullRows(absl::Span<const TableRows> tables) override { return inner_->PullRows(tables); }

@@ -47,7 +47,7 @@ struct Part {
   size_t segment = 0;   // of the exchange
   int64_t begin = 0;    // of its elements in those of the exchange
 
-  // Of the step: what this trainer gives. Dense: sums by node; null: no lane of the node has a gradient.
+  // Gradients of this trainer in the step. `sums`, dense: by node; null if no lane of the node has a gradient.
   std::vector<const float*> sums;
   std::string rows;
 };
@@ -64,7 +64,7 @@ struct Exchange {
   // If trainers share the updates out: begins of their parts among the elements, and the end of the last one.
   std::vector<int64_t> begins;
 
-  // Of the step.
+  // Fields of the step.
   std::vector<std::vector<float>> own;  // memory of sums, by node
   std::unique_ptr<CompressedSum> compressed;
   Collective::PendingPtr pending;  // null: not begun
@@ -162,8 +162,9 @@ class AllReduceChannelImpl : public AllReduceChannel {
   bool told_ = false;  // a sum that is not finite has been reported
   std::vector<std::pair<int, Tensor*>> wanted_;
 
-  // In the order of the program. Fields of the step, and the part's memory in its exchange: before it is ready, of the
-  // thread that has its gradient; then constant until FinishSends has waited for the exchange.
+  // Parts in the order of the program. The fields of the step, and the part's memory in its exchange, belong to the
+  // thread that has its gradient until the part is ready, and are constant from then until FinishSends has waited for
+  // the exchange.
   std::vector<Part> parts_;
   std::vector<Exchange> exchanges_;  // in the order in which they begin
   Mutex mu_;
@@ -484,7 +485,7 @@ void AllReduceChannelImpl::EndExchanges(const absl::Status& error) {
     MutexLock lock(&mu_);
     if (!open_) return;
     open_ = false;
-    // What has not begun does not begin any more.
+    // Exchanges that have not begun do not begin any more.
     next_ = exchanges_.size();
   }
   replica_.collective().Abort(error);

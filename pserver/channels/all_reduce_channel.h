@@ -42,10 +42,10 @@ struct AllReduceOptions {
   // Borrowed. `servers` must have joined.
   DenseReplica* replica = nullptr;
   ParamChannel* servers = nullptr;
-  // With local_sgd: the replicas are averaged, too, after each multiple of one of these numbers of steps: when somebody
-  // looks at them. 0 says nothing.
+  // Further periods of averages with local_sgd, in steps: the replicas are also averaged after each multiple of one of
+  // them, when a checkpoint, an evaluation or a digest reads them. 0 adds none.
   std::vector<int64_t> equal_every = {};
-  // With 16 bits on the way: see CompressedSum. May be null.
+  // Keeps residuals of gradients that travel in 16 bits (CompressedSum). May be null.
   ResidualMemory residuals = nullptr;
 };
 
@@ -57,12 +57,12 @@ class AllReduceChannel : public ParamChannel {
   static absl::StatusOr<std::unique_ptr<AllReduceChannel>> Create(const AllReduceOptions& options);
 
   // Ends the exchanges of a step that has failed with `error`, here and on the other trainers; does nothing if none is
-  // under way. They read the gradients of the step until then, so call it before these are destroyed. The destructor
-  // calls it.
+  // under way. The destructor calls it. Requires: called before the gradients of the step are destroyed, which
+  // exchanges read until then.
   virtual void EndExchanges(const absl::Status& error) = 0;
 
-  // Returns who holds parts of norms over dense parameters and tables, for Client::SetNormParty; null if no norm covers
-  // both. Valid as long as the channel.
+  // Returns the holder of parts of norms over dense parameters and tables, for Client::SetNormParty; null if no norm
+  // covers both. Valid as long as the channel.
   virtual NormParty* norm_party() = 0;
 };
 

@@ -57,18 +57,18 @@ class ChannelStack {
   // Errors as GeoChannel::Create and AllReduceChannel::Create.
   static absl::StatusOr<std::unique_ptr<ChannelStack>> Create(const Options& options);
 
-  // Returns the channel for the program of a worker, 0 <= worker < TrainingMode.workers.
+  // Returns the channel for the program of a worker. Requires: 0 <= worker < TrainingMode.workers.
   ParamChannel* ForSteps(int worker);
   // Returns the source of rows that are pulled ahead of the program; null without prefetch_rows.
   RowSource* ForRowsAhead() { return rows_ahead_; }
 
-  // Runs fn(worker) for every worker at the same time, and returns the error of the lowest that failed. With one worker
-  // it runs on the calling thread.
+  // Runs fn(worker) for every worker at the same time, and returns the first error. With one worker it runs on the
+  // calling thread. Requires: no other call is under way.
   absl::Status RunWorkers(const std::function<absl::Status(int)>& fn);
-  // Ends what other trainers have to do with a step that has failed with `error`: afterwards nobody reads its
-  // gradients.
+  // Ends the exchanges with other trainers of a step that has failed with `error`: afterwards its gradients are not
+  // read any more.
   void EndExchanges(const absl::Status& error);
-  // Ends the exchanges of geo after the last step. Later reads return the values of the servers.
+  // Ends the exchanges of geo. Later reads return the values of the servers. Requires: called after the last step.
   absl::Status Finish();
 
  private:

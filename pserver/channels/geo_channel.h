@@ -43,7 +43,8 @@ class GeoChannel : public ParamChannel {
   // Creates the channel. InvalidArgument names what the programs lack.
   static absl::StatusOr<std::unique_ptr<GeoChannel>> Create(GeoOptions options);
 
-  // Exchanges what is left after the last step. Afterwards reads return the servers' values, not the copy's.
+  // Exchanges what is left. Afterwards reads return the servers' values, not the copy's. Requires: called once, after
+  // the last step.
   virtual absl::Status Finish() = 0;
 
   // Returns the number of exchanges so far.

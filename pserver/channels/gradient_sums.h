@@ -25,7 +25,7 @@ namespace weir {
 // Thread-safe for different blocks; one block is added to, or sent, by one thread at a time.
 class GradientSums {
  public:
-  // Forgets everything. Sums that were sent must no longer be read.
+  // Forgets everything. Requires: no sum that was sent is still read, and no other call is under way.
   void Clear();
 
   // Adds one batch's gradient of a block or table. InvalidArgument when it does not have the size of an earlier one.
@@ -34,7 +34,7 @@ class GradientSums {
 
   // Returns true if something has been added for this block and has not been sent.
   bool Has(const BlockRef& block);
-  // Sends the sums of one block to the channel. They stay until Clear.
+  // Sends the sums of one block to the channel, if it has any that were not sent. They stay until Clear.
   absl::Status Send(const BlockRef& block, StepChannel* channel);
   // Sends the sums of all other blocks, in order of names and servers.
   absl::Status SendRest(StepChannel* channel);

@@ -38,12 +38,12 @@ class WorkerGroup {
   explicit WorkerGroup(Options options);
   ~WorkerGroup();
 
-  // Returns the channel of a thread, 0 <= worker < workers. A read-only step passes straight through and concerns no
-  // other thread; it must not run beside a step.
+  // Returns the channel of a thread. A read-only step passes straight through and concerns no other thread. Requires: 0
+  // <= worker < workers; no read-only step beside a step; all workers take the same steps.
   ParamChannel* channel(int worker);
 
   // Runs fn(worker) on one thread each (worker 0 on the calling thread, the others named "weir-worker") and waits for
-  // all. Returns the error of the lowest worker that failed; an error ends the waits of the others.
+  // all. Returns the first error; an error ends the waits of the others. Requires: no other Run is under way.
   absl::Status Run(const std::function<absl::Status(int)>& fn);
 
  private:

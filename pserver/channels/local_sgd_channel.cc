@@ -38,7 +38,7 @@ struct Part {
   int64_t count = 0;  // elements
   int width = 0;      // > 0: rows
 
-  // Of the step; written by the thread that has the gradient.
+  // Fields of the step, written by the thread that has the gradient.
   bool present = false;    // dense: some lane has it
   std::vector<float> sum;  // over the lanes of this trainer
   std::string rows;        // by node (pserver/replica/node_rows.h)
@@ -112,7 +112,7 @@ class LocalSgdChannel : public AllReduceChannel {
   bool read_only_ = false;
   bool sent_ = false;    // FinishSends has been called in this step
   int64_t samples_ = 0;  // of this trainer, in this step
-  // Of the steps that have taken effect since the last average.
+  // Samples of the steps that have taken effect since the last average.
   int64_t own_samples_ = 0, all_samples_ = 0;
   std::vector<std::pair<int, Tensor*>> wanted_;
 };

@@ -23,15 +23,17 @@
 
 namespace weir {
 
-// Cached rows of one table. Not thread-safe.
+// Cached rows of one table. Not thread-safe. Invariant: slots_ has exactly the ids of ids_, at most `capacity_`, each
+// with its slot.
 class CachedRows {
  public:
   CachedRows(const v1::RowCache& settings, int width);
 
   // Copies the row to `out` and returns true if it is cached and was read at `step` - max_steps or later.
   bool Take(int64_t id, int64_t step, float* out);
-  // Stores a row for `step` that was read at step `read` (at most `step`). If there is no room, examines some slots and
-  // replaces the one that no step has used for longest; if all of them serve this very step, the new row is not stored.
+  // Stores a row for `step` that was read at step `read`. Requires: read <= step. If there is no room, examines some
+  // slots and replaces the one that no step has used for longest; if all of them serve this very step, the new row is
+  // not stored.
   void Keep(int64_t id, int64_t step, int64_t read, const float* row);
 
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }

@@ -104,7 +104,7 @@ void AheadPuller::Remember(absl::Span<const RowList> lists) {
 }
 
 absl::Status AheadPuller::Pull(int64_t step, absl::Span<const TableRows> tables) {
-  // After steps that were pulled otherwise nothing is known of the step before.
+  // If steps were pulled in another way meanwhile, the rows of the step before are unknown.
   if (step != step_ + 1) before_.clear();
   step_ = step;
   left_.clear();
@@ -158,7 +158,7 @@ std::vector<std::vector<AheadPuller::MadePtr>> AheadPuller::Groups(int server) c
   size_t bytes = 0;
   for (const MadePtr& made : made_) {
     if (made->server != server || made->version >= step_) continue;
-    // As if all rows had changed.
+    // Count as if all rows had changed.
     const size_t most = made->planned.answer_bytes;
     if (groups.empty() || bytes + most > kBytesPerCall) {
       groups.emplace_back();

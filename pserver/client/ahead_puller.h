@@ -35,11 +35,12 @@ namespace weir {
 // Not thread-safe.
 class AheadPuller {
  public:
-  // All are borrowed. `orders` gets the ids. Counts rows in `counters`: "prefetch.ahead", those pulled ahead;
+  // Borrows all. Puts the ids into `orders`. Counts rows in `counters`: "prefetch.ahead", those pulled ahead;
   // "prefetch.corrected", those of them that had changed.
   AheadPuller(const BlockPlacement* placement, PullCalls* calls, RowOrders* orders, Counters* counters);
 
-  // Pulls the rows for step `step`; returns when they are those of the step. Errors as RowSource::PullRows.
+  // Pulls the rows for step `step`; returns when they are those of the step. Errors as RowSource::PullRows. Requires:
+  // the ids of the tables live until the step has been pushed.
   absl::Status Pull(int64_t step, absl::Span<const RowSource::TableRows> tables);
 
   // Returns the number of rows pulled so far. Thread-safe.
@@ -53,7 +54,7 @@ class AheadPuller {
     PlannedPull planned;  // as it was sent
     Slices ids;
     std::vector<RowsToRead> reads;
-    // From the answers to it and to the pull that corrects it:
+    // Values from the answers to the pull and to the one that corrects it:
     int64_t version = -1;
     bool forgotten = false;
   };

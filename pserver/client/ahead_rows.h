@@ -17,7 +17,7 @@ namespace weir {
 // its own; with bounded staleness it waits as the step itself would. In async the rows may miss what the program has
 // pushed for the step before.
 //
-// The program adopts the id positions of the newest pull with UseRowsAhead; no pull may be under way then.
+// The program adopts the id positions of the newest pull with UseRowsAhead. Requires: no pull is under way then.
 class AheadRows : public RowSource {
  public:
   struct Options {
@@ -37,9 +37,9 @@ class AheadRows : public RowSource {
   absl::Status PullRows(absl::Span<const TableRows> tables) override;
 
   // Sync: whether rows are pulled ahead of their version, and those that have changed then corrected; else pulls wait
-  // at the servers for the version. The rows are the same. Call it while nothing is pulled ahead. At first true.
+  // at the servers for the version. The rows are the same. At first true. Requires: nothing is pulled ahead.
   void PullAheadOfVersion(bool on) { ahead_of_version_ = on; }
-  // Says whether the program waits for a pull that is under way. While it does, heart-beats tell the servers what that
+  // Sets whether the program waits for a pull that is under way. While it does, heart-beats tell the servers what that
   // pull waits for.
   void Need(bool needed) { member_.waits().NeedAhead(needed); }
   // Ends the pull that is under way, and all later ones, with Cancelled. Callable from any thread.

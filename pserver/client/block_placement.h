@@ -36,7 +36,7 @@ class BlockPlacement {
   // `block` is none of the plan's.
   std::optional<int64_t> BlockCount(const BlockRef& block) const;
   std::optional<int64_t> BlockCount(std::string_view name) const;
-  // These two return null if there is none.
+  // Return the table or parameter of a name; null if there is none.
   const v1::PlacedTable* FindTable(std::string_view name) const;
   const FetchedParameter* FindFetched(std::string_view name) const;
 

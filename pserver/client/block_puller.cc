@@ -78,7 +78,7 @@ void BlockPuller::PullFrom(int server, int64_t version, StepOutcome* outcome, st
   }
   asked.reserve(wanted.size());
   for (const Wanted& each : wanted) asked.push_back({each.block.name, each.out->size()});
-  // Without sync a block is what it is at one moment, where one call has room for it.
+  // Without sync all of a block is of one moment if one call has room for it.
   const v1::Plan& plan = placement_.plan();
   const size_t most_bytes = calls_.answers_inside() && plan.sync() ? kBytesPerCallInside : kBytesPerCall;
   std::vector<PlannedPull> pulls = PlanBlockPulls(asked, plan.wire().pull(), most_bytes);

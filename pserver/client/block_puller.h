@@ -27,7 +27,7 @@ class BlockPuller {
 
   // Forgets what has been asked for.
   void Clear() { wanted_.clear(); }
-  // StepChannel::Receive.
+  // Asks for a block (StepChannel::Receive). Requires: `out` lives until Finish has returned.
   absl::Status Receive(const BlockRef& block, Tensor* out);
   // Pulls the blocks asked for, in turn at `version`, and returns what server 0 says of that version. `what`: the
   // blocks, in messages. `also`: calls under way that are waited for, too.

@@ -71,7 +71,7 @@ class Client {
   Member& member() { return member_; }
   Board& board() { return member_.exchanges(); }
   // Returns a board with the same posts, which threads may use beside the program's and the one ahead of it. Its waits
-  // for answers end with the job's failure; nobody is told of them.
+  // for answers end with the job's failure; servers are not told of them.
   PostBoard& board_beside() { return member_.exchanges_beside(); }
   // For the thread that runs the program.
   ServerSteps& steps() { return *steps_; }

@@ -20,17 +20,17 @@ class IdOrder {
     Finish();
   }
   // Sorts in steps, for callers that can use the first positions before the last are known. After Start, size() and
-  // begin() are valid; after Finish, the positions at [begin, end) of the order. Borrows the ids from Start to the last
-  // Finish.
+  // begin() are valid; after Finish, the positions at [begin, end) of the order. Requires: Start comes first; the ids
+  // live and stay unchanged until the last Finish.
   void Start(absl::Span<const int64_t> ids, uint32_t shards, int servers);
   void Finish(size_t begin, size_t end);
   void Finish() { Finish(0, size()); }
   // Finishes the whole order on all threads of the pool.
   void Finish(ThreadPool* pool);
-  // Takes the positions of `all`, which is finished, for which `skip`, indexed by position, is 0.
+  // Takes the positions of `all` for which `skip`, indexed by position, is 0. Requires: all of `all` is finished.
   void Select(const IdOrder& all, const uint8_t* skip);
 
-  // Returns the position in `ids` of the i-th id in order.
+  // Returns the position in `ids` of the i-th id in order. Requires: Finish has covered i.
   uint32_t operator[](size_t i) const { return positions_[i]; }
   const uint32_t* positions() const { return positions_.data(); }
   size_t size() const { return positions_.size(); }

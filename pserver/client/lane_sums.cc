@@ -45,7 +45,7 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRo
   }
   if (lanes_.empty()) return true;
 
-  // How many rows each id has, then where they begin in the order, then they themselves.
+  // Count the rows of each id, then compute where they begin in the order, then place them.
   known_.assign(ids.size(), {0, 0});
   for (uint32_t l = 0; l < lanes_.size(); ++l) {
     for (const int32_t position : lanes[lanes_[l].given].value->step_rows) {

@@ -38,13 +38,14 @@ class RowUnion {
     return range.begin == 0 ? nullptr : &ids[positions_[range.begin - 1]];
   }
 
-  // Writes the ids of the range to out. `ids` and `lanes` (here and below) as in Build, or lanes with equal step_rows.
+  // Writes the ids of the range to out. Requires, here and below: Build has returned true; `ids` and `lanes` are those
+  // of Build, or lanes with equal step_rows.
   void WriteIds(absl::Span<const int64_t> ids, Range range, int64_t* out) const;
   // Writes the sums of values, [range, width]. Adds in the order of the node's tree; absent lanes are skipped.
   void WriteSums(absl::Span<const StepChannel::LaneRows> lanes, Range range, int width, float* out) const {
     Write(lanes, /*counts=*/false, range, width, out);
   }
-  // Writes the sums of shows and clicks, [range, 2], added likewise. Every lane must have counts.
+  // Writes the sums of shows and clicks, [range, 2], added likewise. Requires: every lane has counts.
   void WriteCounts(absl::Span<const StepChannel::LaneRows> lanes, Range range, float* out) const {
     Write(lanes, /*counts=*/true, range, 2, out);
   }
@@ -82,7 +83,7 @@ class RowUnion {
 // Unions of a trainer's nodes for one order of ids. Thread-safe except for Reset.
 class StepUnions {
  public:
-  // Drops the unions because the order has changed. No result of Of may still be in use.
+  // Drops the unions because the order has changed. Requires: no result of Of is in use.
   void Reset();
   // Returns the unions by node, or null if Build returns false. The first call's result is kept and shared with later
   // calls whose lanes have equal step_rows; for others the unions are built in `own`. Valid until Reset() or the

@@ -20,9 +20,9 @@ class NormExchange {
   // `calls` and `waits` are borrowed.
   NormExchange(Calls* calls, Waits* waits) : calls_(*calls), waits_(*waits) {}
 
-  // Runs the rounds of a step after its pushes. `rounds`: number of rounds in which each server takes part, by server.
-  // `party`: holds parts of the first round, too; null: nobody does. Returns when every server has the norms (in async:
-  // has applied the step).
+  // Runs the rounds of a step. Requires: all pushes of the step are acknowledged. `rounds`: number of rounds in which
+  // each server takes part, by server. `party`: holds parts of the first round, too; may be null. Returns when every
+  // server has the norms (in async: has applied the step).
   absl::Status Run(int64_t step, const std::vector<int>& rounds, NormParty* party = nullptr);
 
  private:

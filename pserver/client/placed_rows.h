@@ -32,7 +32,7 @@ class PlacedRows {
   absl::Span<const StepChannel::LaneRows> lanes() const { return lanes_; }
   absl::Span<const int64_t> ids() const { return ids_; }
   const IdOrder& order() const { return *order_; }
-  // By node; call Unite first.
+  // Returns the unions by node. Requires: Unite has been called.
   const std::vector<RowUnion>& unions() const { return *unions_; }
 
  private:

@@ -24,7 +24,7 @@ namespace weir {
 
 class PullCalls {
  public:
-  // All are borrowed.
+  // Borrows all.
   PullCalls(Calls* calls, Waits* waits, BufferPool* buffers, ThreadPool* pool)
       : calls_(*calls), waits_(*waits), buffers_(*buffers), pool_(*pool) {}
 
@@ -44,7 +44,7 @@ class PullCalls {
 
   // Issues a new call, unless its answer comes from inside the call: Wait then serves all calls at once.
   void Begin(const CallPtr& call);
-  // Waits for all calls.
+  // Waits for all calls. Requires: Begin for each; what `take` writes to lives until Wait has returned.
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, Waits::Thread thread,
                     const ProfileName& profiled_as);
 

@@ -31,13 +31,13 @@ class PushBuilder {
   PushBuilder(BufferPool* pool, bool checksums, Send send)
       : pool_(pool), checksums_(checksums), send_(std::move(send)) {}
 
-  // Begins a new step: part numbers start at 0 again.
+  // Begins a new step: part numbers start at 0 again. Requires: no Add is under way.
   void Begin();
   // Sends large tensors at once in a part of their own; collects small ones in a common part. The tensors of one call
-  // share a part if they fit in one message.
+  // share a part. Requires: Begin; together they fit in one message.
   void Add(std::vector<PushTensor> tensors);
   // Sends the last part with the small tensors collected so far. `header` has samples, verdict and the other fields of
-  // a last part.
+  // a last part. Requires: every Add of the step has returned; called once per step.
   void Finish(v1::PushRequest header);
 
  private:

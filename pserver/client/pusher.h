@@ -32,10 +32,10 @@ namespace weir {
 // SendDense and SendRows may be called by several threads at once; all other functions by one thread at a time.
 class Pusher {
  public:
-  // All pointers are borrowed. `pulled`: the ids of the step's rows.
+  // Borrows all. `pulled`: the ids of the step's rows.
   Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled);
 
-  // Begins a step that reads `read_version` of the parameters.
+  // Begins a step that reads `read_version` of the parameters. Requires: no send is under way.
   void BeginStep(int64_t step, int64_t read_version);
   // Begins a step that sends nothing.
   void BeginReadOnlyStep();
@@ -46,7 +46,9 @@ class Pusher {
   void SetStepSamples(int64_t samples) { step_samples_ = samples; }
   absl::Status SendDense(const BlockRef& block, absl::Span<const StepChannel::LaneTensor> lanes);
   absl::Status SendRows(const BlockRef& block, int width, absl::Span<const StepChannel::LaneRows> lanes);
-  // Sends the last parts; their acknowledgements are awaited by AwaitSends, or with TakeSends by the caller.
+  // Sends the last parts. Their acknowledgements are awaited by AwaitSends, or by the caller, which gets the calls from
+  // TakeSends. Requires: BeginStep; every SendDense and SendRows of the step has returned; AwaitSends or TakeSends
+  // follows.
   absl::Status FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested);
   absl::Status AwaitSends();
   std::vector<CallPtr> TakeSends();
@@ -63,6 +65,7 @@ class Pusher {
 
   Residuals& residuals() { return residuals_; }
   // Ends a step for the residuals (Residuals::Keep, Drop), and counts its gradients beyond the range of WIRE_FLOAT16.
+  // Requires: all parts of the step are acknowledged.
   void EndStep(bool took_effect);
   // Returns their number so far. Thread-safe.
   int64_t large_gradients() const { return residuals_.large().count; }

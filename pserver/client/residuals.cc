@@ -200,7 +200,7 @@ void Residuals::Drop() {
     for (const DenseBefore& was : dense_before_) {
       std::copy(was.left.begin(), was.left.end(), was.dense->left.begin() + static_cast<ptrdiff_t>(was.begin));
     }
-    // Of a place that was used twice the first one knows what it was.
+    // Undo in reverse order: if a place was used twice, the first record has its value from before the step.
     for (auto it = rows_before_.rbegin(); it != rows_before_.rend(); ++it) {
       const RowsBefore& was = *it;
       const size_t w = static_cast<size_t>(was.rows->width);

@@ -39,15 +39,15 @@ class Residuals {
   // sum with its residual would not be finite is sent without it. Returns PushItem.exponents, "" for none.
   std::string EncodeDense(const std::string& block, const LaneRange& node, int64_t count, int64_t begin,
                           absl::Span<float> values, v1::WireFormat format, char* out);
-  // Encodes rows [ids.size(), width] likewise; ids are distinct and ascending by MixId. When several ids of one step
-  // share a place in the table, the first has it; the others neither gain nor keep a residual. So the result does not
-  // depend on how the ids of a step are divided among calls, nor on their threads and order, as long as `before` points
-  // to the id that precedes the call's first one in the step (null for none).
+  // Encodes rows [ids.size(), width] likewise. When several ids of one step share a place in the table, the first has
+  // it; the others neither gain nor keep a residual. So the result does not depend on how the ids of a step are divided
+  // among calls, nor on their threads and order, as long as `before` points to the id that precedes the call's first
+  // one in the step (null for none). Requires: `ids` are distinct and ascending by MixId.
   std::string EncodeRows(const std::string& table, const LaneRange& node, int width, absl::Span<const int64_t> ids,
                          const int64_t* before, absl::Span<float> values, v1::WireFormat format, char* out);
 
-  // Ends a step. Keep: it took effect, and what its encoding lost stays. Drop: it took none, and residuals become what
-  // they were before it. No Encode call may run meanwhile.
+  // End a step. Keep: it took effect, and what its encoding lost stays. Drop: it took none, and residuals become what
+  // they were before it. Requires: no Encode call runs meanwhile; one of the two ends every step.
   void Keep();
   void Drop();
 
@@ -66,8 +66,8 @@ class Residuals {
     return absl::MakeSpan(DenseOf(block, node, count)->left);
   }
 
-  // Passes every residual that is not zero to `take`, in messages of some MiB. `step`: number of steps done. No Encode
-  // call may run meanwhile. Stops at the first error of `take` and returns it.
+  // Passes every residual that is not zero to `take`, in messages of some MiB. `step`: number of steps done. Stops at
+  // the first error of `take` and returns it. Requires: no Encode call runs meanwhile.
   absl::Status Save(int64_t step, const std::function<absl::Status(const v1::Residual&)>& take) const;
   // Replaces the present residuals with those that Save has given out, taken in Save's order, as far as they belong to
   // `nodes`. `step`: the step to go on at. If the message is of another step, rows are still restored (most have been
@@ -95,7 +95,7 @@ class Residuals {
     std::vector<float> left;
     std::unique_ptr<Mutex[]> locks;
   };
-  // These keep residuals as they were before a step.
+  // Copies of residuals from before a step.
   struct DenseBefore {
     Dense* dense = nullptr;
     size_t begin = 0;
@@ -108,7 +108,7 @@ class Residuals {
     std::vector<uint8_t> used;
     std::vector<float> left;
   };
-  // Returns memory for it, which an earlier step has used.
+  // Returns memory for a RowsBefore, which an earlier step has used.
   RowsBefore TakeSpare();
   // Encodes `values` of a block or table and replaces them by what that lost. Returns PushItem.exponents.
   std::string EncodeAndSubtract(const std::string& name, absl::Span<float> values, size_t group, v1::WireFormat format,

@@ -56,7 +56,7 @@ struct RowMessages {
 // Thread-safe.
 class RowCalls {
  public:
-  // Both are borrowed.
+  // Borrows both.
   RowCalls(const BlockPlacement* placement, PullCalls* calls) : placement_(*placement), calls_(*calls) {}
 
   // Returns the lists of ids, in order of the first table of each. `asked`: RowOrders::Order of the tables.

@@ -34,8 +34,8 @@ class RowOrders {
 
   // Records and sorts the ids of each table; equal id lists are sorted once. Zeroes the rows of ids that a fetched
   // parameter does not have. `step`: the step the ids belong to, -1 if no gradients follow. `unfinished`: the order of
-  // a single list of ids may be left to be finished piece by piece. Borrows the ids until the step has been pushed. The
-  // result is valid until the next call. InvalidArgument: the plan does not have the table.
+  // a single list of ids may be left to be finished piece by piece. The result is valid until the next call. Requires:
+  // the ids live and stay unchanged until the step has been pushed. InvalidArgument: the plan does not have the table.
   absl::StatusOr<std::vector<Asked>> Order(absl::Span<const RowSource::TableRows> tables, int64_t step, bool unfinished,
                                            ThreadPool* pool);
 
@@ -57,7 +57,8 @@ class RowOrders {
     absl::Span<const int64_t> ids;
     int64_t step = -1;
     int64_t call = -1;  // number of the Order call they are from
-    // Another table of that call with the same ids; its order and unions serve this one, too. Null: these are its own.
+    // Another table of the call with the same ids, whose order and unions serve this one, too. Null: this table has its
+    // own.
     TableIds* same_as = nullptr;
     IdOrder order;
     StepUnions unions;

@@ -26,7 +26,8 @@ class RowPuller {
   // `placement` and `calls` are borrowed. in_turn: rows are read at the version of the step; else as they are.
   RowPuller(const BlockPlacement* placement, PullCalls* calls, bool in_turn, Waits::Thread thread);
 
-  // Functions of RowSource. Ids that are pulled in a read-only step belong to no step.
+  // Functions of RowSource. Ids that are pulled in a read-only step belong to no step. Requires: BeginStep before
+  // PullRows.
   void BeginStep(int64_t step, bool read_only);
   absl::Status PullRows(absl::Span<const RowSource::TableRows> tables);
 

@@ -40,17 +40,17 @@ class ServerSteps : public ParamChannel {
   // Makes those of the plan's consistency.
   static std::unique_ptr<ServerSteps> Create(const Options& options);
 
-  // Sets the step that this trainer continues from after a resume. Call before the first BeginStep.
+  // Sets the step that this trainer continues from after a resume. Requires: called before the first BeginStep.
   void SetFirstStep(int64_t step);
   // Sets the number of examples of this trainer in step 0 of the job, by which servers judge the last steps
-  // (PushRequest.first_samples). Call before FinishSends; without it no step counts as too small.
+  // (PushRequest.first_samples). Without it no step counts as too small. Requires: called before FinishSends.
   void SetFirstSamples(int64_t samples) { pusher_.SetFirstSamples(samples); }
   // Sync: the step of the next FinishSends takes no effect, and the run ends before it, whatever the others push.
   void EndWithNextSends() { ends_ = true; }
   // Sets who holds parts of norms beside the servers; null: nobody. Borrowed until the last FinishSends. Called by all
   // trainers, though only the one that brings norms asks it.
   void SetNormParty(NormParty* party) { norm_party_ = party; }
-  // Returns true if servers need each other's sums for norms in every step. Call after Member::Join.
+  // Returns true if servers need each other's sums for norms in every step. Requires: Member::Join.
   bool ExchangesNorms() const;
 
   AheadRows& ahead() { return ahead_; }

@@ -17,7 +17,7 @@ namespace weir {
 namespace {
 
 constexpr char kWayOut[] = "unset or leave out the one that does not describe this process";
-// Of Fluid's oldest scripts, which give hosts alone.
+// Port of Fluid's oldest scripts, which give hosts alone.
 constexpr char kFluidPort[] = "6174";
 
 // The settings as text, before anything is made of them.
@@ -90,8 +90,8 @@ class Settings {
     return OneOf(flag.has_value() ? flag : fluid, rank, /*ignore_case=*/false, kWayOut);
   }
 
-  // Nothing when the job's own value stands. of_trainer: whether this process is a trainer, and the launcher has
-  // started its like.
+  // Returns the number of trainers that flags or the environment set; none if the job's own value stands. of_trainer:
+  // this process is a trainer, and the launcher has started others like it.
   absl::StatusOr<MaybeSourced> Trainers(bool of_trainer, int servers) const {
     MaybeSourced set;
     for (const std::string& override : flags_.overrides) {
@@ -110,7 +110,8 @@ class Settings {
     return OneOf(given, launched, /*ignore_case=*/false, kWayOut);
   }
 
-  // Where processes meet, if they do. by_default: whether MASTER_ADDR and MASTER_PORT are enough to say so.
+  // Returns the meeting point of the processes, if they meet. by_default: MASTER_ADDR and MASTER_PORT are enough to
+  // name one.
   absl::StatusOr<std::optional<InitMethod>> Method(bool by_default) const {
     std::string text = flags_.init_method;
     if (!text.empty() && !flags_.pservers.empty()) {

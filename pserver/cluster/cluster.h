@@ -82,11 +82,11 @@ struct ClusterConfig {
   // True for a trainer, or a process that predicts in a cluster, that has a server inside: distribute.servers is 0.
   // pservers[i] is then where trainer i listens.
   bool servers_in_trainers = false;
-  // For role pserver: its index.
+  // Index of a server (role pserver).
   int server_id = -1;
-  // For role pserver and with servers_in_trainers: the address it listens on. Port 0, for role pserver and with
-  // init_method only: the system chooses one. May be empty with init_method: any port at the address of this machine
-  // that the others reach.
+  // Address on which a server listens (role pserver, and trainers with servers_in_trainers). Port 0, for role pserver
+  // and with init_method only: the system chooses one. May be empty with init_method: any port at the address of this
+  // machine that the others reach.
   std::string endpoint;
   // Set if the processes meet to learn each other's addresses.
   std::optional<InitMethod> init_method;
@@ -94,7 +94,7 @@ struct ClusterConfig {
   std::string run_id;
   // Place of this process on its machine by the environment, as text that nobody has checked.
   MaybeSourced local_rank;
-  // For all other roles.
+  // Id of a trainer (all other roles).
   int trainer_id = -1;
   int servers = 1;
   int trainers = 1;

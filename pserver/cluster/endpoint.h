@@ -1,4 +1,4 @@
-// host:port.
+// Addresses of the form host:port.
 #ifndef WEIR_PSERVER_CLUSTER_ENDPOINT_H_
 #define WEIR_PSERVER_CLUSTER_ENDPOINT_H_
 

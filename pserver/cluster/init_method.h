@@ -1,4 +1,4 @@
-// Where the processes of a job meet to learn each other's addresses: --init_method, as in PyTorch.
+// Meeting point at which the processes of a job learn each other's addresses: --init_method, as in PyTorch.
 #ifndef WEIR_PSERVER_CLUSTER_INIT_METHOD_H_
 #define WEIR_PSERVER_CLUSTER_INIT_METHOD_H_
 
@@ -23,7 +23,7 @@ struct InitMethod {
   int ports = 1;
   // kFile: an absolute path.
   std::string directory;
-  // For messages, the user's own words: "--init_method=tcp://10.0.0.1:6170", "MASTER_ADDR and MASTER_PORT".
+  // The user's own words, for messages: "--init_method=tcp://10.0.0.1:6170", "MASTER_ADDR and MASTER_PORT".
   std::string source;
 
   // "tcp://10.0.0.1:6170", "tcp://10.0.0.1:29501 to 29516", "file:///shared/meet".

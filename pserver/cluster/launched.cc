@@ -100,7 +100,7 @@ absl::StatusOr<Launched> ReadLaunched(const Environment& environment) {
   launched.size = plain.size;
   if (const MaybeSourced run = ReadVariable(environment, "TORCHELASTIC_RUN_ID"); run.has_value() && plain.given()) {
     launched.launcher = "torchrun";
-    // All runs to which the user gives no name are "none".
+    // torchrun names every run "none" to which the user gives no name.
     const std::string port = ValueOf(environment, "MASTER_PORT");
     launched.run_id = port.empty() ? run->value : absl::StrCat(run->value, ":", port);
     launched.agent_has_master_port = true;

@@ -42,7 +42,8 @@ struct Launched {
     int size = 0;
   };
   std::optional<Program> program;
-  // Same for all processes of the launcher, and different in nearly every other run; "" if it says nothing.
+  // Name of the run: equal for all processes of the launcher, and different in nearly every other run; "" if it gives
+  // none.
   std::string run_id;
   // torchrun's agent listens at MASTER_PORT.
   bool agent_has_master_port = false;

@@ -34,18 +34,18 @@ namespace {
 // woken at this pace to look at ours.
 constexpr absl::Duration kWake = absl::Milliseconds(50);
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 365);
-// How long Abort waits until the others have its reason; then it closes the connections.
+// Time that Abort waits until the others have its reason, before it closes the connections.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
-// How long after a connection was closed the reason may come.
+// Time within which the reason may come after a connection was closed.
 constexpr absl::Duration kReasonComes = absl::Milliseconds(300);
-// How often Connect looks whether the job has failed.
+// Period at which Connect checks whether the job has failed.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-// Of the message that says why a rank has ended the mesh. No operation has it.
+// Tag of the message that says why a rank has ended the mesh. No operation has it.
 constexpr uint64_t kEndTag = ~uint64_t{0};
 
 // Bit of the tags of messages, so that none is a tag that a function of Gloo makes for itself (gloo/types.h).
 constexpr uint64_t kMessageTag = uint64_t{1} << 63;
-// How long a function of Gloo waits until Mesh::OwnAllReduce::waits is called.
+// Time that a function of Gloo waits between calls of Mesh::OwnAllReduce::waits.
 constexpr absl::Duration kFunctionLook = absl::Milliseconds(100);
 
 // Ends a function of Gloo that waits.
@@ -78,7 +78,7 @@ absl::Status Caught(const F& f) {
   }
 }
 
-// Says why a rank has ended the mesh: the code, and text up to the first zero byte.
+// Reason for which a rank has ended the mesh: the code, and text up to the first zero byte.
 struct EndNotice {
   int32_t code = 0;
   std::array<char, 2044> text = {};
@@ -192,7 +192,7 @@ class GlooMesh : public Mesh {
       gloo::AllreduceOptions options(std::make_shared<EngineContext>(this, &operation));
       options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
       options.setTag(static_cast<uint32_t>(operation.number));
-      // Of the type, only the size counts.
+      // Only the size of the type counts.
       if (operation.element_bytes == sizeof(uint64_t)) {
         options.setOutput(static_cast<uint64_t*>(operation.values), operation.count);
       } else {

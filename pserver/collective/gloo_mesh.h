@@ -26,7 +26,7 @@ struct GlooMeshOptions {
   std::function<absl::StatusOr<std::vector<std::string>>(std::string key, std::string mine)> exchange;
   // Name of a rank for messages: "trainer 1 (host:pid)".
   std::function<std::string(int rank)> describe;
-  // For the connections, once the exchange is over.
+  // Limit for making the connections, once the exchange is over.
   absl::Duration connect_deadline = absl::Minutes(5);
   // Polled while the ranks connect, if set: an error ends that. "The job has failed: trainer 1 ..."
   std::function<absl::Status()> job = {};

@@ -37,9 +37,9 @@ struct NcclCommunicatorOptions {
   int size = 1;
   // Borrowed. Device of this rank alone: NCCL refuses two ranks on one device.
   DeviceRuntime* device = nullptr;
-  // For the forming of the communicator.
+  // Limit for forming the communicator.
   absl::Duration connect_deadline = absl::Minutes(5);
-  // For a call to be taken over by the library, and for the end.
+  // Limit for the library to accept a call, and for the end.
   absl::Duration call_deadline = absl::Seconds(60);
   // Polled while the communicator forms, if set: an error ends the wait. "trainer 1 has ended the group: ..."
   std::function<absl::Status()> interrupted;

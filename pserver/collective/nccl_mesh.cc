@@ -25,14 +25,14 @@ namespace weir {
 
 namespace {
 
-// Of the tags of notes; those of operations are below.
+// First tag of notes; those of operations are below.
 constexpr uint64_t kNoteTags = uint64_t{1} << 63;
-// Pace at which a wait for a note looks whether the mesh has ended, and at which NCCL is asked for errors.
+// Period at which a wait for a note checks whether the mesh has ended, and at which NCCL is asked for errors.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 constexpr absl::Duration kWatch = absl::Milliseconds(20);
-// How long after an error of NCCL the reason of the rank that has caused it may come.
+// Time within which, after an error of NCCL, the rank that has caused it may send its reason.
 constexpr absl::Duration kReasonComes = absl::Milliseconds(300);
-// For a round under way and for the last notes when the mesh is destroyed.
+// Time for a round under way, and for the last notes, when the mesh is destroyed.
 constexpr absl::Duration kFarewell = absl::Seconds(2);
 // Most messages, and most bytes unless one message has more, of one rank to one other in a round.
 constexpr size_t kMostMessages = 30;
@@ -42,7 +42,7 @@ constexpr size_t kAlignment = 256;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// What one rank tells another over the control mesh.
+// Message of one rank to another over the control mesh.
 struct Note {
   enum Kind : uint32_t {
     kWant = 1,   // I wait for these messages of yours.

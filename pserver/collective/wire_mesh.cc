@@ -30,15 +30,16 @@ constexpr size_t kRemembered = 4096;
 // Longest text with which a group ends.
 constexpr size_t kMaxAbortText = 2000;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(5), kLongestPause = absl::Milliseconds(500);
-// How long the mesh waits until others have heard why it has ended.
+// Time that the mesh waits until others have heard why it has ended.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
-// Of the message by which a rank tells another that it has come. No operation has it.
+// Tag of the message by which a rank tells another that it has come. No operation has it.
 constexpr uint64_t kHelloTag = ~uint64_t{0};
-// Of the message by which a rank asks another whether it is still there. It is answered at once.
+// Tag of the message by which a rank asks another whether it is still there. It is answered at once.
 constexpr uint64_t kProbeTag = kHelloTag - 1;
-// How often Connect looks whether the job has failed.
+// Period at which Connect checks whether the job has failed.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-// How often a rank from which a message is awaited is asked whether it is still there, if nothing goes to it anyway.
+// Period at which a rank from which a message is awaited is asked whether it is still there, if no other message goes
+// to it.
 constexpr absl::Duration kProbe = absl::Milliseconds(500);
 
 absl::Time Now() { return Clock::Real()->Now(); }
@@ -65,7 +66,7 @@ uint64_t Copy(const Slices& payload, void* to, bool checked) {
   Checksummer checksum;
   for (const Slice& slice : payload) {
     std::memcpy(out, slice.data, slice.size);
-    // From the copy, which is in the cache now, and is what is used.
+    // Sum the copy: it is in the cache now, and it is what the caller uses.
     if (checked) checksum.Add(out, slice.size);
     out += slice.size;
   }
@@ -302,7 +303,7 @@ void WireMeshImpl::NoteAnswer(State* state, int peer, const absl::Status& status
     of.last_refusal = std::string(status.message());
     return;
   }
-  // What has neither come nor been refused (a call that was cut off, one that timed out) says nothing.
+  // A call that was cut off or timed out says nothing about the other rank.
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return;
   of.heard = true;
   of.deserted_since = absl::InfiniteFuture();
@@ -473,7 +474,7 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
   if (!request.ParseFromString(frame->header))
     return reply(absl::InvalidArgumentError("Deliver: the header is damaged"));
   if (request.group() != options_.group) {
-    // Who knows the number of the group can end the job: it stands in no message.
+    // The text leaves out the number of the group: a caller that knows it can end the job.
     return reply(absl::FailedPreconditionError(
         "this rank belongs to another collective group than the message: the caller is of another run of the job"));
   }
@@ -550,7 +551,7 @@ void WireMeshImpl::Abort(const absl::Status& status) {
   End(status);
 }
 
-// What one rank tells another when it has come, and what it hears.
+// Exchange of first messages with another rank. Each tells the number of ranks that its sender knows.
 struct Hello {
   int64_t sent = 0, received = 0;  // number of ranks
   std::unique_ptr<Mesh::Transfer> send, receive;

@@ -37,7 +37,8 @@ class WireInbox {
   // Unavailable while there is no mesh: the caller tries again.
   void HandleDeliver(const Slices& message, ReplyCallback reply);
 
-  // Called by the mesh. Only one mesh may be open at a time. Close returns when no call is inside the mesh any more.
+  // Open and close the inbox for a mesh, which calls them. Close returns when no call is inside the mesh any more.
+  // Requires: at most one mesh is open.
   void Open(WireMesh* mesh);
   void Close();
 

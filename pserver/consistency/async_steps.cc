@@ -23,7 +23,7 @@ absl::Status AsyncSteps::CheckTurn(int trainer, int64_t step, const std::string&
 
 bool AsyncSteps::AnswersAfterUpdate(int trainer) const {
   const BookedStep& booked = book_->of(trainer);
-  // Where the trainer has to bring norms, the answer to those waits instead.
+  // If the trainer has to bring norms, the answer to the norms waits instead.
   const bool brings_norms = options_.exchanges_norms && booked.samples > 0 && booked.verdict == v1::APPLY;
   return booked.Complete() && !brings_norms;
 }
@@ -33,7 +33,7 @@ void AsyncSteps::AwaitUpdate(int trainer, const ReplyCallback& reply, Actions* a
 }
 
 std::vector<ReplyCallback> AsyncSteps::TakeWaiters(int trainer) {
-  // Those of a step that is taking effect are answered with its outcome.
+  // Calls that wait for a step that is taking effect are answered with its outcome.
   if (At(trainer).applies) return {};
   return std::exchange(At(trainer).waiters, {});
 }
@@ -109,8 +109,7 @@ void AsyncSteps::OnDeath(int trainer) {
   if (!At(trainer).applies) Drop(trainer);
 }
 
-// ---------------------------------------------------------------------------------------------------- bounded
-// staleness
+// --------------------------------------------------------------------------------------------------- bounded staleness
 
 BoundedSteps::BoundedSteps(Options options, StepBook* book)
     : AsyncSteps(std::move(options), book),
@@ -174,8 +173,7 @@ void BoundedSteps::StepOver(int trainer, int64_t step, int64_t samples, bool joi
   gate_.Finished(trainer, step);
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// eager
+// --------------------------------------------------------------------------------------------------------------- eager
 
 EagerParts::EagerParts(Options options, StepBook* book)
     : AsyncSteps(std::move(options), book), begun_(static_cast<size_t>(book->trainers()), false) {}

@@ -7,7 +7,8 @@
 //   EagerParts        like AsyncSteps; parts of a step take effect on arrival
 //
 // A mode decides; it neither locks nor waits nor sends. ServerCore asks it under its lock, runs the updates that it
-// hands out without the lock (update_runner.h), and gives them back to Hold or Finish. Not thread-safe.
+// hands out without the lock (update_runner.h), and gives them back to Hold or Finish. Not thread-safe. Invariant:
+// running() is the number of updates that were handed out and not given back.
 //
 // To add a mode: a subclass in a file of its own, which registers it (make_consistency.h).
 #ifndef WEIR_PSERVER_CONSISTENCY_CONSISTENCY_H_
@@ -70,11 +71,11 @@ class Consistency {
   // Returns the step that a trainer pulls for, for the profile; -1: the pull does not say.
   virtual int64_t StepOf(const v1::PullRequest& /*request*/) const { return -1; }
 
-  // --- Pushes. The trainer is a joined one.
+  // --- Pushes. Requires: the trainer has joined.
 
   // Returns true if the step is over, so that its parts are repeats.
   virtual bool IsOver(int trainer, int64_t step) const = 0;
-  // Returns OK if the trainer may push parts of this step now. `what` names the part.
+  // Returns OK if the trainer may push parts of this step now. `what` names the part. Requires: !IsOver.
   virtual absl::Status CheckTurn(int trainer, int64_t step, const std::string& what) const = 0;
   // Returns true if a step needs all trainers, so that one that is done ends the job of the others.
   virtual bool NeedsAllTrainers() const = 0;
@@ -92,7 +93,8 @@ class Consistency {
 
   // --- Updates.
 
-  // Returns the next update that can begin, and counts it as running.
+  // Returns the next update that can begin, and counts it as running. Requires: the caller runs it, and gives it back
+  // to Hold or Finish whatever its end.
   virtual std::optional<Update> Next() = 0;
   // Takes back an update that waits for norms. `gone`: its trainer is dead, so none will come.
   virtual void Hold(Update update, bool gone) = 0;
@@ -121,9 +123,9 @@ class Consistency {
   // --- Pulls.
 
   virtual bool PullReady(const v1::PullRequest& request) const = 0;
-  // Records that a pull which is ready is being answered.
+  // Records that a pull is being answered. Requires: PullReady.
   virtual void PullBegins(const v1::PullRequest&) {}
-  // Returns the trainers that a pull which is not ready waits for; a trainer that is absent counts as one.
+  // A trainer, joined or absent, that a pull waits for.
   struct Blocker {
     int trainer;
     std::string detail = {};  // for messages: ", which has finished step 3"; "": where it stands, by its heart-beats
@@ -140,8 +142,8 @@ class Consistency {
   bool MayRead(const v1::PullRequest& request) const {
     return !HoldsUpdates(request) || (running_ == 0 && !update_due_);
   }
-  // The copy begins, which MayRead allows; it has ended. Next hands out no update meanwhile, and once an update is due
-  // no further copy begins.
+  // Record that a copy begins and has ended. Next hands out no update meanwhile, and once an update is due no further
+  // copy begins. Requires: MayRead at BeginRead, under the same hold of the lock; one EndRead for each.
   void BeginRead(const v1::PullRequest& request) { reads_ += HoldsUpdates(request) ? 1 : 0; }
   void EndRead(const v1::PullRequest& request) { reads_ -= HoldsUpdates(request) ? 1 : 0; }
   // Returns true if an update waits for copies to end.
@@ -151,7 +153,7 @@ class Consistency {
 
   virtual void OnJoin(int /*trainer*/) {}
   virtual void OnDone(int /*trainer*/) {}
-  // The trainer is dead, or has given up its place: its unfinished step is dropped.
+  // Drops the unfinished step of a trainer that is dead or has given up its place.
   virtual void OnDeath(int trainer) = 0;
   // Number of steps of the trainer that have taken effect here.
   virtual int64_t StepsOf(int trainer) const = 0;
@@ -160,7 +162,8 @@ class Consistency {
   // Returns the step of tables that a checkpoint keeps, of which `transactions` have taken effect. nullopt: it is the
   // checkpoint's step.
   virtual std::optional<int64_t> SavedTableSteps(int64_t transactions) const { return transactions; }
-  // Goes on at a checkpoint of this step. `steps`: for each trainer the number of its steps in it.
+  // Goes on at a checkpoint of this step. `steps`: for each trainer the number of its steps in it. Requires: no update
+  // is running.
   void Restore(int64_t step, const std::vector<int64_t>& steps);
 
  protected:

@@ -11,7 +11,7 @@
 namespace weir {
 namespace {
 
-// By name, so that nothing depends on the order of registration.
+// Modes by name, so that nothing depends on the order of registration.
 std::map<std::string, ConsistencyMode>& Modes() {
   static auto* const modes = new std::map<std::string, ConsistencyMode>();
   return *modes;

@@ -27,10 +27,10 @@ class StalenessGate {
   // Returns the ids of the trainers that this one waits for; empty if it may begin.
   std::vector<int> HeldBy(int trainer, int64_t step) const;
   // Records that the trainer has been told that it may begin the step. Returns how many steps it is ahead of the
-  // slowest other trainer, at least 0.
+  // slowest other trainer, at least 0. Requires: MayBegin(trainer, step).
   int64_t Begin(int trainer, int64_t step);
 
-  // Largest value that Begin has returned.
+  // Largest value that Begin has returned. Invariant: at most bound().
   int64_t most_ahead() const { return most_ahead_; }
   int64_t bound() const { return bound_; }
 

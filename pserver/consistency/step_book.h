@@ -15,7 +15,8 @@
 
 namespace weir {
 
-// The step that a trainer is pushing: which of its parts are here, and what they have brought.
+// Step that a trainer is pushing: its parts that are here, and what they have brought. Invariant: received is the
+// number of set elements of `parts`, which has at most part_count elements once that is known.
 struct BookedStep {
   int64_t step = -1;        // -1: none begun
   std::vector<bool> parts;  // those that are here
@@ -52,15 +53,16 @@ class StepBook {
   // Returns OK if the part may be booked with `bytes` bytes of gradients. ResourceExhausted: the step would take more
   // than the trainer's room. InvalidArgument: what the last part says of the step cannot be.
   absl::Status CheckBooking(int trainer, const v1::PushRequest& request, size_t bytes, const std::string& what) const;
-  // Books a part that the functions above have accepted. `bytes`: PendingBytes of the gradients that are kept.
+  // Books a part. `bytes`: PendingBytes of the gradients that are kept. Requires: CheckRange, CheckPart and
+  // CheckBooking have returned OK, and Has false; the trainer's booked step is this one, or none.
   void Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes);
 
   // Numbers gradients in order of arrival.
   void NumberArrivals(std::vector<Gradient>* gradients);
-  // Take the gradients of a trainer, or those of tables, out of the book. What has been booked is still known.
+  // Take the gradients of a trainer, or those of tables, out of the book. The parts that were booked are still known.
   std::vector<Gradient> TakeGradients(int trainer);
   std::vector<Gradient> TakeTableGradients(int trainer);
-  // Forgets the step of a trainer, which has taken effect or is given up.
+  // Forgets the step of a trainer. Requires: it has taken effect, or is given up.
   void Clear(int trainer) { steps_[static_cast<size_t>(trainer)] = BookedStep(); }
 
  private:

@@ -70,7 +70,7 @@ class AsyncTables : public SyncSteps {
   ServerParams::StepPart LastPart() const override { return ServerParams::StepPart::kLater; }
 
  private:
-  // By trainer: the gradients of tables of its booked step are on their way, or have taken effect.
+  // True, by trainer, if the table gradients of its booked step are being applied, or have taken effect.
   std::vector<bool> tables_taken_;
 };
 

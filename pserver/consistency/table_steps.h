@@ -22,13 +22,15 @@ class TableSteps {
   int64_t Count();
   // Returns the number of a transaction that begins to take effect.
   int64_t Begin();
-  // Marks the end of a transaction. Returns the borders that the caller runs now.
+  // Marks the end of a transaction. Returns the borders that the caller runs now. Requires: Begin has returned
+  // `transaction`, which has not ended.
   Borders End(int64_t transaction);
-  // Goes on at a count of transactions, none of which is under way.
+  // Goes on at a count of transactions. Requires: no transaction is under way.
   void Restore(int64_t count);
 
  private:
   Mutex mu_;
+  // Invariant: every transaction under way is in [next_border_, count_).
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<int64_t> under_way_ ABSL_GUARDED_BY(mu_);
   int64_t next_border_ ABSL_GUARDED_BY(mu_) = 0;

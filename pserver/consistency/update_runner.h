@@ -20,11 +20,13 @@ class UpdateRunner {
   UpdateRunner(ServerParams* params, Counters* counters, bool exchanges_norms)
       : params_(params), counters_(counters), exchanges_norms_(exchanges_norms) {}
 
-  // Runs the update. Returns false if it has to wait: update->norms offers sums whose norms a trainer brings. Run is
-  // then called again with them. An error names what failed; parts of the update may have taken effect.
+  // Runs the update. Returns false if it has to wait: update->norms offers sums whose norms a trainer brings. Requires:
+  // Run is then called again with them; an update is run by one thread at a time. An error names what failed; parts of
+  // the update may have taken effect.
   absl::StatusOr<bool> Run(Update* update);
 
-  // Number of transactions so far, which are the steps of tables in async. SetTableSteps: no update may be running.
+  // Number of transactions so far, which are the steps of tables in async. SetTableSteps requires that no update is
+  // running.
   int64_t table_steps() { return table_steps_.Count(); }
   void SetTableSteps(int64_t count) { table_steps_.Restore(count); }
 

@@ -13,9 +13,9 @@ namespace weir {
 
 class InProcessServers : public Transport {
  public:
-  // Creates one core per element; all must have the same clock. tick_thread: a thread named "weir-tick" calls Tick
-  // every 100 ms; without it the owner calls Tick. check_payloads: set if something between client and servers may
-  // corrupt bytes (a test transport).
+  // Creates one core per element. Requires: all have the same clock. tick_thread: a thread named "weir-tick" calls Tick
+  // every 100 ms. Requires: without it the owner calls Tick. check_payloads: set if something between client and
+  // servers may corrupt bytes (a test transport).
   static absl::StatusOr<std::unique_ptr<InProcessServers>> Create(std::vector<ServerOptions> servers, bool tick_thread,
                                                                   bool check_payloads = false);
   virtual ServerCore& server(int i) = 0;

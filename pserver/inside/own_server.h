@@ -18,15 +18,16 @@ struct OwnServerOptions {
   // Reaches the other servers; is never asked for server `own`. Borrowed.
   Transport* others = nullptr;
   // Runs the handlers of calls to the own server, so that Call returns at once and calls to other servers leave without
-  // waiting for them (answers_inside is false). Needs a worker for that. Borrowed.
+  // waiting for them (answers_inside is false). Borrowed. Requires: the pool has a worker.
   ThreadPool* pool = nullptr;
 };
 
-// Creates the transport. What is borrowed must outlive it. Joins and heart-beats of the own server are answered inside
-// Call, on the calling thread: they must not wait behind updates. A call to the own server has no timeout; the server
-// answers when it can, or when the job fails.
+// Creates the transport. The borrowed objects must outlive it. Joins and heart-beats of the own server are answered
+// inside Call, on the calling thread: they must not wait behind updates. A call to the own server has no timeout; the
+// server answers when it can, or when the job fails.
 //
-// checks_payloads is that of `others`: the core takes requests of both kinds, and must be created with the same.
+// checks_payloads is that of `others`. Requires: the core takes requests of both kinds, so it was created with the
+// same.
 //
 // The destructor waits until the pool has run all handlers of own calls.
 std::unique_ptr<Transport> MakeOwnServerTransport(const OwnServerOptions& options);

@@ -21,8 +21,8 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 // Intervals at which a wait reads its clock: the real one, and one that may be a fake.
 constexpr absl::Duration kRealLook = absl::Milliseconds(50);
 constexpr absl::Duration kLook = absl::Milliseconds(2);
-// After a request to stop. What is nearly there comes within it, and the end of a process within the two seconds that
-// people allow it.
+// Time for calls after a request to stop: answers that are on their way come within it, and the process ends within the
+// two seconds that people allow it.
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
 
 const ProfileName kAnswerName("an answer"), kTakesName("take the answer of"), kServeName("answers");
@@ -231,7 +231,7 @@ absl::Status Calls::Wait(absl::Span<const CallPtr> calls, const std::string& wha
   // A wait of the thread ahead costs time only when the program waits for that thread (wait.data).
   if (options.thread == Waits::kProgram) waited_->Add((Profiler::NowNs() - begun) / 1000);
   if (!status.ok()) {
-    // Why the job failed says more than what this call met on the way.
+    // The failure of the job says more than the error of this call.
     if (absl::Status failure = job_->failure(); !failure.ok()) status = std::move(failure);
   }
   if (ProfileEvent* const event = span.event()) {

@@ -39,7 +39,7 @@ struct Call {
   // Purpose of the call in messages; empty: that of the wait.
   std::string what;
   // The answer needs the work of other trainers: while one of them waits for data that does not exist yet, no deadline
-  // runs. An answer that needs nobody else is late in any case.
+  // runs. An answer that needs no other trainer is late in any case.
   bool needs_trainers = false;
   // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;
@@ -63,12 +63,13 @@ class Calls {
         std::shared_ptr<Waits> waits, std::shared_ptr<CallCounters> counters, Heartbeats* heartbeats);
 
   const CallSettings& settings() const { return settings_; }
-  // Returns true while some trainer waits for data that does not exist yet: nobody who needs its work is late.
+  // Returns true while some trainer waits for data that does not exist yet: a wait for its work is then not late.
   bool excused() const { return job_->any_awaits_files(); }
   v1::Caller CallerFor(int server) const { return sessions_->CallerFor(server); }
 
   static CallPtr New(int server, Method method, Slices request, Call::Accept accept);
-  // Starts a try. The caller holds no lock.
+  // Starts a try. Requires: the caller holds no lock (an answer from inside the process may come before the return); no
+  // try of the call is under way.
   void Issue(const CallPtr& call);
   // Issues calls that are answered before Issue returns, and checks their answers, on all threads. Calls that are to be
   // asked again are left to Wait.
@@ -80,8 +81,8 @@ class Calls {
     // If true, the deadline begins anew whenever a server's version has moved (async: another trainer is not ready, but
     // works).
     bool while_others_work = false;
-    // If true, the wait ends with Cancelled a second after somebody has asked for the end of the job: what it waits for
-    // may never come, and whoever asked may be killed soon.
+    // If true, the wait ends with Cancelled a second after the end of the job was requested: the answer may never come,
+    // and the process that was asked may be killed soon.
     bool until_stop = false;
     // kAhead: for the thread that works ahead of the program, whose waits Waits::CancelAhead ends. kBeside: for one
     // whose waits hold nothing up.
@@ -89,7 +90,8 @@ class Calls {
   };
   // Waits until all calls have their answers; issues those that have not been issued. `what` says in messages what they
   // are for; `deadline` bounds the wait, and rests as Call::needs_trainers of the calls that are still open says.
-  // Errors: that of a call; DeadlineExceeded; why the job has failed, which goes before all others.
+  // Requires: no other thread waits for one of the calls; the caller holds no lock. Errors: that of a call;
+  // DeadlineExceeded; why the job has failed, which goes before all others.
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                     WaitOptions options);
   absl::Status Wait(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline) {

@@ -53,9 +53,10 @@ class Board : public PostBoard {
  public:
   // Gives this trainer's bytes under `key` and returns the bytes of every trainer, by trainer id. Waits for all
   // trainers, with the usual deadlines; in async the deadline runs only while no server's version moves. Contributions
-  // may have any size. A key is used once. `kept`: a trainer that later takes the place of a dead one gets the bytes
-  // given now. `until_stop`: a request to stop ends the wait with Cancelled when it lasts a second longer; the caller
-  // then ends the job (JobMember::ReportFailure), as others may have seen the exchange complete.
+  // may have any size. Requires: the key is new; all trainers call it. `kept`: a trainer that later takes the place of
+  // a dead one gets the bytes given now. `until_stop`: a request to stop ends the wait with Cancelled when it lasts a
+  // second longer; the caller then ends the job (JobMember::ReportFailure), as others may have seen the exchange
+  // complete.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view key, std::string contribution,
                                                             bool kept = false, bool until_stop = false) = 0;
   // Contribute gives this trainer's bytes without waiting; TryCollect returns whether all contributions are there, and
@@ -66,7 +67,7 @@ class Board : public PostBoard {
   virtual absl::StatusOr<bool> TryCollect(std::string_view key, std::vector<std::string>* all) = 0;
 
   // Sends bytes of any size to one other trainer, which reads them meanwhile with ReadStream; only a few MiB are under
-  // way at a time. A key is used once.
+  // way at a time. Requires: the key is new.
   virtual std::unique_ptr<ByteStream> StreamTo(std::string_view key, int trainer) = 0;
   // Passes what another trainer streams to `take`, piece by piece, to its end. FailedPrecondition: the other trainer is
   // gone.

@@ -59,8 +59,8 @@ class Exchanges : public Board {
   // Returns a trainer's post. Sets `replaced` if a newer edition took its place meanwhile; the result is then not
   // usable.
   absl::StatusOr<std::string> ReadPost(const std::string& key, int trainer, bool* replaced);
-  // Finds out who has posted the newest edition, without its text. `wait`: until there is one of at least `edition`, or
-  // this trainer is the chief.
+  // Finds the trainer that has posted the newest edition, without its text. `wait`: until there is one of at least
+  // `edition`, or this trainer is the chief.
   absl::StatusOr<PostedWord> FindWord(const std::string& key, int64_t edition, bool wait);
   absl::StatusOr<PostedWord> HearWord(const std::string& key, int64_t edition, bool wait, int64_t above = -1);
   // Sends a chunk of a stream when there is room for it. chunks: number of chunks of the whole stream, 0 while unknown.

@@ -29,7 +29,7 @@ class Heartbeats {
              std::shared_ptr<Waits> waits, std::shared_ptr<CallCounters> counters);
   ~Heartbeats();
 
-  // Starts the thread, once.
+  // Starts the thread. Requires: called at most once; nobody else calls Round afterwards.
   void Start();
   // Declares the job failed if a server has been silent for longer than the lease, then sends one heart-beat to every
   // server that has let this trainer in. Does nothing once this trainer is done.

@@ -41,12 +41,12 @@ class JobView {
   // Sleeps until `until`, until there is a failure that servers have not been told of, or until Close. False: closed.
   // Uses the steady clock: a step of the wall clock must not keep a sign of life back.
   bool SleepUntil(std::chrono::steady_clock::time_point until);
-  // Tells that servers are about to be told of the failure, if there is one.
+  // Records that servers are about to be told of the failure, if there is one.
   void RelayBegins();
-  // Ends SleepUntil, for good.
+  // Ends SleepUntil and all later calls of it.
   void Close();
 
-  // Whether this trainer, and whether any trainer, waits for data that does not exist yet (data.follow).
+  // State of waits for data that does not exist yet (data.follow), of this trainer and of any.
   void SetAwaitsFiles(bool awaits) { awaits_files_ = awaits; }
   bool awaits_files() const { return awaits_files_; }
   void SetAnyAwaitsFiles(bool any) { any_awaits_files_ = any; }
@@ -84,6 +84,7 @@ class JobView {
 
   mutable Mutex mu_;
   CondVar changed_;
+  // Invariant: never changes again once it is an error.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   bool relay_ ABSL_GUARDED_BY(mu_) = false;  // some server has yet to be told of the failure
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;

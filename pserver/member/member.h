@@ -34,23 +34,23 @@ class Member {
   // Joins every server, as Membership::Join.
   absl::Status Join(const v1::JoinRequest& introduction);
   // Returns a token that all trainers of one run of the job share and that no other run has: server 0 draws it at
-  // random. "" without checkpoints. Call after Join.
+  // random. "" without checkpoints. Requires: Join.
   std::string RunId() const { return joined_.RunId(); }
   // Async: returns the step to begin with when this trainer has taken the place of a dead one, else nullopt. It is the
   // step that the dead trainer would have begun next; where servers differ, the smallest of their steps, and with norms
-  // over servers the largest. The other trainers have long begun, so there is nothing to load or to set aside. Call
-  // after Join.
+  // over servers the largest. The other trainers have long begun, so there is nothing to load or to set aside.
+  // Requires: Join.
   std::optional<int64_t> TakesOver() const { return joined_.TakesOver(); }
 
   // Returns the trainer that has the duties of the chief, as server 0 last said: it writes checkpoints, collects
   // evaluations and logs their lines. It is trainer 0 until that one is dead or done; then (in async) it is the lowest
-  // living trainer, which keeps the duties in its turn. Call after Join.
+  // living trainer, which keeps the duties in its turn. Requires: Join.
   int Chief() const { return job_->chief(); }
-  // Sends the request to every server; answers by server index. For the chief at a step border. `until_stop`: as in
-  // Board::Exchange; servers then finish the request by themselves.
+  // Sends the request to every server; answers by server index. Requires: this trainer is the chief, at a step border.
+  // `until_stop`: as in Board::Exchange; servers then finish the request by themselves.
   absl::StatusOr<std::vector<v1::ControlReply>> Control(const v1::ControlRequest& request, bool until_stop = false);
 
-  // Says whether this trainer waits for data that does not exist yet (data.follow): heart-beats tell the servers, and
+  // Sets whether this trainer waits for data that does not exist yet (data.follow): heart-beats tell the servers, and
   // no deadline for progress runs while a trainer does. Callable from any thread.
   void SetAwaitsFiles(bool awaits) { job_->SetAwaitsFiles(awaits); }
   // Returns whether some trainer does, as the servers last said. Callable from any thread.
@@ -64,8 +64,8 @@ class Member {
   // failed elsewhere, reports that failure instead (JobStatus). Returns when every living server has heard, or after 2
   // s. Callable from any thread.
   void ReportFailure(const absl::Status& status) { membership_.ReportFailure(status); }
-  // Tells every server that this trainer is done and waits for the acknowledgement. `stopped`: the job ends before it
-  // is complete, because its end was requested.
+  // Tells every server that this trainer is done and waits for the acknowledgement. Requires: Join; no step follows.
+  // `stopped`: the job ends before it is complete, because its end was requested.
   absl::Status Done(bool stopped = false) { return membership_.Done(stopped); }
   // Returns an error when the job has failed elsewhere or a server is dead.
   absl::Status JobStatus() const { return job_->failure(); }

@@ -25,9 +25,10 @@ class Membership {
   Membership(const CallSettings* settings, std::shared_ptr<Sessions> sessions, std::shared_ptr<JobView> job,
              Heartbeats* heartbeats, Calls* calls);
 
-  // Joins every server. `introduction`: what to tell each of them, beside who is calling. Waits for missing servers up
-  // to connect_deadline; a refusal fails at once. On failure the servers already joined are told: after a refusal they
-  // get this trainer's place back; a missing server ends the job.
+  // Joins every server. Requires: called once, before any other call to a server. `introduction`: what to tell each of
+  // them, beside who is calling. Waits for missing servers up to connect_deadline; a refusal fails at once. On failure
+  // the servers already joined are told: after a refusal they get this trainer's place back; a missing server ends the
+  // job.
   absl::Status Join(const v1::JoinRequest& introduction, const Welcome& welcome);
 
   // Asks for the end of the job at the next common step border.
@@ -35,7 +36,7 @@ class Membership {
   // Tells every server that this trainer ends with an error. If the job has failed elsewhere, reports that failure
   // instead. Returns when every living server has heard, or after 2 s.
   void ReportFailure(const absl::Status& status);
-  // Does what Client::Done says.
+  // Does what Client::Done says. Requires: Join has returned OK.
   absl::Status Done(bool stopped);
 
  private:

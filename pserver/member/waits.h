@@ -1,7 +1,8 @@
-// Waits of one trainer for answers of its servers: the answers that have come, and who waits for whom. Thread-safe.
+// Waits of one trainer for answers of its servers: the answers that have come, and the causes of the waits.
+// Thread-safe.
 //
 // Two threads may wait at a time for what the program needs: the one that runs it, and one that works ahead of it
-// (Client::Ahead). Others may wait beside them (Client::Beside), and nobody is told what for.
+// (Client::Ahead). Others may wait beside them (Client::Beside); servers are not told of these waits.
 #ifndef WEIR_PSERVER_MEMBER_WAITS_H_
 #define WEIR_PSERVER_MEMBER_WAITS_H_
 
@@ -30,7 +31,7 @@ class Waits {
  public:
   enum Thread { kProgram, kAhead, kBeside };
 
-  // Tells that the request of this slot is about to be sent.
+  // Records that the request of this slot is about to be sent. Requires: the last answer has been taken.
   void Expect(AnswerSlot* slot);
   // Fills the slot and wakes all waits.
   void Deliver(AnswerSlot* slot, absl::StatusOr<Slices> answer);
@@ -40,12 +41,13 @@ class Waits {
 
   // Wakes all waits.
   void Wake();
-  // Number of wake-ups so far. Read it before looking at what a wait depends on.
+  // Number of wake-ups so far. Requires: read before looking at what a wait depends on; a wake-up in between is lost
+  // otherwise.
   int64_t wakes() const;
   // Waits for a wake-up after the first `seen` ones, for `most` of real time.
   void AwaitWake(int64_t seen, absl::Duration most);
 
-  // Says what a thread waits for, until End. SetHolder also says why a server lets it wait.
+  // Record what a thread waits for, until End. SetHolder also records why a server lets it wait.
   void SetOn(Thread thread, std::string on);
   void SetHolder(Thread thread, std::string on, std::string held_by);
   void End(Thread thread);

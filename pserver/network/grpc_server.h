@@ -47,7 +47,8 @@ class GrpcServer {
   virtual const std::string& unix_socket() const = 0;
 
   // Stops accepting calls, gives those in flight `grace` to end, and ends the rest with Unavailable. A reply that the
-  // core gives afterwards is dropped, at any later time.
+  // core gives afterwards is dropped, at any later time. A second call does nothing. Requires: not called by two
+  // threads at once.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 

@@ -14,8 +14,8 @@ struct NetworkInterface {
   std::string name;  // "eth0"
   bool up = false;   // switched on, and has a carrier
   bool loopback = false;
-  // Numeric addresses in the system's order, IPv6 without brackets. Those of a link alone (fe80::...) mean nothing to a
-  // process on another machine without the name of its own interface.
+  // Numeric addresses in the system's order, IPv6 without brackets. Addresses of a link alone (fe80::...) mean nothing
+  // to a process on another machine without the name of its own interface.
   std::vector<std::string> addresses;
 };
 

@@ -15,7 +15,7 @@ std::string AddressText(const sockaddr_storage& address);
 
 // Lets connections of this process through the Unix-domain socket at `path`, its own or that of another process, hold
 // more bytes that the other end has not read: by default 208 KiB, after which writer and reader take turns, each woken
-// by the other. The raw step of wire_bench gains 9 %. As much more as net.core.wmem_max allows. Returns how many
+// by the other. The raw step of wire_bench gains 9 %. Gets as much more as net.core.wmem_max allows. Returns how many
 // connections got more. Does nothing where there is no /proc.
 int GiveSendRoom(const std::string& path);
 

@@ -34,7 +34,7 @@ namespace {
 // An attacker on a bench machine of two cores gets 15,000 calls a second in, 300 in this time. The first question, how
 // many calls there were, takes 15 microseconds.
 constexpr absl::Duration kPeriod = absl::Milliseconds(20);
-// The same while many descriptors are in use: gRPC accepts tens of connections in this time.
+// Period while many descriptors are in use: gRPC accepts tens of connections in this time.
 constexpr absl::Duration kPeriodWithManyDescriptors = absl::Milliseconds(1);
 // Longest wait of new connections after the last close, should gRPC keep a closed one because a handler of its is busy.
 // On two busy cores gRPC freed the calls within 3 seconds.
@@ -107,7 +107,7 @@ int PortOf(const sockaddr_storage& address) {
   return -1;
 }
 
-// Every number that follows the key in pages of channelz. `page` gives the page that begins with a number.
+// Returns every number that follows the key in pages of channelz. `page` returns the page that begins with a number.
 std::vector<int64_t> Numbers(std::string_view key, const std::function<std::string(int64_t)>& page) {
   std::vector<int64_t> numbers;
   int64_t from = 0;
@@ -210,7 +210,7 @@ void ResetGuard::Run() {
   absl::Time next_look = clock->Now() + kPeriod;
   absl::Duration rest = kPeriod;
   while (Rest(rest)) {
-    // By processor time: connections come also while this thread waits for a core.
+    // Measure processor time: connections come also while this thread waits for a core.
     const absl::Duration begin = ProcessorTime();
     LookAtDescriptors();
     rest = many_descriptors_

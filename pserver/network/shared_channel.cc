@@ -46,7 +46,7 @@ static_assert(sizeof(Slot) == 64);
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 
-// What a process sends with the descriptor. Another layout has another text.
+// Text that a process sends with the descriptor. Another layout has another text.
 constexpr char kOffer[] = "weir shared channel 1";
 constexpr char kConsent[] = "weir shared channel 1: mapped";
 constexpr timeval kConsentDeadline = {.tv_sec = 2, .tv_usec = 0};
@@ -84,7 +84,7 @@ struct Envelope {
     message.msg_iov = &bytes;
     message.msg_iovlen = 1;
     message.msg_control = control;
-    // Without the padding, in which the system would put a second descriptor. It closes others.
+    // Leave out the padding, in which the system would put a second descriptor; it closes any that have no room.
     message.msg_controllen = CMSG_LEN(sizeof(int));
   }
   Envelope(const Envelope&) = delete;

@@ -9,8 +9,8 @@
 //   data      the bytes of messages; a message lies in consecutive granules
 //
 // A received message is read where it lies; its granules are free again when its last slice is gone, in any order. A
-// sender never waits: a message that finds no room is refused, and takes another way. What the other side could have
-// written is copied before it is checked, and no number in it is used unchecked: nonsense ends the channel.
+// sender never waits: a message that finds no room is refused, and takes another way. Data that the other side could
+// still change is copied before it is checked, and no number in it is used unchecked: nonsense ends the channel.
 #ifndef WEIR_PSERVER_NETWORK_SHARED_CHANNEL_H_
 #define WEIR_PSERVER_NETWORK_SHARED_CHANNEL_H_
 

@@ -87,7 +87,7 @@ bool SharedClient::Call(Method method, const Slices& request, absl::Duration tim
   if (wake) WakeWatch();
   if (channel_->Send(head, request)) return true;
   MutexLock lock(&mu_);
-  // Without the entry somebody has ended the call.
+  // If the entry is gone, another thread has ended the call.
   return calls_.erase(head.call) == 0;
 }
 

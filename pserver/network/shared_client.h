@@ -45,7 +45,7 @@ class SharedClient {
 
   // Ends all calls with Unavailable; their `done` may run before Close returns.
   void Close();
-  // After Close: returns when no `done` runs any more on a thread of this client.
+  // Waits until no `done` runs any more on a thread of this client. Requires: Close has been called.
   void Join();
 
  private:
@@ -68,7 +68,7 @@ class SharedClient {
   Mutex mu_;
   std::map<uint64_t, Pending> calls_ ABSL_GUARDED_BY(mu_);
   uint64_t last_call_ ABSL_GUARDED_BY(mu_) = 0;
-  // When Watch wakes by itself.
+  // Time at which Watch wakes by itself.
   absl::Time looks_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::atomic<bool> ended_{false};  // closed_, for those without the lock

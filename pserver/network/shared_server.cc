@@ -35,8 +35,8 @@ constexpr int kReceivers = 2;
 constexpr size_t kMostClients = 256;
 // A process that connects and offers nothing for so long is not one of ours.
 constexpr absl::Duration kOfferDeadline = absl::Seconds(10);
-// How often Watch looks while a client has not offered, a handler of a client that is gone still runs, or no client can
-// be accepted.
+// Period of Watch while a client has not offered, a handler of a client that is gone still runs, or no client can be
+// accepted.
 constexpr absl::Duration kLook = absl::Seconds(1);
 
 // Calls that have not been answered, of all clients.

@@ -16,14 +16,15 @@ namespace weir {
 // Returns the path at which a server with the Unix-domain socket `unix_socket` accepts channels.
 std::string SharedPathOf(const std::string& unix_socket);
 
-// Accepts clients of the same user and answers their calls. Shutdown and the destructor: from one thread.
+// Accepts clients of the same user and answers their calls.
 class SharedServer {
  public:
   // Called on threads of the server, two for each client; for Push, Pull and Deliver.
   using Handler = std::function<void(Method method, const Slices& request, ReplyCallback reply)>;
 
   // Listens at `path` when Start returns. FailedPrecondition: it cannot. The handler must run until the server is
-  // destroyed; replies may come later and are dropped then.
+  // destroyed; replies may come later and are dropped then. Requires: Shutdown and the destructor are called by one
+  // thread, which runs no handler.
   static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& path, Handler handler);
   // Calls Shutdown(0).
   virtual ~SharedServer() = default;

@@ -26,7 +26,7 @@ bool FitsAddress(const std::string& path) { return path.size() < sizeof(sockaddr
 constexpr timeval kConnectDeadline = {.tv_sec = 2, .tv_usec = 0};
 constexpr int kBacklog = 128;
 
-// Of a path that fits.
+// Returns the address of a path, which fits.
 sockaddr_un AddressOf(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;

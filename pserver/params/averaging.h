@@ -1,5 +1,6 @@
-// How the gradients that trainers pushed in a step become the gradient that updates a parameter. Two policies: the sum
-// over all trainers divided by the samples of all, or (average BY_TRAINERS) the mean over trainers of each one's mean.
+// Averages the gradients that trainers pushed in a step into the gradient that updates a parameter. Two policies: the
+// sum over all trainers divided by the samples of all, or (average BY_TRAINERS) the mean over trainers of each one's
+// mean.
 //
 // With the first, dividing a dense gradient is the task of the optimize block (its op `merge`).
 #ifndef WEIR_PSERVER_PARAMS_AVERAGING_H_

@@ -18,7 +18,8 @@ class ReadValues {
  public:
   explicit ReadValues(int trainers) : by_trainer_(static_cast<size_t>(trainers)) {}
 
-  // Records that the trainer reads elements [begin, begin + count) of `now`.
+  // Records that the trainer reads elements [begin, begin + count) of `now`. Requires: the block's lock, under which
+  // the elements are copied to the trainer, too.
   void Read(int trainer, const Tensor& now, int64_t begin, int64_t count);
   // Returns the values that the trainer last read, sharing memory; `now` if it has read nothing, so that nothing has
   // changed for it.

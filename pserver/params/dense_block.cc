@@ -28,8 +28,8 @@ absl::Span<float> Bits(Variable* var) {
   return absl::MakeSpan(static_cast<float*>(tensor.raw()), tensor.bytes() / sizeof(float));
 }
 
-// Where a piece of state stands in the whole state variable. Shaped like the parameter, or one unit (of 4 bytes or
-// more) per row of it.
+// Place of a piece of state in the whole state variable, which has the shape of the parameter, or one unit (of 4 bytes
+// or more) per row of it.
 struct StatePlace {
   std::vector<int64_t> whole_dims;
   int64_t element_begin = 0;

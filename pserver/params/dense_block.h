@@ -27,7 +27,7 @@ namespace weir {
 // Thread-safe where said.
 class DenseBlock {
  public:
-  // Where the block's programs come from and what they run with. All are borrowed and must outlive the block.
+  // Programs of the block and what they run with. Borrowed; must outlive the block.
   struct Source {
     const v1::ProgramDesc& main;
     Scope* scope = nullptr;  // with the startup program's values
@@ -65,11 +65,11 @@ class DenseBlock {
     DensePiece place;
     absl::Span<float> bits;
   };
-  // Returns the pieces, values first. No Apply may run while they are used.
+  // Returns the pieces, values first. Requires: no Apply runs while they are used.
   std::vector<Piece> Pieces();
   // Returns the number of elements of the whole parameter.
   int64_t whole_count() const;
-  // Sets a piece to `from`, as read from a checkpoint; the next Apply begins a step.
+  // Sets a piece to `from`, as read from a checkpoint; the next Apply begins a step. Requires: no Apply runs.
   void Restore(absl::Span<float> piece, absl::Span<const float> from);
 
  private:
@@ -110,7 +110,7 @@ class DenseBlock {
 
   Mutex mu_;                 // held while the block is updated or copied
   Tensor* value_ = nullptr;  // elements guarded by mu_
-  // Null: the block is never updated.
+  // Executor of the update. Null if the block is never updated.
   std::unique_ptr<Executor> update_ ABSL_GUARDED_BY(mu_);
   // Variables that receive the sums (Averaging::SumVariables).
   std::vector<Variable*> gradients_ ABSL_GUARDED_BY(mu_);

@@ -47,13 +47,14 @@ class LearningRates {
     LearningRates* rates_ = nullptr;
   };
   // Sets the rates of a transaction that begins to take effect, and holds them. Waits for updates that run under other
-  // rates.
+  // rates. Requires: `hold` holds nothing; the calling thread has no other Hold.
   absl::Status Begin(int64_t step, Hold* hold);
-  // Holds the present rates for another part of a transaction that has begun.
+  // Holds the present rates for another part of a transaction. Requires: Begin has been called for it; `hold` holds
+  // nothing.
   void GoOn(Hold* hold);
 
   // State that lives across steps, as 4-byte units: persistable variables that the block writes, by name, and
-  // "transactions". No Hold may exist, and no Begin run, meanwhile.
+  // "transactions". Requires: no Hold exists, and no Begin runs, meanwhile.
   struct State {
     std::string name;
     absl::Span<float> bits;  // valid until the next Begin
@@ -70,6 +71,7 @@ class LearningRates {
   std::vector<std::pair<std::string, Variable*>> written_;  // constant; variables of the scope
   Mutex mu_;
   CondVar changed_;
+  // Invariant: the rates change only while changing_ is true and holders_ is 0.
   bool changing_ ABSL_GUARDED_BY(mu_) = false;
   int holders_ ABSL_GUARDED_BY(mu_) = 0;
   // Used only by the thread that has set changing_, and in states().

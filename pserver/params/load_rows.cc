@@ -22,7 +22,7 @@ std::string StatesText(const std::vector<std::pair<std::string, int>>& states) {
   return states.empty() ? "none" : text;
 }
 
-// Whether rows of the file bring state.
+// Returns whether rows of the file bring state.
 absl::StatusOr<bool> BringsState(const std::string& file, const TableLayout& layout, const SparseTable& table) {
   if (layout.width != table.width()) {
     return absl::FailedPreconditionError(absl::StrCat("table ", table.name(), ": ", file, " has rows of width ",

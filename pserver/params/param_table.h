@@ -27,7 +27,7 @@ namespace weir {
 // Thread-safe.
 class ParamTable {
  public:
-  // Where the table's programs come from and what they run with. All are borrowed and must outlive the table.
+  // Programs of the table and what they run with. Borrowed; must outlive the table.
   struct Source {
     const v1::ProgramDesc& main;  // with the plan
     Scope* scope = nullptr;       // with the startup program's values
@@ -56,7 +56,8 @@ class ParamTable {
   // Ends a step (SparseTable::EndStep) in all stripes, in parallel.
   absl::Status EndStep(const RowTime& time, ThreadPool* pool);
 
-  // Counts in `counters` from now on: "table.<name>.skipped_rows", if the table skips any. Call before the first Apply.
+  // Counts in `counters` from now on: "table.<name>.skipped_rows", if the table skips any. Requires: called before the
+  // first Apply.
   void CountIn(Counters* counters);
   // Adds the rows skipped since the last call to that counter.
   void CountSkippedRows();

@@ -62,7 +62,7 @@ absl::Status OrderIds(const v1::PushItem& item, ServerParams& params, Gradient* 
 
 // Owner of a gradient's memory. Ids and counts, which are checked and then used, are copies: the sender of bytes in
 // shared memory can change them. Values may be any; the payload is kept only for those that lie in it.
-struct Kept {
+struct GradientMemory {
   std::shared_ptr<const void> payload;
   std::unique_ptr<int64_t[]> ids;
   std::unique_ptr<float[]> counts, values;
@@ -76,21 +76,21 @@ std::unique_ptr<T[]> Copy(const char* from, size_t n) {
 }
 
 // Sets the gradient's values to n floats of the payload at `data`, or decodes them.
-void SetValues(const v1::PushItem& item, const char* data, size_t n, size_t group, const Slice& payload, Kept* kept,
-               Gradient* gradient) {
+void SetValues(const v1::PushItem& item, const char* data, size_t n, size_t group, const Slice& payload,
+               GradientMemory* memory, Gradient* gradient) {
   if (item.format() == v1::WIRE_FLOAT32) {
-    kept->payload = payload.owner;
+    memory->payload = payload.owner;
     gradient->values = reinterpret_cast<const float*>(data);
     return;
   }
-  kept->values.reset(new float[n]);
+  memory->values.reset(new float[n]);
   if (item.has_exponents()) {
-    DecodeWithExponents(data, n, group, item.exponents(), kept->values.get());
+    DecodeWithExponents(data, n, group, item.exponents(), memory->values.get());
   } else {
-    Decode(item.format(), data, n, group, kept->values.get());
+    Decode(item.format(), data, n, group, memory->values.get());
   }
   gradient->decoded_bytes = n * sizeof(float);
-  gradient->values = kept->values.get();
+  gradient->values = memory->values.get();
 }
 
 absl::Status CheckFormat(const v1::PushItem& item, const v1::Wire& wire) {
@@ -153,18 +153,18 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
                                     " bytes of payload behind offset ", item.offset()));
   }
   const char* const at = payload.data + item.offset();
-  auto kept = std::make_shared<Kept>();
+  auto memory = std::make_shared<GradientMemory>();
   if (counts) {
-    kept->counts = Copy<float>(at + values_end, 2 * count);
-    gradient->counts = kept->counts.get();
+    memory->counts = Copy<float>(at + values_end, 2 * count);
+    gradient->counts = memory->counts.get();
     if (!std::all_of(gradient->counts, gradient->counts + 2 * count, [](float n) { return std::isfinite(n); })) {
       return Wrong(item, "shows or clicks are not finite");
     }
   }
-  kept->ids = Copy<int64_t>(at, count);
-  gradient->ids = kept->ids.get();
-  SetValues(item, at + AlignUp(ids_bytes), count * group, group, payload, kept.get(), gradient);
-  gradient->keep = std::move(kept);
+  memory->ids = Copy<int64_t>(at, count);
+  gradient->ids = memory->ids.get();
+  SetValues(item, at + AlignUp(ids_bytes), count * group, group, payload, memory.get(), gradient);
+  gradient->keep = std::move(memory);
   return OrderIds(item, params, gradient);
 }
 
@@ -187,9 +187,9 @@ absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerPa
   }
   RETURN_IF_ERROR(CheckExponents(item, count, kDenseGroup));
   *end = static_cast<uint64_t>(item.offset()) + EncodedBytes(item.format(), count, kDenseGroup);
-  auto kept = std::make_shared<Kept>();
-  SetValues(item, payload.data + item.offset(), count, kDenseGroup, payload, kept.get(), gradient);
-  gradient->keep = std::move(kept);
+  auto memory = std::make_shared<GradientMemory>();
+  SetValues(item, payload.data + item.offset(), count, kDenseGroup, payload, memory.get(), gradient);
+  gradient->keep = std::move(memory);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // Server's side of checkpoints: writes and reads its shard, and publishes, finds and sets aside the part of its host.
 //
-// Executes ControlRequests. The caller (pserver/server/control_actions.h) decides when: in sync at a step border, and
-// one request at a time.
+// Executes ControlRequests. Requires: one request at a time, while no update runs (pserver/server/control_actions.h),
+// in sync at a step border.
 #ifndef WEIR_PSERVER_PARAMS_SERVER_CHECKPOINTS_H_
 #define WEIR_PSERVER_PARAMS_SERVER_CHECKPOINTS_H_
 
@@ -39,7 +39,7 @@ class ServerCheckpoints {
     int64_t table_steps = 0;
   };
 
-  // Each of these returns FailedPrecondition when the job has no directory.
+  // Calls on the job's directory: FailedPrecondition when the job has none.
   //
   // Save writes this server's shard. `trainer_steps`: number of steps of each trainer that have taken effect here,
   // stored beside the values. `table_steps`: async, CheckpointShard.table_steps.

@@ -53,8 +53,8 @@ class ServerParams {
                                                               absl::Duration lock_wait = absl::ZeroDuration());
   ~ServerParams();
 
-  // Makes tables count in `counters` from now on: "table.<name>.skipped_rows", for tables that skip any. Call before
-  // the first Apply.
+  // Makes tables count in `counters` from now on: "table.<name>.skipped_rows", for tables that skip any. Requires:
+  // called before the first Apply.
   void CountIn(Counters* counters);
 
   using BlockInfo = weir::BlockInfo;
@@ -75,9 +75,10 @@ class ServerParams {
   // Part of a step (in async: of a trainer's step) that an Apply has. All but kLater also advance the learning rates.
   enum class StepPart { kWhole, kFirst, kLater };
   // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
-  // gradients are divided by the sum of their samples (> 0). Several calls may run at once (async): each block and each
-  // stripe is changed by one at a time. The error names the block or table. `norms`: norms of all rounds. `table_step`:
-  // the step as tables count it (docs/tables.md); `step` if it is absent.
+  // gradients are divided by the sum of their samples. Requires: that is > 0; with norm_rounds() > 0, `norms` has all
+  // rounds; kLater only after kFirst or PrepareRates of the step. Several calls may run at once (async): each block and
+  // each stripe is changed by one at a time. The error names the block or table. `norms`: norms of all rounds.
+  // `table_step`: the step as tables count it (docs/tables.md); `step` if it is absent.
   absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
                      const Norms& norms = {}, std::optional<int64_t> table_step = std::nullopt);
 
@@ -90,20 +91,20 @@ class ServerParams {
   // Advances schedules to the rates of `step`, for Applies of kLater in a step whose parts take effect one by one.
   // Waits for updates that run under other rates.
   absl::Status PrepareRates(int64_t step);
-  // Advances schedules as if this many transactions had taken effect. Call before the first Apply.
+  // Advances schedules as if this many transactions had taken effect. Requires: called before the first Apply.
   absl::Status AdvanceSchedules(int64_t transactions);
 
   // Returns the number of rounds of whole norms that must precede an Apply; 0 if there are none.
   int norm_rounds() const { return norm_rounds_; }
   // Returns this server's sums of one round, with all names of the round (docs/consistency.md, "Norms"). Changes no
-  // value. `norms`: norms of the earlier rounds. With `keep` the next call continues where this one stopped: it must be
-  // the next round, or Apply, of this step, with no other call in between. Without, everything is computed anew from
-  // the gradients.
+  // value. `norms`: norms of the earlier rounds. With `keep` the next call continues where this one stopped; without,
+  // everything is computed anew from the gradients. Requires: with `keep`, the next call is the next round, or Apply,
+  // of this step.
   absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round,
                                        const Norms& norms, bool keep);
 
   // Copies elements [begin, begin + count) of a block as they are between two updates. `reader`: the trainer that
-  // reads; with delay compensation its next gradient is corrected by these values. -1: nobody's is. Thread-safe.
+  // reads; with delay compensation its next gradient is corrected by these values. -1: none is. Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
   // Set, or add to, all elements of a block, between two updates. Its state stays. Thread-safe.
   void SetBlock(int block, absl::Span<const float> values);
@@ -116,20 +117,21 @@ class ServerParams {
   void CopyRows(int block, absl::Span<const int64_t> ids, float* out);
 
   // Changes of rows between two versions, of all tables and blocks of rows (SparseTable::BeginChanges). A step begins
-  // with BeginChanges; its changes are recorded if somebody has called WantChanges since the step before. Thread-safe.
+  // with BeginChanges; its changes are recorded if WantChanges has been called since the step before. Thread-safe.
   void WantChanges() { wants_changes_ = true; }
   void BeginChanges();
   // Does what SparseTable::PullChanged does for rows of a block. Thread-safe.
   void PullChangedRows(int block, absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
                        std::vector<float>* rows);
 
-  // No Apply may run during the following three. `writes`: chooses what is dense of a shard; empty: everything.
+  // Save, load and digest the parameters. `writes`: chooses the dense pieces of a shard; empty: all. Requires, here and
+  // for ExchangeDense and ExchangeBlocks: no Apply runs meanwhile.
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path,
                                            const std::function<bool(const DensePiece&)>& writes = {});
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
   absl::Status Digest(v1::ControlReply* reply);
   // Calls `exchange` with all that is dense, piece by piece in a fixed order: values, optimizer state and counters of
-  // learning rates. What it leaves in a piece becomes the new state.
+  // learning rates. The values that it leaves in a piece become the new state.
   using Exchange = std::function<absl::Status(absl::Span<float>)>;
   absl::Status ExchangeDense(const Exchange& exchange);
   // Does the same with values and optimizer state alone.

@@ -13,7 +13,7 @@ std::string_view TakeLine(std::string_view* text) {
   return line;
 }
 
-// Up to and with the colon behind the path.
+// Returns the line up to and with the colon behind the path.
 std::string_view Path(std::string_view line) {
   const size_t colon = line.find(": ");
   return colon == std::string_view::npos ? std::string_view() : line.substr(0, colon);

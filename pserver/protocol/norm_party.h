@@ -14,9 +14,9 @@ class NormParty {
  public:
   virtual ~NormParty() = default;
 
-  // Both are called by the client that brings the norms, once in a step that takes effect, on the thread of its
-  // FinishSends. Sums returns the party's sums of the first round, under names that servers have too; Take gets the
-  // norms of that round, of all names.
+  // Sums returns the party's sums of the first round, under names that servers have too; Take gets the norms of that
+  // round, of all names. Requires: the client that brings the norms calls each once, in this order, in a step that
+  // takes effect, on the thread of its FinishSends.
   virtual absl::StatusOr<NormSums> Sums(int64_t step) = 0;
   virtual void Take(const Norms& norms) = 0;
 };

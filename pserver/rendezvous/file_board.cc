@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kHere[] = ".here";
 constexpr char kAnswer[] = ".answer";
-// Between two writes of a greeting; half of the shortest silence.
+// Time between two writes of a greeting; half of the shortest silence.
 constexpr absl::Duration kBeat = absl::Milliseconds(500);
 constexpr absl::Duration kShortestSilence = absl::Seconds(1);
 // Beside the message, of a file.

@@ -25,13 +25,13 @@ namespace weir {
 // Not thread-safe.
 class FileBoard {
  public:
-  // A greeting that somebody has left.
+  // Greeting that a process has left.
   struct Post {
     v1::RendezvousGreeting greeting;
     absl::Time changed;  // by this process's clock
-    // It has changed under the eyes of this process, and not stopped for `silence`.
+    // True if this process has seen the greeting change within the last `silence`.
     bool alive = false;
-    // It has not changed for `silence`.
+    // True if the greeting has not changed for `silence`.
     bool stale = false;
   };
 

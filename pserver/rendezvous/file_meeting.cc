@@ -21,9 +21,9 @@
 namespace weir {
 namespace {
 
-// Between two looks at the directory.
+// Time between two looks at the directory.
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
-// For members to read that the meeting has failed.
+// Time for members to read that the meeting has failed.
 constexpr absl::Duration kFailedLinger = absl::Seconds(1);
 
 v1::RendezvousAnswer AnswerOf(v1::RendezvousAnswer::State state, const absl::Status& status) {
@@ -91,7 +91,7 @@ class Host {
     return absl::OkStatus();
   }
 
-  // A file that an earlier run has left. Those of other jobs are not ours to remove.
+  // A file that an earlier run has left. Files of other jobs are not ours to remove.
   void CleanUp(const std::string& name, const FileBoard::Post& post) {
     if (!known_.insert(name).second && post.greeting.job_name() != own_.job_name()) return;
     LOG(WARNING) << "rendezvous: " << name << " is left by " << NameOf(post.greeting)
@@ -159,7 +159,7 @@ class Host {
   // Files about which the log says something already.
   std::set<std::string> known_;
   std::string refused_;
-  // Another process is trainer 0.
+  // True if another process is trainer 0.
   bool gives_up_ = false;
 };
 
@@ -191,7 +191,7 @@ class Member {
                                      options_.method.directory, ": ", Printable(answer.text())));
   }
 
-  // Says who is missing by the greetings that change, and why others do not count.
+  // Returns which processes are missing, judged by the greetings that change, and why others do not count.
   std::string WaitsFor() const {
     Gathering view(own_);
     std::string other;

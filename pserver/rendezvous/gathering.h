@@ -1,4 +1,5 @@
-// Who has come to a rendezvous, and whether what they say fits together. The part of trainer 0, without any network.
+// Collects the greetings of the processes that come to a rendezvous and checks that they fit together: the part of
+// trainer 0, without any network.
 #ifndef WEIR_PSERVER_RENDEZVOUS_GATHERING_H_
 #define WEIR_PSERVER_RENDEZVOUS_GATHERING_H_
 
@@ -32,13 +33,13 @@ class Gathering {
   // on a server fits every run, and so does kAnyRun (init_method.h).
   absl::Status CheckRun(const v1::RendezvousGreeting& greeting) const;
   // Returns what a process may hear of such a `refusal`: all of it if it knows the job's name, else only what it has
-  // said itself. Whoever reaches the meeting point may ask.
+  // said itself. Any process that reaches the meeting point may ask.
   absl::Status ToldOf(const absl::Status& refusal, const v1::RendezvousGreeting& greeting) const;
-  // Takes a greeting of this run. A repeated one of the same process replaces the former. FailedPrecondition, naming
-  // both: another number of trainers or servers, an id that another process has. InvalidArgument: an id out of range,
-  // no address or one where nobody can connect.
+  // Takes a greeting. A repeated one of the same process replaces the former. Requires: CheckRun has accepted it.
+  // FailedPrecondition, naming both: another number of trainers or servers, an id that another process has.
+  // InvalidArgument: an id out of range, no address or one where nobody can connect.
   absl::Status Add(const v1::RendezvousGreeting& greeting);
-  // The process has left.
+  // Forgets a process that has left.
   void Remove(const v1::RendezvousGreeting& greeting);
 
   bool complete() const;
@@ -46,7 +47,7 @@ class Gathering {
   std::string Missing() const;
   // Returns the number of processes that are there, and of all.
   std::pair<int, int> Counts() const;
-  // Returns the answer to all, when it is complete. FailedPrecondition, naming two processes: they give the same
+  // Returns the answer to all. Requires: complete(). FailedPrecondition, naming two processes: they give the same
   // address, or one an address of its own machine alone and the other not.
   absl::StatusOr<v1::RendezvousAnswer> Answer() const;
 

@@ -181,9 +181,9 @@ class Visitor {
   const std::string greeting_;
   const Cancellation& cancellation_;
   Waiting waiting_;
-  // Who is missing, as trainer 0 said last; "" if it does not answer.
+  // Processes that are missing, as trainer 0 said last; "" if it does not answer.
   std::string missing_;
-  // Why the last attempt came to nothing.
+  // Reason for which the last attempt failed.
   std::string reason_;
 };
 

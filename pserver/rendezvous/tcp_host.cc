@@ -25,9 +25,9 @@ namespace {
 
 // A connection that has not greeted by then is closed: it is not one of ours.
 constexpr absl::Duration kGreetingTime = absl::Seconds(5);
-// For answers when the rendezvous is over.
+// Time for answers when the rendezvous is over.
 constexpr absl::Duration kLinger = absl::Seconds(5);
-// Between two words to all about who is missing.
+// Time between two messages to all that name the missing processes.
 constexpr absl::Duration kBetweenNews = absl::Seconds(1);
 // Connections beside one for each process of the job: processes that connect again, strangers.
 constexpr size_t kSpareConnections = 64;
@@ -140,7 +140,7 @@ class Host {
       Socket socket(::accept4(listener_.fd(), reinterpret_cast<sockaddr*>(&from.address), &from.bytes,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket.fd() < 0) {
-        // Without descriptors the caller stays in the queue: do not ask at once again.
+        // Without a free descriptor the caller stays in the queue, so wait before the next attempt.
         if (errno == EMFILE || errno == ENFILE) (void)cancellation_.WaitFor(absl::Milliseconds(100));
         return;
       }
@@ -212,7 +212,7 @@ class Host {
     return answer;
   }
 
-  // Tells all who is missing, for their warnings, if that has changed.
+  // Sends all processes the names of those that are missing, for their warnings, if these have changed.
   void TellNews() {
     const absl::Time now = Clock::Real()->Now();
     if (!has_news_ || now < next_news_) return;
@@ -270,7 +270,7 @@ class Host {
   std::list<Guest> guests_;
   // Last process that was turned away, for warnings.
   std::string refused_;
-  // Another one is missing than when all were told.
+  // True if other processes are missing than at the last message to all.
   bool has_news_ = false;
   absl::Time next_news_ = absl::InfinitePast();
   bool over_ = false;

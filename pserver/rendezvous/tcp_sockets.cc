@@ -32,7 +32,7 @@ SocketAddress WithPort(SocketAddress of, int port) {
   return of;
 }
 
-// Every interface, in the family of `like`.
+// Returns the address of every interface, in the family of `like`.
 SocketAddress AnyAddress(const SocketAddress& like) {
   SocketAddress any = {.bytes = like.bytes};
   any.address.ss_family = like.address.ss_family;

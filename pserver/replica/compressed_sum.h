@@ -3,7 +3,7 @@
 //
 // A trainer rounds the sum of its lanes and its residual, and keeps the rest. The owner of a slice adds what has come
 // in float32, rounds the result once, and keeps the rest of that too; it uses the rounded result itself, so that all
-// trainers have the same bits. What is kept becomes the residual only if the step takes effect.
+// trainers have the same bits. The rests become residuals only if the step takes effect.
 #ifndef WEIR_PSERVER_REPLICA_COMPRESSED_SUM_H_
 #define WEIR_PSERVER_REPLICA_COMPRESSED_SUM_H_
 
@@ -35,11 +35,13 @@ class CompressedSum {
   // Returns the memory of the values, all segments one behind the other, whose place the result takes. A value that
   // does not fit becomes infinite.
   void* Pack(absl::Span<const float* const> sums);
-  // Memory to which the collective adds what rounding takes from results (Collective::Values.lost). Valid after Pack.
+  // Memory to which the collective adds what rounding takes from results (Collective::Values.lost). Requires: Pack.
   float* lost() { return left_.data(); }
-  // Sets the segments of `out` that are present to the result. Returns false if it is not finite everywhere.
+  // Sets the segments of `out` that are present to the result. Returns false if it is not finite everywhere. Requires:
+  // the operation on the memory of Pack has ended.
   bool Unpack(const std::function<bool(size_t segment)>& present, float* out) const;
-  // Makes the rests since Pack the residuals.
+  // Makes the rests since Pack the residuals. Requires: the operation has ended; called at most once per Pack, only if
+  // the step takes effect.
   void Keep();
 
  private:

@@ -71,7 +71,7 @@ class DenseReplica {
   void CopyBlock(int i, float* out);
   absl::Status CopyRows(std::string_view parameter, absl::Span<const int64_t> ids, int width, float* out);
 
-  // The following exchange values; every trainer calls them at the same time.
+  // The following exchange values. Requires: every trainer calls them in the same order, since each waits for all.
   //
   // Runs the update of a step that takes effect. `gradients`: as ServerParams::Apply has them, of all trainers: of all
   // blocks, equal on all trainers, or of this trainer's share; with local_sgd those of this trainer. Empty: only
@@ -81,14 +81,14 @@ class DenseReplica {
   // nothing. Exchanges sums if the replica is sharded.
   absl::StatusOr<NormSums> FirstSums(int64_t step, absl::Span<const TrainerGradients> gradients,
                                      const std::set<std::string>& of);
-  // Makes the values of all shares known to all trainers: once before the first step, after Load. Does nothing unless
-  // the replica is sharded.
+  // Makes the values of all shares known to all trainers. Does nothing unless the replica is sharded. Requires: called
+  // once, after Load and before the first step.
   absl::Status Gather();
   // State that trainer `root` has loaded becomes that of all: all state, or with LoadValues values alone.
   absl::Status Broadcast(int root);
   // Values and optimizer state become the mean of those of all trainers, by samples: `samples` of this trainer, of
   // `all_samples` (> 0, equal on all trainers) since they were equal. The mean has the same bits on all. Counters of
-  // learning rates stay: they are equal. Every trainer calls it at the same time.
+  // learning rates stay: they are equal. Requires: all_samples > 0; samples <= all_samples.
   absl::Status Average(int64_t samples, int64_t all_samples);
   // Compares what is equal on all trainers: all state, or all values. DataLoss names the trainers that differ from the
   // others, and the first variable. `when`: for the message ("before step 3").

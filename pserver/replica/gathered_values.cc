@@ -13,7 +13,7 @@ namespace weir {
 
 namespace {
 
-// Before the ids and the values of the rows of a block.
+// Header in front of the ids and the values of the rows of a block.
 struct RowsHeader {
   int64_t block = 0, rows = 0;
 };

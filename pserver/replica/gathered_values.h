@@ -36,8 +36,8 @@ class GatheredValues {
   // is no such matrix, or has no such row.
   absl::Status CopyRows(std::string_view parameter, absl::Span<const int64_t> ids, int width, float* out) const;
 
-  // The following exchange values; every trainer calls them at the same time. This trainer's own blocks have their new
-  // values; those of all others become theirs.
+  // The following exchange values. This trainer's own blocks have their new values; those of all others become theirs.
+  // Requires: every trainer calls them in the same order, since each waits for all.
   absl::Status GatherAll();
   // Does so after a step. `rows`: of own blocks with a gradient by rows, the rows that may have changed, ascending.
   absl::Status GatherStep(const std::map<int, std::vector<int64_t>>& rows);

@@ -16,7 +16,7 @@ namespace weir {
 
 namespace {
 
-// Before the ids and the values of a node.
+// Header in front of the ids and the values of a node.
 struct NodeHeader {
   int64_t begin = 0, count = 0, rows = 0;
 };

@@ -22,7 +22,7 @@ absl::Status PullRowsOfReplica(absl::Span<const RowSource::TableRows> tables, De
 // holds are copied when the step has come. Threads as RowSource.
 class ReplicaRowsAhead : public RowSource {
  public:
-  // Both are borrowed.
+  // Borrows both.
   ReplicaRowsAhead(DenseReplica* replica, RowSource* servers) : replica_(*replica), servers_(*servers) {}
 
   absl::Status BeginStep(int64_t step, bool read_only) override { return servers_.BeginStep(step, read_only); }

@@ -37,17 +37,18 @@ class SharedNorms : public NormParty {
 
   // Returns the gradients of the step, of all trainers; waits for them. samples: of all trainers.
   using Gradients = std::function<absl::StatusOr<TrainerGradients>(int64_t samples)>;
-  // Begins a step. Every trainer calls it, after it has begun all exchanges of gradients. `gradients` is called by
-  // Sums.
+  // Begins a step. `gradients` is called by Sums. Requires: every trainer calls it, after it has begun all exchanges of
+  // gradients.
   void Begin(int64_t samples, Gradients gradients);
-  // Ends the sends of the step, with an effect or without. Every trainer calls it, after its client's FinishSends.
+  // Ends the sends of the step, with an effect or without. Requires: every trainer calls it, after its client's
+  // FinishSends.
   absl::Status Finish(int64_t step);
 
   absl::StatusOr<NormSums> Sums(int64_t step) override;
   void Take(const Norms& norms) override { norms_ = norms; }
 
-  // Returns the norms of the step under the names that tables have too, equal on all trainers. Every trainer calls it
-  // after Finish, in a step that takes effect. DataLoss: trainer 0 sent something else.
+  // Returns the norms of the step under the names that tables have too, equal on all trainers. DataLoss: trainer 0 sent
+  // something else. Requires: every trainer calls it after Finish, in a step that takes effect.
   absl::StatusOr<Norms> Exchange();
 
  private:

@@ -1,4 +1,4 @@
-// Actions of control calls: checkpoints, digests, loads. Called by one thread at a time, while no update runs.
+// Actions of control calls: checkpoints, digests, loads. Requires: one thread at a time, while no update runs.
 #ifndef WEIR_PSERVER_SERVER_CONTROL_ACTIONS_H_
 #define WEIR_PSERVER_SERVER_CONTROL_ACTIONS_H_
 

@@ -1,5 +1,5 @@
 // Control calls of trainers, which a server runs one at a time between updates. Not thread-safe; ServerCore locks
-// around it.
+// around it. Invariant: at most one call runs.
 #ifndef WEIR_PSERVER_SERVER_CONTROL_QUEUE_H_
 #define WEIR_PSERVER_SERVER_CONTROL_QUEUE_H_
 
@@ -40,9 +40,11 @@ class ControlQueue {
   // Returns true if a call that runs or waits sets values: nobody may read them half set.
   bool sets_values() const;
 
-  // Starts the first waiting call. Nothing may be running.
+  // Starts the first waiting call. Requires: waiting() and !running(); the caller runs the call and ends it with
+  // Finish.
   std::shared_ptr<ControlCall> Start();
-  // Ends the running call; keeps its result for repeats. Returns the callbacks that get the result.
+  // Ends the running call; keeps its result for repeats. Returns the callbacks that get the result. Requires:
+  // running().
   std::vector<ReplyCallback> Finish(const absl::StatusOr<v1::ControlReply>& result);
   // Removes the waiting calls, of one trainer or all (trainer < 0).
   std::list<std::shared_ptr<ControlCall>> TakeWaiting(int trainer = -1);

@@ -13,10 +13,11 @@
 namespace weir {
 
 class HandledCall;
-// Null when nothing is recorded.
+// A call that is being recorded. Null when nothing is recorded.
 using HandledCallPtr = std::shared_ptr<HandledCall>;
 
-// Owned together with the request and handed over with it; used by one thread at a time.
+// Belongs to the request and is handed over with it; used by one thread at a time. Requires: Begin, then Describe; one
+// EndWait or End for a BeginWait; End last.
 class HandledCall {
  public:
   // Starts the record of a request that has come, for the call in ProfiledCallScope.

@@ -295,7 +295,7 @@ absl::Status PullAnswers::AppendCorrections(const v1::PullRequest& request, int6
   size_t room = kMaxReplyPayload - ItemBytes(request), header_room = kCorrectionHeaderBytes;
   for (const int64_t call : request.corrects()) {
     v1::Correction* const correction = header->add_corrections();
-    // Only the newest version's changes are known. Of an older one nobody waits for the answer.
+    // Only the newest version's changes are known. No trainer waits for the answer of an older one.
     const std::shared_ptr<const RowsAhead::Pull> pull =
         version == request.version() ? ahead_->Find(request.caller(), version, call) : nullptr;
     // A number of rows takes 5 bytes at most.

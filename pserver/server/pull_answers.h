@@ -52,7 +52,7 @@ class PullAnswers {
     bool ahead = false;
     // Most bytes of values in an answer to a reader.
     size_t reader_bytes = SIZE_MAX;
-    // For each trainer the bytes that its pulls ahead may take.
+    // Bytes that the pulls ahead of each trainer may take.
     std::vector<size_t> ahead_room = {};
   };
   explicit PullAnswers(Options options);
@@ -62,7 +62,8 @@ class PullAnswers {
   absl::Status Check(const v1::PullRequest& request, const Slice& payload) const;
   // Returns the most bytes that the payload of the answer has, for a request that Check has accepted.
   size_t MostBytes(const v1::PullRequest& request) const;
-  // Copies the values and answers. `credit` lives as long as the answer's bytes.
+  // Copies the values and answers. `credit` lives as long as the answer's bytes. Requires: Check, and CheckAhead in
+  // sync, have accepted the request; the caller does not hold the server's lock.
   void Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
              std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled) const;
 

@@ -21,8 +21,8 @@ class PushReader {
   // Returns the lane nodes that a trainer owns.
   const std::vector<LaneRange>& nodes(int trainer) const { return nodes_[static_cast<size_t>(trainer)]; }
 
-  // Parses the payload of a push of a joined trainer. DataLoss: the checksum does not match; other errors as
-  // ParseGradients.
+  // Parses the payload of a push. DataLoss: the checksum does not match; other errors as ParseGradients. Requires: the
+  // caller has joined.
   absl::Status Read(const v1::PushRequest& request, const Slices& payload, std::vector<Gradient>* gradients) const;
 
  private:

@@ -28,8 +28,8 @@ class RowsAhead {
   explicit RowsAhead(const std::vector<size_t>& most_bytes);
 
   // Remembers a pull with ahead_of as PullRequest.ahead_call, and forgets what the trainer has pulled ahead of other
-  // steps or in other sessions. `pull` owns no more memory than its payload and request. One beyond the trainer's bytes
-  // is not remembered.
+  // steps or in other sessions. One beyond the trainer's bytes is not remembered. Requires: `pull` owns no more memory
+  // than its payload and request.
   void Remember(Pull pull);
   // Returns a call that the caller has made ahead of `step`; null if it is not remembered.
   std::shared_ptr<const Pull> Find(const v1::Caller& caller, int64_t step, int64_t call) const;
@@ -42,6 +42,7 @@ class RowsAhead {
     uint64_t session = 0;
     int64_t step = -1;
     size_t bytes = 0;
+    // Calls of this session ahead of `step`. Invariant: `bytes` is the sum of their BytesOf, at most most_bytes.
     std::map<int64_t, std::shared_ptr<const Pull>> calls;
   };
 

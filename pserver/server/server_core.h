@@ -51,7 +51,7 @@ struct ServerOptions {
   // Borrowed; must outlive the server.
   Clock* clock = nullptr;
   ThreadPool* pool = nullptr;
-  // Null: parts that come again are dropped. Tests count them again (tests/testing/count_repeats.h).
+  // Called for parts that come again. Null: they are dropped. Tests count them again (tests/testing/count_repeats.h).
   OnRepeat on_repeat = nullptr;
   // Adds the parts of dense gradients. Null: in the order of the lane tree. Borrowed; must outlive the server.
   const DenseSum* dense_sum = nullptr;
@@ -69,7 +69,7 @@ struct ServerOptions {
   size_t exchange_bytes = size_t{1} << 30;
 };
 
-// State of a server, for those who watch the job.
+// State of a server, for pages and metrics.
 struct ServerReport {
   struct Trainer {
     std::string name;     // "trainer 1 (host:pid)"
@@ -107,13 +107,13 @@ class ServerCore {
   // returns. Malformed bytes are answered with InvalidArgument.
   virtual void Handle(Method method, const Slices& request, ReplyCallback reply) = 0;
 
-  // Expires leases, answers pulls whose wait is over, logs slow trainers. Call about every 100 ms.
+  // Expires leases, answers pulls whose wait is over, logs slow trainers. Requires: called about every 100 ms.
   virtual void Tick() = 0;
 
   // Asks for the end at the next common step border (SIGTERM).
   virtual void RequestStop() = 0;
   // Ends the job with an error of this process, unless it has failed already. For a trainer with a server inside, whose
-  // failure is the server's too. `status` must not be OK.
+  // failure is the server's too. Requires: `status` is not OK.
   virtual void ReportFailure(const absl::Status& status) = 0;
   // Returns true when every trainer is done, or when the job has failed and every trainer whose lease has not run out
   // has been told (or two leases have passed since). After RequestStop, trainers that have not joined are not waited

@@ -39,7 +39,7 @@ size_t ServerCoreImpl::ExchangeRoom(int trainer) const {
   }
   for (const v1::PlacedTable& table : plan.tables())
     residuals += table.wire().push() != v1::WIRE_FLOAT32 ? kResidualBytes / 8 * 9 : 0;
-  // The posted ones, and those that take their place.
+  // Twice: the posted residuals, and those that replace them.
   return options_.exchange_bytes + 2 * pushes_->nodes(trainer).size() * residuals;
 }
 
@@ -184,7 +184,7 @@ void ServerCoreImpl::Tick() {
     }
     if (roster_->failure().ok()) WatchProgress(now, &actions);
     info = mode_->version();
-    // Somebody who was waited for may have died, or be done; answers may have been read.
+    // A trainer that was waited for may have died, or be done; answers may have been read.
     ready = TakeReadyPulls(now);
     pulls_.RemoveIf([&](const WaitingPull& pull) {
       mu_.AssertHeld();

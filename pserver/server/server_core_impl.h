@@ -84,7 +84,7 @@ class ServerCoreImpl : public ServerCore {
   void HandleControl(const Slices& request, const ReplyCallback& reply);
   void HandleNorms(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
 
-  // --- Init's parts.
+  // --- Parts of Init.
   void InitMembers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the bytes that a trainer's exchanges and posts may take (docs/wire.md, "Limits").
   size_t ExchangeRoom(int trainer) const;
@@ -93,7 +93,7 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Callers.
 
-  // Who may make a call.
+  // Processes that may make a call.
   enum class Callers { kTrainers, kReadersToo };
   // Checks the caller of a request, before anything else of it is parsed, copied or kept. `message`: the whole request,
   // or its header. InvalidArgument: the bytes are no message.
@@ -113,8 +113,8 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Members. Failures and deaths reach everything that waits.
 
-  // Checks that a process that joins is of this job. What differs is told to a caller that knows the job's name and the
-  // build; before that it goes to the log alone, since whoever reaches the port may ask.
+  // Checks that a process that joins is of this job. A caller that knows the job's name and the build hears what
+  // differs; for others it goes to the log alone, since any process that reaches the port may ask.
   absl::Status CheckIntroduction(const v1::JoinRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckSameJob(const v1::JoinRequest& request, const std::string& who) ABSL_LOCKS_EXCLUDED(mu_);
   void LogRefusal(const std::string& who, const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);

@@ -21,7 +21,7 @@ namespace {
 // Most bytes of a caller, most of which may be the job's name, and of a join besides its plan text.
 constexpr size_t kMaxCallerBytes = size_t{16} << 10, kMaxJoinBytes = size_t{1} << 20;
 
-// What a reader may do, for messages.
+// Calls that a reader may make, for messages.
 constexpr char kReadersCalls[] = "pulls, and asks for news by heart-beats";
 
 // Lines about refused joins that the log has within a window: strangers may come a thousand times a second.
@@ -66,8 +66,7 @@ absl::StatusOr<v1::Caller> CallerIn(const Slices& message, std::string_view what
 
 }  // namespace
 
-// --------------------------------------------------------------------------------------------------------------
-// callers
+// ------------------------------------------------------------------------------------------------------------- callers
 
 absl::Status ServerCoreImpl::Admit(const Slices& message, std::string_view what, Callers callers) {
   ASSIGN_OR_RETURN(const v1::Caller caller, CallerIn(message, what));
@@ -94,8 +93,7 @@ absl::StatusOr<absl::Time> ServerCoreImpl::ActFor(const v1::Caller& caller, Acti
   return now;
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// joins
+// --------------------------------------------------------------------------------------------------------------- joins
 
 void ServerCoreImpl::LogRefusal(const std::string& who, const std::string& why) {
   MutexLock lock(&mu_);
@@ -236,8 +234,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
   reply(SerializeWith(*answer, std::move(credit)));
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// heart-beats
+// --------------------------------------------------------------------------------------------------------- heart-beats
 
 absl::Status ServerCoreImpl::HearReader(const v1::HeartbeatRequest& request, Actions* actions) {
   if (request.done() || request.stop_requested() || request.has_failure()) {
@@ -366,8 +363,7 @@ void ServerCoreImpl::HandleHeartbeat(const Slices& bytes, const ReplyCallback& r
   Answer(reply, answer);
 }
 
-// ------------------------------------------------------------------------------------------------------------
-// exchanges
+// ----------------------------------------------------------------------------------------------------------- exchanges
 
 void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& reply) {
   AsCaller<v1::ExchangeRequest>(
@@ -385,8 +381,7 @@ void ServerCoreImpl::HandleExchange(const Slices& bytes, const ReplyCallback& re
       });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// deaths and failures
+// ------------------------------------------------------------------------------------------------- deaths and failures
 
 void ServerCoreImpl::Fail(const absl::Status& status, Actions* actions) {
   roster_->Fail(status, options_.clock->Now());

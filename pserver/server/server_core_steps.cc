@@ -14,8 +14,7 @@ const ProfileName kPush("Push"), kNorms("Norms"), kUpdateWait("its update");
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------------------------
-// pushes
+// -------------------------------------------------------------------------------------------------------------- pushes
 
 absl::Status ServerCoreImpl::CheckTurn(const v1::PushRequest& request, const std::string& part_name, Actions* actions) {
   const int id = request.caller().trainer();
@@ -106,8 +105,7 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
   Advance();
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// updates
+// ------------------------------------------------------------------------------------------------------------- updates
 
 void ServerCoreImpl::Advance() {
   while (true) {
@@ -117,7 +115,7 @@ void ServerCoreImpl::Advance() {
       MutexLock lock(&mu_);
       if (!roster_->failure().ok() || controls_.running()) return;
       if (controls_.waiting()) {
-        // Whoever ends the last of them comes here again.
+        // The thread that ends the last of them calls Advance again.
         if (mode_->running() > 0 || (reads_ > 0 && controls_.sets_values())) return;
         control = controls_.Start();
       } else {
@@ -179,8 +177,7 @@ absl::Status ServerCoreImpl::RunUpdate(Update update) {
   return complete.status();
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// norms
+// --------------------------------------------------------------------------------------------------------------- norms
 
 absl::Status ServerCoreImpl::BookNorms(const v1::NormsRequest& request, absl::Time now) {
   const int id = request.caller().trainer();

@@ -32,7 +32,7 @@ constexpr int64_t kLeastBuffer = 1 << 20;
 constexpr int64_t kMostBuffer = 64 << 20;
 // Keys of one call of MultiGet: their blocks are pinned until it returns.
 constexpr size_t kGetBatch = 512;
-// Between two tries to take the directory from a process that is ending, and between two log lines about it.
+// Time between two tries to take the directory from a process that is ending, and between two log lines about it.
 constexpr absl::Duration kLockPause = absl::Milliseconds(50);
 constexpr absl::Duration kLockReport = absl::Seconds(5);
 

@@ -14,7 +14,7 @@
 
 namespace weir {
 
-// Whether all values of many short arrays are finite, without a branch for any of them.
+// Checks that all values of many short arrays are finite, without a branch for any of them.
 class AllFinite {
  public:
   void Add(const float* values, int64_t n) {
@@ -23,7 +23,7 @@ class AllFinite {
       return;
     }
     for (int64_t i = 0; i + 4 < n; i += 4) found_ = _mm_or_si128(found_, Look(_mm_loadu_ps(values + i)));
-    // The last four, of which some may have been looked at.
+    // The last four values; some of them may have been checked already.
     found_ = _mm_or_si128(found_, Look(_mm_loadu_ps(values + n - 4)));
   }
   bool value() const { return _mm_movemask_ps(_mm_castsi128_ps(found_)) == 0; }

@@ -27,7 +27,7 @@ class RowCount {
 
  private:
   const int64_t limit_;
-  // Only compared with the limit and reported; orders no other memory.
+  // Atomic: it is only compared with the limit and reported, and orders no other memory.
   std::atomic<int64_t> rows_{0};
 };
 

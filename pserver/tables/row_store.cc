@@ -74,7 +74,7 @@ void RowStore::Place(uint64_t mixed, uint64_t number) {
     uint8_t& displaced = Tags(bucket)[kSlots];
     if (displaced < kMostDisplaced) ++displaced;
   }
-  // All buckets within reach are full.
+  // All buckets within reach are full: remember the row in far_.
   far_.emplace(mixed, number);
 }
 

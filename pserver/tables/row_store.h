@@ -29,10 +29,10 @@ inline constexpr size_t kIndexPageBytes = 4096;
 
 class RowStore {
  public:
-  // Must be called first. Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes) bytes, `pages` of kIndexPageBytes.
-  // row_bytes is at least 4. The MixIds of all rows share the `prefix_bits` highest bits of `first`, whose other bits
-  // are 0. `spread` in [0, 1): fraction of a growth step by which the first size of the index is larger; stores that
-  // differ in it grow in different batches.
+  // Prepares an empty store. Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes) bytes, `pages` of kIndexPageBytes.
+  // Requires: called once, before everything else; row_bytes >= 4. The MixIds of all rows share the `prefix_bits`
+  // highest bits of `first`, whose other bits are 0. `spread` in [0, 1): fraction of a growth step by which the first
+  // size of the index is larger; stores that differ in it grow in different batches.
   void Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, uint64_t first, int prefix_bits, double spread);
 
   // Returns the address that Find reads first.
@@ -53,15 +53,15 @@ class RowStore {
     const auto far = far_.find(mixed);
     return far == far_.end() ? nullptr : Row(far->second);
   }
-  // Adds a row for an id that has none and returns it, uninitialized. nullptr: no further row can be numbered.
+  // Adds a row and returns it, uninitialized. nullptr: no further row can be numbered. Requires: the id has no row.
   char* Insert(uint64_t mixed);
-  // Erases the row of an id that has one.
+  // Erases the row of an id. Requires: the id has one.
   void Erase(uint64_t mixed);
-  // Forgets all rows. The caller clears their chunks.
+  // Forgets all rows. Requires: the caller clears their chunks.
   void Clear();
 
-  // Calls fn(id, row) for every row whose MixId lies in [first, last], in an order that depends on the store. fn
-  // neither inserts nor erases.
+  // Calls fn(id, row) for every row whose MixId lies in [first, last], in an order that depends on the store. Requires:
+  // fn neither inserts nor erases.
   template <typename Fn>
   void Visit(uint64_t first, uint64_t last, const Fn& fn) const;
 
@@ -81,7 +81,9 @@ class RowStore {
   // id: the bucket gives the high bits, except for the distance between the bucket and the id's home. The more buckets
   // there are, the more bits a row's number takes and the fewer bits are missing: 72 bits are enough for every size
   // (SetBuckets checks it). An id is stored in the first bucket of its reach that had a free slot. If none had, which
-  // only ids chosen for that purpose cause, it is stored in far_.
+  // only ids chosen for that purpose cause, it is stored in far_. Invariant: between its home and the bucket with its
+  // slot, or to the end of its reach if it is in far_, every bucket counts it as displaced; so Find ends at the first
+  // bucket without displaced ids.
   static constexpr uint64_t kSlots = 7;
   static constexpr uint64_t kBucketWords = 8;
   static constexpr uint64_t kReach = 16;
@@ -138,8 +140,8 @@ class RowStore {
   double wanted_buckets_ = 0;
   uint64_t max_rows_ = 0;  // row numbers are below it
   uint64_t rows_ = 0;      // row numbers given so far
-  uint64_t free_rows_ =
-      0;  // of these, numbers without a row; each free place holds the number of the next one plus 1, 0 at the end
+  // Numbers among rows_ without a row. Each free place holds the number of the next one plus 1; 0 at the end.
+  uint64_t free_rows_ = 0;
   uint32_t first_free_ = 0;
   std::vector<char*> chunk_of_;
   std::vector<uint64_t*> page_of_;

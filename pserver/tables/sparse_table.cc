@@ -459,7 +459,7 @@ absl::Status SparseTable::Clear() {
   ClearStripes();
   if (disk_ != nullptr) {
     RETURN_IF_ERROR(disk_->Clear());
-    // Rows that were read meanwhile.
+    // Forget rows that were read meanwhile.
     ClearStripes();
   }
   for (const std::unique_ptr<ChunkMemory>& chunks : chunks_) {

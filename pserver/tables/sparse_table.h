@@ -67,7 +67,7 @@ struct SparseTableOptions {
   v1::DType values = v1::FLOAT32;
   // Returns initial values of type `values`.
   RowInitializer initializer;
-  // Null: rows have no state and cannot be updated.
+  // Update rule of the rows. Null: rows have no state and cannot be updated.
   std::unique_ptr<const RowRule> rule;
   v1::Lifecycle lifecycle = {};
   // Seed of the job, for admission by chance and rounding of values.
@@ -96,10 +96,10 @@ class SparseTable {
   absl::Status Pull(absl::Span<const int64_t> ids, bool create, float* out, ThreadPool* pool);
 
   // Applies one update to each row. A row that does not exist is made if the lifecycle admits its id; else the gradient
-  // is dropped. ids are distinct, in any order, each for the first time in this step. grads [ids.size(), width] hold
-  // sums over samples; the gradient is grads / divisor. `shows`: [ids.size(), 2], samples that have the id and their
-  // clicks, for a lifecycle that counts them; else null. Errors as Pull; FailedPrecondition without a rule, or if an
-  // update has made a value infinite or NaN.
+  // is dropped. grads [ids.size(), width] hold sums over samples; the gradient is grads / divisor. `shows`:
+  // [ids.size(), 2], samples that have the id and their clicks, for a lifecycle that counts them; else null. Requires:
+  // ids are distinct, in any order, each for the first time in this step. Errors as Pull; FailedPrecondition without a
+  // rule, or if an update has made a value infinite or NaN.
   absl::Status Update(absl::Span<const int64_t> ids, const float* grads, float divisor, float learning_rate,
                       ThreadPool* pool, const RowTime& time = {}, const float* shows = nullptr);
   // Updates distinct ids of one stripe likewise, with one pointer to each gradient, and one to the shows and clicks of
@@ -125,20 +125,20 @@ class SparseTable {
   // Sets whole rows [ids.size(), width + state_width], as read from a checkpoint; makes those that do not exist. ids
   // are distinct. Values are rounded to the nearest that the table can store.
   absl::Status SetRows(absl::Span<const int64_t> ids, const float* rows);
-  // Sets rows of ids that have no row, without looking for them on disk; otherwise as SetRows.
+  // Sets rows as SetRows does, without looking for them on disk. Requires: the ids have no row.
   absl::Status AddRows(absl::Span<const int64_t> ids, const float* rows);
-  // Forgets every row, candidate and tombstone. No call that makes rows may run concurrently; reads may.
+  // Forgets every row, candidate and tombstone. Reads may run concurrently. Requires: no call that makes rows runs.
   absl::Status Clear();
 
   // Copies all rows of a stripe, ordered by (logical shard, id). Stripes 0, 1, ... one after the other give the order
   // of the whole table.
   absl::Status CopyStripe(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
   // Calls fn(id, row [width + state_width]) once for every row of a stripe, in no particular order. Runs under a lock
-  // of the stripe: fn must not call this table.
+  // of the stripe. Requires: fn does not call this table.
   absl::Status VisitStripe(int stripe, const std::function<void(int64_t, const float*)>& fn) const;
 
   // Memory of ids without a row. CopyMemory and SetMemory represent each entry as a row of floats that hold the bits of
-  // 4-byte words, named by words(memory). Do not call them for a memory whose words are empty.
+  // 4-byte words, named by words(memory). Requires: words(memory) is not empty.
   using Memory = LifecycleRules::Memory;
   using enum LifecycleRules::Memory;
   // Names of the words; empty if the lifecycle keeps no such memory.
@@ -187,7 +187,7 @@ class SparseTable {
     int64_t written = 0;    // rows that had changed and left memory
   };
   Counts counts() const;
-  // Null if all rows are in memory.
+  // Returns the rows on disk. Null if all rows are in memory.
   const ColdRows* disk() const;
 
  private:

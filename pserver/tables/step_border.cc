@@ -101,7 +101,7 @@ absl::Status StepBorderOnDisk::Fade(uint32_t shard) {
     layout_.MarkChanged(row);
   };
   RETURN_IF_ERROR(disk_.Visit(stripe_, first, last, fade, [&](int64_t id, const char*) { cold.push_back(id); }));
-  // They go through memory, where no other call sees one of them without its decay.
+  // Bring these rows into memory, where no other call sees one of them without its decay.
   RETURN_IF_ERROR(disk_.ChangeCold(stripe_, cold, fade));
   ASSIGN_OR_RETURN(const int64_t gone, disk_.Remove(stripe_, going, time_.step,
                                                     [&](uint64_t, const char* words) { return words_.Faded(words); }));

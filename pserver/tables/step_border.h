@@ -15,7 +15,7 @@
 
 namespace weir {
 
-// For a table whose rows are all in memory: one pass under the stripe's lock.
+// Step border of a table whose rows are all in memory: one pass under the stripe's lock.
 class StepBorder {
  public:
   // Borrows all but `time`.
@@ -39,7 +39,8 @@ class StepBorder {
   const RowTime time_;
 };
 
-// For a table with rows on disk: holds the stripe's disk_mu throughout, and its lock only for work in memory.
+// Step border of a table with rows on disk. Holds the stripe's disk_mu throughout, and its lock only for work in
+// memory.
 class StepBorderOnDisk {
  public:
   // Borrows all but `time`.

@@ -38,7 +38,7 @@ struct StripeOnDisk {
 // guarded by the stripe's lock.
 class StripeChanges {
  public:
-  // Forgets all changes. Later ones are recorded, or not: then every row counts as changed.
+  // Forgets all changes. Later ones are recorded; with `record` false every row counts as changed instead.
   void Begin(bool record) {
     all_ = !record;
     mixed_.clear();
@@ -48,9 +48,9 @@ class StripeChanges {
   }
   void AddAll() { Begin(/*record=*/false); }
   bool all() const { return all_; }
-  // Returns MixId of the ids that were added, ascending. Not if all().
+  // Returns MixId of the ids that were added, ascending. Requires: !all().
   absl::Span<const uint64_t> Sorted() {
-    // Those of an update come in order, removals behind them.
+    // Ids of an update come in order, removals behind them.
     if (!std::is_sorted(mixed_.begin(), mixed_.end())) std::sort(mixed_.begin(), mixed_.end());
     return mixed_;
   }
@@ -89,7 +89,7 @@ struct alignas(64) Stripe {
   mutable Mutex mu;
   RowStore rows ABSL_GUARDED_BY(mu);
   SeenRows seen ABSL_GUARDED_BY(mu);
-  // Number of existing rows, in memory or on disk.
+  // Number of existing rows, in memory or on disk. Invariant: at least rows.size(), and equal to it without a disk.
   int64_t exist ABSL_GUARDED_BY(mu) = 0;
   // Number of rows made by updates and pulls, not from checkpoints, since the table was made.
   int64_t made ABSL_GUARDED_BY(mu) = 0;

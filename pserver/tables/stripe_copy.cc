@@ -12,7 +12,7 @@ namespace weir {
 
 namespace {
 
-// Where a row or entry comes in the order, and where it lies.
+// Position of a row or entry in the order, and its place in memory.
 template <typename At>
 struct Place {
   uint32_t shard;

@@ -142,7 +142,7 @@ std::vector<uint32_t> StripeLifecycle::TakeDue(uint32_t begin, uint32_t end, con
   int64_t from = seconds_position_ < 0 ? position : seconds_position_;
   from = std::max(from, position - shards);
   for (uint32_t shard = begin; shard < end; ++shard) {
-    // Whether one of (from, position] is the shard's.
+    // Find the first position behind `from` that is the shard's; it is due if it is not behind `position`.
     const int64_t next = from + 1 + ((shard - from - 1) % shards + shards) % shards;
     if (next <= position) due.push_back(shard);
   }

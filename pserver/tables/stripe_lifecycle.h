@@ -1,7 +1,8 @@
 // State of one stripe of a table for its lifecycle: ids without a row, the number of rows and candidates of each
 // shard, and how far the search for expired rows has come. Not thread-safe: guarded by the stripe's lock.
 //
-// Admission and the removal of candidates are done here. Rows are the caller's, who reports those made and removed.
+// Admission and the removal of candidates are done here. Rows belong to the caller, which reports those made and
+// removed.
 #ifndef WEIR_PSERVER_TABLES_STRIPE_LIFECYCLE_H_
 #define WEIR_PSERVER_TABLES_STRIPE_LIFECYCLE_H_
 

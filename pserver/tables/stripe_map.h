@@ -1,4 +1,4 @@
-// Which logical shards and stripes of a table one server holds, and which ids lie in them. Immutable.
+// Map of the logical shards and stripes of a table that one server holds, and of the ids in them. Immutable.
 //
 // Ids are ordered by MixId(id). A shard is one interval of that order, and a stripe is a power-of-two group of shards,
 // less the shards of other servers.

@@ -216,8 +216,7 @@ const InProcessResult& Local(const TestJob& job, int lanes) {
   return (*results)[key] = Train(RunOf(job, lanes));
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// tests
+// --------------------------------------------------------------------------------------------------------------- tests
 
 struct Case {
   const TestJob* job;

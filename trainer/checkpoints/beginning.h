@@ -48,7 +48,7 @@ struct Begun {
   std::vector<int64_t> first_steps;
   // True if this process takes the place of a dead trainer.
   bool takes_over = false;
-  // Where streams of this trainer can go on.
+  // Places at which streams of this trainer can go on.
   v1::StreamPlaces places;
 };
 

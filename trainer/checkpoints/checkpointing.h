@@ -43,7 +43,7 @@ struct ResumePoint {
   std::string statistics;
   // File with the residuals of the trainers that wrote it, or "".
   std::string residuals;
-  // Whether it has places of streams, and what its file says of them.
+  // True if it has places of streams; `places`: the bytes of its file of them.
   bool has_places = false;
   std::string places;
   std::optional<v1::LossScale> loss_scale;
@@ -54,7 +54,7 @@ struct ResumePoint {
   int stream_scheme = kStreamScheme;
   // data.follow: the files, and where streams go on.
   v1::FollowState follow;
-  // Whether the checkpoint has no figures of an evaluation at its step.
+  // True if the checkpoint has no figures of an evaluation at its step.
   bool not_evaluated = false;
   // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
   std::string name;
@@ -66,7 +66,7 @@ struct TrainerState {
   std::string statistics;
   // Passes the residuals of all trainers to its Take, piece by piece (Client::GatherResiduals); null: there are none.
   std::function<absl::Status(const TakeBytes&)> residuals;
-  // Returns where the streams of all trainers go on; null: nobody knows.
+  // Returns where the streams of all trainers go on; null: that is unknown.
   std::function<absl::StatusOr<v1::StreamPlaces>()> places;
   std::optional<v1::LossScale> loss_scale;
   std::optional<v1::EarlyStopState> early_stop;
@@ -95,22 +95,25 @@ class Checkpointing {
   // holds some, none of them complete. FailedPrecondition: the checkpoint is of a job that this one cannot continue
   // (trainer/checkpoints/resume_check.h), or the directory belongs to a run that is alive.
   absl::StatusOr<std::optional<ResumePoint>> Resume();
-  // Brings what `chief` has resumed from into the replicas of all trainers, which call it at the same time: they get
-  // its replica, or each reads its share. FailedPrecondition: this trainer's directory does not have that checkpoint.
+  // Brings what `chief` has resumed from into the replicas of all trainers: they get its replica, or each reads its
+  // share. Requires: every trainer calls it, before the first step. FailedPrecondition: this trainer's directory does
+  // not have that checkpoint.
   absl::Status LoadReplica(const ResumePoint& point, int chief);
   // Begins a fresh run: moves checkpoints of an earlier run aside, with a line in the log.
   absl::Status StartAfresh();
 
   // Has every server write its shard, then publishes; returns the path. version: the version that servers must be at
   // (sync only). `eval`: evaluation of this very step, if there was one. An error names the step that is lost and the
-  // newest saved one; FailedPrecondition when a disk is full or read-only.
+  // newest saved one; FailedPrecondition when a disk is full or read-only. Requires: this trainer is the chief, at a
+  // step border.
   absl::StatusOr<std::string> Save(int64_t step, int64_t version, const TrainerState& trainers,
                                    const std::optional<MetricResult>& eval);
   // Writes this trainer's shard of the checkpoint that `chief` saves at the same time. OK if it could not be written:
   // the chief, which learns why, ends the job.
   absl::Status WriteShareFor(int chief);
-  // Adds the figures of an evaluation at the step of the last Save, or of Resume before the first, to the manifest of
-  // that checkpoint, and prunes by them. The checkpoint stays on disk even if this fails.
+  // Adds the figures of an evaluation to the manifest of the checkpoint of the last Save, or of Resume before the
+  // first, and prunes by them. Requires: the evaluation is of that checkpoint's step. The checkpoint stays on disk even
+  // if this fails.
   absl::Status RecordEvaluation(const MetricResult& eval);
   // Returns the number of steps of each trainer in the checkpoint of the last Save.
   const std::vector<int64_t>& saved_trainer_steps() const { return saved_trainer_steps_; }

@@ -50,7 +50,7 @@ class JobCheckpoints {
  public:
   struct Options {
     ThisTrainer trainer;
-    // Null: the job keeps no checkpoints; the calls below then do nothing.
+    // Keeps the checkpoints. Null: the job keeps none, and the calls below do nothing.
     std::unique_ptr<Checkpointing> checkpointing;
     // Step of the checkpoint that the run has been resumed from, or 0.
     int64_t first_number = 0;

@@ -80,14 +80,14 @@ absl::Status AddPlaces(std::string_view bytes, int trainer, v1::StreamPlaces* al
     if (first) {
       *all->mutable_absent() = more.absent();
     } else {
-      // What neither has seen.
+      // Keep the inputs that neither has seen.
       const std::set<std::string> other(more.absent().names().begin(), more.absent().names().end());
       auto* const names = all->mutable_absent()->mutable_names();
       names->erase(
           std::remove_if(names->begin(), names->end(), [&](const std::string& name) { return !other.contains(name); }),
           names->end());
     }
-    // Of what is not known nothing is said.
+    // Leave `absent` unset if either does not know it.
     if (!more.has_absent() || (!first && !known)) all->clear_absent();
     all->set_streams(more.streams());
   }

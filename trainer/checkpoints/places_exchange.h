@@ -22,12 +22,12 @@ absl::Status AddPlaces(std::string_view bytes, int trainer, v1::StreamPlaces* al
 absl::Status SendPlaces(const ThisTrainer& self, int64_t step, int to, const v1::StreamPlaces& own);
 absl::StatusOr<v1::StreamPlaces> GatherPlaces(const ThisTrainer& self, int64_t step, v1::StreamPlaces own);
 
-// In a sync job, called by every trainer before the first step: trainer `from` deals `saved`, what a file has, to those
-// that read the streams; returns this trainer's. None, with a warning, if they cannot be had: streams are then read
-// again. Errors are those of a job that has failed. `lanes`: train.lanes.
+// Deals the places of a file to the trainers that read the streams: trainer `from` has them in `saved`. Returns this
+// trainer's; none, with a warning, if they cannot be had: streams are then read again. Requires: a sync job, and every
+// trainer calls it before the first step. Errors are those of a job that has failed. `lanes`: train.lanes.
 absl::StatusOr<v1::StreamPlaces> DealPlaces(const ThisTrainer& self, int from, int lanes, const std::string& saved);
 
-// Async: the chief calls PostDealtPlaces with `saved` before it posts the beginning, and nobody waits for anybody.
+// Async: the chief calls PostDealtPlaces with `saved` before it posts the beginning, and no call waits.
 absl::Status PostDealtPlaces(const ThisTrainer& self, int lanes, const std::string& saved);
 // Async: PostPlaces posts the places of this trainer's streams behind `step` steps; TakePlaces returns those of the
 // newest posts of the others, and `own`. PostedPlaces returns those of this trainer's streams: what trainer `from` has

@@ -17,7 +17,7 @@ namespace weir {
 // The files of data.train, as a run finds them and its checkpoints keep them.
 struct TrainFiles {
   std::string description;  // DataSet::Description
-  // Whether a run on the files may have been cut by a version of the rule (CutsBy).
+  // Returns whether a run on the files may have been cut by a version of the rule (CutsBy).
   std::function<bool(int scheme)> cuts_by = [](int scheme) { return scheme == kStreamScheme; };
 };
 

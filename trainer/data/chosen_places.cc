@@ -66,7 +66,7 @@ class Choice {
   }
 
   void FindBegins() {
-    // By epoch: the first file in which some stream is.
+    // First file of each epoch in which some stream is.
     std::map<int64_t, int64_t> first;
     if (chosen_.places.size() < static_cast<size_t>(wanted_.streams.count)) first[0] = -1;
     std::map<std::pair<int64_t, int64_t>, std::map<int64_t, int64_t>> at;  // record by byte, by epoch and file
@@ -95,7 +95,7 @@ class Choice {
   void Summarize() {
     if (chosen_.places.empty()) return;
     int64_t buffered = 0, whole = 0, unpacked = 0;
-    // Of files that are read from their start: how far.
+    // Files that are read from their start, and how far.
     std::map<std::pair<int64_t, int64_t>, int64_t> furthest;  // by epoch and file
     for (size_t i = 0; i < chosen_.places.size(); ++i) {
       const v1::StreamPlace& place = chosen_.places[i];

@@ -15,14 +15,14 @@
 namespace weir {
 
 struct ChosenPlaces {
-  // At most one for each stream, in their order. The others begin at the start of their files.
+  // Places, at most one for each stream, in their order. The other streams begin at the start of their files.
   std::vector<v1::StreamPlace> places;
-  // Where files that several streams read together begin.
+  // Places at which files that several streams read together begin.
   FileBegins begins;
-  // Why the places of some streams do not fit; a line for each of them.
+  // Reasons for which places of some streams do not fit; a line for each stream.
   std::vector<std::string> refused;
-  // Names for the log what is read again of what the streams have given: "8 streams go on where the checkpoint left
-  // them; read again: 40000 examples of shuffle buffers, 120.5 MiB (uncompressed) of b.csv.gz".
+  // Text for the log that says how much of what the streams have given is read again: "8 streams go on where the
+  // checkpoint left them; read again: 40000 examples of shuffle buffers, 120.5 MiB (uncompressed) of b.csv.gz".
   std::string summary;
 };
 

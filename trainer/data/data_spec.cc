@@ -22,7 +22,7 @@ bool Names(const google::protobuf::RepeatedPtrField<v1::OpSlot>& slots, const st
   return false;
 }
 
-// Whether the label may be missing (Loss.label_may_be_missing): known_label reads it, and nothing else.
+// Returns whether the label may be missing (Loss.label_may_be_missing): only known_label reads it.
 bool MayBeMissing(const v1::ProgramDesc& program, const std::string& label) {
   bool optional = false;
   for (const v1::BlockDesc& block : program.blocks()) {

@@ -24,7 +24,7 @@ class DataStatistics {
   int64_t min_count() const { return min_count_; }
   // Number of distinct values seen at least min_count times.
   int64_t kept() const { return static_cast<int64_t>(kept_.size()); }
-  // What the job's derived variables and columns of classes have learned (framework/formats/learned.h).
+  // Returns what the job's derived variables and columns of classes have learned (framework/formats/learned.h).
   const Learned& learned() const { return learned_; }
   // Returns true if the id is kept. `key` is SaltId(salt of the slot, raw id), for shared slots too.
   bool Keeps(uint64_t key) const;

@@ -104,7 +104,7 @@ absl::Status ExampleStream::OpenSource(const DataFile& file, const PlaceOfRecord
   }
   if (seeks) {
     opened->begin = from->at;
-    // What lies behind it is the business of JumpTo.
+    // JumpTo sees to what lies behind it.
     if (alone && (file.lines() || file.tf_record)) opened->end = from->at + 1;
   }
   passed_ = seeks ? from->number : 0;
@@ -241,7 +241,7 @@ bool ExampleStream::BeginNext(Begun* begun) {
   begun->parser = parser_;
   begun->example.draw = DrawAt(place_);
   begun->parsed = line.empty() && file.lines() ? EmptyLine() : parser_->Begin(line, &begun->example);
-  // The source may reuse the memory of a line for the next one. Nobody asks for the bytes of an example file.
+  // The source may reuse the memory of a line for the next one. The bytes of an example file are not asked for.
   if (file.examples == nullptr) begun->line.assign(line);
   return true;
 }
@@ -349,7 +349,7 @@ bool ExampleStream::ReadAgain(const PlaceOfRecord& place, bool last, int64_t mos
   }
   std::string_view line;
   const bool read = passed_ == place.number && source_->Next(&line, &position_.offset);
-  // What a command writes may differ from run to run by what is not in the examples.
+  // The output of a command may differ between runs in bytes that belong to no example.
   if (!read || (position_.offset != place.at && FileOf(segment).pipe == nullptr)) {
     status_ = source_->status().ok() ? NotThere(place) : source_->status();
     return false;

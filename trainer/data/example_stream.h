@@ -38,8 +38,8 @@ class ExampleStream {
     int streams = 1;
     // Version of the rule that cuts the files into streams.
     int scheme = kStreamScheme;
-    // Of what is drawn at random: Example.draw is a function of it, the epoch, and the record's place in the data,
-    // whatever the number of streams.
+    // Seed of random draws: Example.draw is a function of it, the epoch, and the record's place in the data, whatever
+    // the number of streams.
     uint64_t seed = 0;
     v1::Data::BadLine bad_line = v1::Data::ERROR;
     // Leaves examples out. Borrowed; may be null.
@@ -66,7 +66,7 @@ class ExampleStream {
     SeenInputs* seen = nullptr;
     // Records may keep the blocks of example files alive: they are few, and soon gone.
     bool borrows = false;
-    // Where the streams that `ahead` reads for begin files in the middle. Borrowed; null: nowhere.
+    // Places at which the streams that `ahead` reads for begin files in the middle. Borrowed; null: none.
     const FileBegins* begins = nullptr;
   };
 
@@ -100,8 +100,8 @@ class ExampleStream {
   const PlaceOfRecord& place() const { return given_; }
 
   // Reads a record of the present epoch that an earlier run has read: before the first Next of the epoch, and in
-  // ascending order. `last`: Next goes on behind it. Of a file that can only be read in order up to `most` records of
-  // the stream are passed at once: returns false to be called again with the same record. Also returns false with an
+  // ascending order. `last`: Next goes on behind it. In a file that can only be read in order, a call passes up to
+  // `most` records of the stream and returns false; call it again with the same record. Also returns false with an
   // error in status(); DataLoss: there is no such record. `record` may be null; else `scratch` must be prepared.
   bool ReadAgain(const PlaceOfRecord& place, bool last, int64_t most, Example* scratch, RecordPool* pool,
                  Record* record);
@@ -172,7 +172,7 @@ class ExampleStream {
   const LineParser* parser_;              // of its lines
   // source_, if its records are the examples; null if they have to be parsed or filtered.
   const ExampleFileSource* direct_ = nullptr;
-  // By file: of files that have headers, and of example files.
+  // Parsers by file, of files that have headers and of example files.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
   int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
   int64_t dealt_before_ = 0;   // the same of earlier files
@@ -186,8 +186,8 @@ class ExampleStream {
     int64_t place = 0;
   };
   DrawnPlace drawn_[2];  // PlaceIn of the last round that is even, and odd
-  // Of the record at hand among those of all streams, for Example.draw. A record of a numbered segment has its number,
-  // which text and the example files made of it share; others have their position.
+  // Place of the current record among those of all streams, for Example.draw. A record of a numbered segment has its
+  // number, which text and the example files made of it share; others have their position.
   uint64_t place_ = 0;
   int64_t round_ = 0;  // number of rewinds; of files that follow each other, the epoch
   int64_t epoch_ = 0;

@@ -168,7 +168,7 @@ void Features::FindPlainColumns() {
 }
 
 void Features::FindIdGroups() {
-  // As many ids as the machine salts at once.
+  // Number of ids that the machine salts at once.
   constexpr size_t kWide = 8;
   size_t slot = 0;
   bool joins = false;  // the last group is of narrow plain columns
@@ -325,7 +325,7 @@ size_t Features::SaltSlots(size_t begin, size_t width, const Record::View& view,
 // Makes plain columns side by side, of which every slot gives one value in every record: the common case.
 void Features::MakeOneValueEach(const std::vector<Record>& records, size_t slot, absl::Span<const size_t> columns,
                                 std::vector<size_t>* next, std::vector<Variable>* vars) const {
-  // Of each column: where the values of the next record belong.
+  // Destination of the next record's values, by column.
   std::vector<int64_t*> out(columns.size());
   size_t width = 0;
   for (size_t i = 0; i < columns.size(); ++i) {

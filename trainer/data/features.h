@@ -66,7 +66,7 @@ class Features {
   void FindIdGroups();
   void AddFloats(size_t begin, size_t width, bool plain, const char* in, const DataStatistics* statistics,
                  float* out) const;
-  // Each makes columns of ids from the ids of the records that begin at next[r], which it moves behind them.
+  // Make columns of ids from the ids of the records that begin at next[r], and move next[r] behind them.
   void MakeGroup(const IdGroup& group, const std::vector<Record>& records, const DataStatistics* statistics,
                  std::vector<size_t>* next, std::vector<Variable>* vars) const;
   void MakeOneValueEach(const std::vector<Record>& records, size_t slot, absl::Span<const size_t> columns,
@@ -87,7 +87,7 @@ class Features {
   std::vector<Slot> slots_;
   std::vector<uint64_t> salts_;       // of slots_, concatenated
   std::vector<int64_t> missing_ids_;  // likewise
-  // By column: true for floats that are not transformed, and for slots of ids that are only salted.
+  // True, by column, for floats that are not transformed and for slots of ids that are only salted.
   std::vector<bool> plain_;
   std::vector<bool> keeps_missing_;  // by column: missing floats stay NaN
   std::vector<IdGroup> id_groups_;   // all columns of ids, in their order

@@ -22,7 +22,7 @@ constexpr absl::Duration kLeaveLookout = absl::Seconds(2);
 // Files that come too late are named one by one up to this number.
 constexpr size_t kNamed = 10;
 
-// What the looks have seen so far, and what follows from the next one. One thread at a time.
+// Files that the looks have seen so far, and the news of the next look. Used by one thread at a time.
 class Looks {
  public:
   Looks(v1::Data data, std::string directory, std::string after)

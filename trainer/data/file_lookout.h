@@ -30,9 +30,9 @@ class FileLookout {
     bool closed = false;
     // File that holds up those behind it, because it differs from look to look; "": none does.
     std::string changing;
-    // Why the last look has failed: the next one may succeed.
+    // Error of the last look; the next one may succeed.
     absl::Status trouble;
-    // Why no look can succeed.
+    // Error because of which no look can succeed.
     absl::Status failure;
   };
   // Returns what has been found since the last call.

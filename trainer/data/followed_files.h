@@ -43,21 +43,22 @@ class FollowedFiles {
   // `streams`: those that are read here. `next`: number of the first group that Add will bring.
   FollowedFiles(LaneRange streams, int64_t next);
 
-  // Adds the group of number next().
+  // Adds the group of number next(). Requires: not after Close.
   void Add(std::shared_ptr<const DataSet> files);
   int64_t next() const;
-  // Says that no group follows: streams end with the examples that are there, in a batch that may be short.
+  // Records that no group follows: streams end with the examples that are there, in a batch that may be short.
   void Close();
-  // Says that nobody wants more examples: a stream that waits for a group ends without the batch that it has begun.
+  // Records that nobody wants more examples: a stream that waits for a group ends without the batch that it has begun.
   void Stop();
-  // Says that no group can follow: a stream that needs one ends with this error.
+  // Records that no group can follow: a stream that needs one ends with this error.
   void Fail(const absl::Status& status);
 
   struct Group {
     enum State { kUnknown, kThere, kClosed, kStopped } state = kUnknown;
     std::shared_ptr<const DataSet> files = nullptr;  // kThere
   };
-  // Returns group `number` for a stream, which has read all before it, or what is known of it; the error of Fail.
+  // Returns group `number` for a stream, or what is known of it; the error of Fail. Requires: the stream has read all
+  // groups before it, since groups that every stream has passed are dropped.
   absl::StatusOr<Group> Find(int stream, int64_t number);
   // Returns true if Find would not say kUnknown.
   bool Knows(int64_t number) const;
@@ -67,10 +68,10 @@ class FollowedFiles {
   // reading of at most keep(stream) examples.
   std::vector<StreamReading> Readings(const std::function<int64_t(int stream)>& keep);
 
-  // Says whether the one who wants examples waits because a stream does (LaneReader::AwaitsFiles).
+  // Sets whether the caller that wants examples waits because a stream does (LaneReader::AwaitsFiles).
   void SetAwaited(bool awaited);
   bool awaited() const;
-  // Says whether a group is known and its files are being opened: it is then no excuse that there are none.
+  // Sets whether a group is known and its files are being opened: missing files then no longer excuse a wait.
   void SetOpening(bool opening);
   bool opening() const;
 
@@ -83,6 +84,7 @@ class FollowedFiles {
 
   mutable Mutex mu_;
   int64_t next_ ABSL_GUARDED_BY(mu_);
+  // Invariant: numbers in groups_ are consecutive and below next_.
   std::map<int64_t, std::shared_ptr<const DataSet>> groups_ ABSL_GUARDED_BY(mu_);  // that some stream has yet to read
   std::map<int, int64_t> at_ ABSL_GUARDED_BY(mu_);                                 // by stream: the group it is in
   std::map<int, std::map<int64_t, StreamReading>> readings_ ABSL_GUARDED_BY(mu_);  // by stream and group
@@ -91,7 +93,7 @@ class FollowedFiles {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
-  // Held while it is called, so that OnNews(nullptr) returns when nobody is in it.
+  // Guards on_news_ and is held while that runs, so that OnNews(nullptr) returns when no call of it is under way.
   Mutex news_mu_;
   std::function<void()> on_news_ ABSL_GUARDED_BY(news_mu_);
 };

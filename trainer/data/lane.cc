@@ -268,7 +268,7 @@ absl::StatusOr<bool> Lane::EndGroup() {
       stopped_ = true;
       break;
     case FollowedFiles::Group::kClosed:
-      // Whoever knows of the last batch knows that it may be short.
+      // A reader that knows of the last batch knows that it may be short.
       read.last = true;
       shared_.followed()->HasRead(read);
       break;

@@ -49,7 +49,7 @@ struct LaneContext {
   int64_t epochs() const { return options.one_pass_in_order ? 1 : options.spec.epochs; }
   bool drop_last() const { return !options.one_pass_in_order && options.spec.config.drop_last(); }
   bool shuffles() const { return !options.one_pass_in_order && options.spec.config.shuffle() != v1::Data::NO_SHUFFLE; }
-  // Whether places at which streams go on will be asked for.
+  // Returns whether places at which streams go on will be asked for.
   bool keeps_places() const {
     return options.keeps_places && options.followed == nullptr && options.spec.stream_scheme == kStreamScheme;
   }
@@ -125,8 +125,8 @@ class Lane {
   int64_t in_epoch_ = 0;       // records of this epoch given or skipped
   int64_t first_examples_ = 0;
   bool ended_ = false;
-  // With files that follow: the present group, examples and records dealt one by one in the groups before it, the group
-  // that is waited for (0: none), and whether FollowedFiles::Stop has ended the stream.
+  // State with files that follow: the present group, examples and records dealt one by one in the groups before it, the
+  // group that is waited for (0: none), and whether FollowedFiles::Stop has ended the stream.
   int64_t group_ = 0;
   int64_t examples_before_ = 0;
   int64_t dealt_before_ = 0;

@@ -255,7 +255,7 @@ void Machine::SkipTo(int64_t step, const v1::StreamPlaces& places) {
     for (v1::StreamPlace& place : chosen.places)
       lanes_[static_cast<size_t>(place.stream() - streams.begin)]->GoOn(std::move(place));
   }
-  // What examples before the places had; where nobody knows, any of them may have had all.
+  // Count the inputs that examples before the places had; if that is unknown, they may have had all.
   const auto& names = places.absent().names();
   if (places.has_absent() || goes_on) shared_->seen->SeeAllBut(std::set<std::string>(names.begin(), names.end()));
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->SkipTo(step);

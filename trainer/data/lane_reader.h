@@ -76,9 +76,9 @@ struct LaneReaderOptions {
   int64_t first_batches = 1;
   // data.follow: the files, beside those of the data set, which then has none. Null: no files follow.
   std::shared_ptr<FollowedFiles> followed = nullptr;
-  // With `followed`: where each stream of `streams` begins.
+  // Beginning of each stream of `streams`, with `followed`.
   std::vector<StreamStart> starts = {};
-  // Whether Places will be asked for. It knows nothing of files that follow.
+  // True if Places will be called. Places knows nothing of files that follow.
   bool keeps_places = false;
   // Log a warning, once, about inputs that the first examples do not have (trainer/statistics/seen_inputs.h).
   bool warns_of_absent = false;
@@ -100,16 +100,16 @@ class LaneReader {
   virtual const std::vector<Column>& columns() const = 0;
   virtual int lanes() const = 0;
 
-  // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Call before
-  // the first Next. Not with LaneReaderOptions.followed.
+  // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Requires:
+  // called before the first Next, and not with LaneReaderOptions.followed.
   //
   // A stream goes on at the newest of its places in `places` that it had come to by then, if it fits the files and the
   // job; the log says what is read again. Without one it reads the first epoch and part of the last. The reader's
   // threads read; errors come from Next.
   virtual void SkipTo(int64_t step, const v1::StreamPlaces& places) = 0;
 
-  // Says that every stream has given `step` batches that are trained on. Needed with LaneReaderOptions.keeps_places, so
-  // that memory does not grow. May be called from any thread.
+  // Records that every stream has given `step` batches that are trained on. Needed with LaneReaderOptions.keeps_places,
+  // so that memory does not grow. May be called from any thread.
   virtual void Passed(int64_t step) = 0;
   // Returns where streams go on that have given `step` batches, at least as many as at the last Passed: the newest
   // places that are known up to there. Streams that have none are left out. Takes a second for ten million examples in
@@ -139,7 +139,7 @@ class LaneReader {
   // from any thread.
   virtual AbsentInputs absent_inputs() const = 0;
 
-  // Wakes Next and stops the threads.
+  // Wakes Next and stops the threads. Later calls of Next return Cancelled.
   virtual void Cancel() = 0;
 
   // Returns the number of lines skipped so far because of data.bad_line: SKIP, including lines read ahead, in every

@@ -25,8 +25,8 @@ namespace {
 const ProfileName kDecompress("decompress");
 // Time that threads get to end; they check for it after every block.
 constexpr absl::Duration kLeaveAhead = absl::Seconds(2);
-// Whether lanes read the blocks themselves: a plain file needs no work beside that of the lanes, and a block that
-// another thread has read would have to come from its cache.
+// Returns whether lanes read the blocks themselves: a plain file needs no work beside that of the lanes, and a block
+// that another thread has read would have to come from its cache.
 bool ReadByLanes(const DataFile& file) { return !file.sequential(); }
 
 // Blocks that lanes read ahead of the first one of them.
@@ -96,7 +96,7 @@ class RecordsAhead::State {
   void GiveUp(const Reader& reader, Block* block, FilePass* pass);
 
  private:
-  // All passes of one file from one place on in one round, in which every lane reads it once.
+  // Passes of one file from one place on in one round, in which every lane reads it once.
   using Round = std::vector<std::shared_ptr<FilePass>>;
   struct RoundKey {
     int64_t file = 0;
@@ -330,8 +330,8 @@ void RecordsAhead::State::ForgetRounds(int64_t file, int64_t before) {
 void RecordsAhead::State::Leave(const Reader& reader, FilePass* pass) {
   pass->at[static_cast<size_t>(reader.lane)] = kNowhere;
   --pass->sources;
-  // Of a pass that began in the middle of a file nobody knows how many lanes begin there, and a lane that comes now may
-  // begin its own.
+  // The number of lanes that begin in the middle of a file is unknown, so forget a pass that began there; a lane that
+  // comes now begins its own.
   if (pass->sources == 0 && reader.begin.at > 0) pass->forgotten = true;
   Trim(pass);
 }

@@ -41,8 +41,8 @@ class RecordsAhead {
     int64_t window = 64;
   };
 
-  // Whether Open is for a file: it has lines or TFRecords, and is compressed, or is dealt record by record and larger
-  // than a block.
+  // Returns whether Open serves a file: it has lines or TFRecords, and is compressed, or is dealt record by record and
+  // larger than a block.
   static bool IsFor(const DataFile& file, const Segment& segment);
   // Returns an object for the threads that read `streams` of all streams of `spec` in `data`; null if it has no file
   // for one. `follows`: other files follow, which may be such.
@@ -64,7 +64,7 @@ class RecordsAhead {
     int64_t round = 0;
     // True if all lanes read the file; false if only this one does.
     bool shared = false;
-    // Where the reading of a plain file begins. Lanes share passes that begin at one place.
+    // Place at which the reading of a plain file begins. Lanes share passes that begin at one place.
     BlockReader::Begin begin = {};
   };
   // A file that all lanes read later in the same round.

@@ -153,8 +153,8 @@ uint64_t ShuffledStream::Draw(uint64_t n) {
   const uint64_t chosen = choose(ahead_[draws_ % kAhead], n);
   ahead_[draws_ % kAhead] = Random(draws_ + kAhead);
   ++draws_;
-  // Where later draws will look, as far as can be told; nothing depends on it. The buffer shrinks by one a draw once
-  // the stream has ended.
+  // Predict the record of a later draw, to prefetch it; results do not depend on it. The buffer shrinks by one a draw
+  // once the stream has ended.
   const auto fetched = [&](uint64_t ahead) -> Record* {
     const uint64_t size = has_waiting_ ? n : n > ahead ? n - ahead : 0;
     return size == 0 ? nullptr : &buffer_[choose(ahead_[(draws_ + ahead - 1) % kAhead], size)];

@@ -27,7 +27,8 @@ class ShuffledStream {
     int64_t buffer_bytes = 0;
     int64_t buffer_examples = std::numeric_limits<int64_t>::max();
     uint64_t seed = 1;
-    // Whether Describe and TakeChanges are asked for, and the most records of a buffer whose places are kept for them.
+    // True if Describe and TakeChanges will be called; most_kept: the most records of a buffer whose places are kept
+    // for them.
     bool keeps_places = false;
     int64_t most_kept = 0;
   };
@@ -36,8 +37,8 @@ class ShuffledStream {
   explicit ShuffledStream(Options options);
 
   // Goes on at a place of the stream that CheckStreamPlace has accepted and that has not ended: with what the stream
-  // has given of the present epoch behind it if the place has a record, else at the beginning of the epoch. Call before
-  // everything else.
+  // has given of the present epoch behind it if the place has a record, else at the beginning of the epoch. Requires:
+  // called before everything else.
   void GoOn(v1::StreamPlace place);
 
   // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch, or for
@@ -48,7 +49,7 @@ class ShuffledStream {
   bool Next(Record* record, InputPosition* position);
   const absl::Status& status() const { return stream_.status(); }
 
-  // Starts a later epoch. Call at any time after the first epoch has ended.
+  // Starts a later epoch. Requires: the first epoch has ended.
   void StartEpoch(int64_t epoch);
   // Starts a later epoch, of other files (ExampleStream::Rewind).
   void StartEpoch(int64_t epoch, const DataSet* data, int64_t dealt_before);
@@ -116,13 +117,13 @@ class ShuffledStream {
   int64_t read_ = 0;             // in this epoch
   int64_t total_read_ = 0;
   int64_t epoch_examples_ = -1;
-  int64_t expected_ =
-      -1;  // GoOn: what an epoch had in the earlier run; -1: it did not say, or a command makes the data
+  // Examples of an epoch in the earlier run (GoOn); -1: unknown, or a command makes the data.
+  int64_t expected_ = -1;
   int64_t most_examples_ = 0;
   int64_t most_bytes_ = 0;
   PlaceOfRecord last_;           // of the last record read in this epoch
   PlaceOfRecord waiting_place_;  // of waiting_
-  // Whether changes_ and what TakeChanges has returned before tell all of the buffer.
+  // True if changes_, behind what TakeChanges has returned before, describes all of the buffer.
   bool kept_ = false;
   BufferChanges changes_;
   // Records that GoOn is to read again, and how far it has come.

@@ -84,7 +84,8 @@ absl::Status TooManyClasses(const Lesson& lesson) {
                                    " different texts; these are no classes: read the column as TEXT"));
 }
 
-// What a thread has counted, of all streams: sums of whole numbers, so nobody sees whose examples they are of.
+// Counts of one thread over all streams. They are sums of whole numbers, so they do not depend on which thread counted
+// which examples.
 struct Counted {
   // The order of the maps is never looked at.
   using Map = absl::flat_hash_map<uint64_t, uint64_t>;
@@ -252,7 +253,7 @@ class AllStreams {
     mu_.Unlock();
   }
 
-  // When all threads have left Work: by stream, and by thread.
+  // Returns the results by stream and the counts by thread. Requires: all threads have left Work.
   std::pair<std::vector<absl::StatusOr<StreamStatistics>>, std::vector<Counted>> Take() && {
     MutexLock lock(&mu_);
     std::vector<absl::StatusOr<StreamStatistics>> results;

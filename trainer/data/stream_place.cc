@@ -114,7 +114,7 @@ absl::Status CheckStreamPlace(const v1::StreamPlace& place, absl::Span<const Dat
     return WrongPlace(absl::StrCat(place.given(), " of ", place.epoch_examples(), " examples given"));
   }
   if (place.ended() || !place.has_last()) {
-    // Whoever goes on there looks at none of these.
+    // A stream that goes on there reads none of these.
     const bool plain = !place.has_last() && !place.has_buffer() && place.read() == 0;
     return plain ? absl::OkStatus() : WrongPlace("a record, or a buffer, of a stream that is not within an epoch");
   }

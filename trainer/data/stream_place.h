@@ -38,9 +38,9 @@ class KeptPlace {
   int64_t segment() const { return static_cast<int64_t>(where_ >> kAtBits); }
   int64_t at() const { return static_cast<int64_t>(where_ & ((uint64_t{1} << kAtBits) - 1)); }
   int64_t number() const { return number_; }
-  // Whether it is that of a record.
+  // Returns whether it is the place of a record.
   bool there() const { return where_ != kNowhere; }
-  // In the order in which a stream reads.
+  // Orders places as a stream reads them.
   bool operator<(const KeptPlace& other) const { return where_ < other.where_; }
 
  private:
@@ -62,7 +62,7 @@ struct StreamBorder {
   int64_t read = 0;
   // Last record read in this epoch. None: no record, or the stream is shuffled as a whole, and begins the epoch anew.
   PlaceOfRecord last = {};
-  // With `last`, of a stream that is shuffled in a window.
+  // Set with `last`, for a stream that is shuffled in a window.
   bool shuffled = false;
   int64_t draws = 0;
   bool waits = false;
@@ -75,8 +75,8 @@ struct StreamBorder {
 absl::Status CheckStreamPlace(const v1::StreamPlace& place, absl::Span<const DataFile> files,
                               absl::Span<const Segment> segments, int64_t epochs, int64_t most);
 
-// Where plain files begin to be read, ascending, by epoch and file, for all streams of a process that go on in them:
-// each begins at the last one that is not behind its place. `records` of a begin leaves a header out.
+// Places at which plain files begin to be read, ascending, by epoch and file, for all streams of a process that go on
+// in them: each begins at the last one that is not behind its place. `records` of a begin leaves a header out.
 using FileBegins = std::map<std::pair<int64_t, int64_t>, std::vector<BlockReader::Begin>>;
 
 }  // namespace weir

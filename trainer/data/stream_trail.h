@@ -1,9 +1,9 @@
-// Where a stream goes on behind the batches that it has made, for checkpoints.
+// Trail of the places at which a stream goes on behind the batches that it has made, for checkpoints.
 //
 // A reader makes batches ahead of those that train on them, so a checkpoint needs the place of a stream as it was some
-// batches ago. A trail keeps the places behind the last batches. Of a stream that is shuffled in a window a place is
-// also what is in the buffer: the trail has a copy of the buffer, with the places of records instead of records, as it
-// was behind the batch that was last trained on, and what has changed in it since.
+// batches ago. A trail keeps the places behind the last batches. A place of a stream that is shuffled in a window
+// includes the content of the buffer. The trail has a copy of the buffer, with the places of records instead of
+// records, as it was behind the batch that was last trained on, and the changes since.
 #ifndef WEIR_TRAINER_DATA_STREAM_TRAIL_H_
 #define WEIR_TRAINER_DATA_STREAM_TRAIL_H_
 
@@ -20,7 +20,7 @@
 
 namespace weir {
 
-// What happens in a shuffle buffer.
+// Changes of a shuffle buffer.
 struct BufferChanges {
   // The buffer has been filled anew, for another epoch, with `filled`.
   bool begins = false;
@@ -48,7 +48,7 @@ class StreamTrail {
   // Records what has changed in the buffer by examples that were passed.
   void Skip(BufferChanges changes);
 
-  // Says that no place before that behind `batches` batches will be asked for.
+  // Frees the places before that behind `batches` batches: they will not be asked for.
   void Passed(int64_t batches);
   // Returns the newest place that is not behind more than `batches` batches, at least those of the last Passed; nullopt
   // if there is none.
@@ -68,7 +68,7 @@ class StreamTrail {
   int64_t passed_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<v1::StreamPlace> begin_ ABSL_GUARDED_BY(mu_);  // until base_ is a later one
   std::optional<StreamBorder> base_ ABSL_GUARDED_BY(mu_);
-  // Of the buffer at base_.
+  // Content of the buffer at base_.
   std::vector<KeptPlace> kept_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, int64_t> befores_ ABSL_GUARDED_BY(mu_);
   std::deque<Step> steps_ ABSL_GUARDED_BY(mu_);  // behind base_

@@ -42,7 +42,7 @@ struct State {
   }
 };
 
-// Why nobody waits any more; OK once there is a result.
+// Waits for the result. Returns OK once there is one, else the reason to wait no longer.
 absl::Status WaitForResult(const PassWatch& watch, State& state) {
   if (watch.keep_waiting) {
     if (absl::Status wanted = watch.keep_waiting(); !wanted.ok()) return wanted;

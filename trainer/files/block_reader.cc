@@ -19,7 +19,7 @@ absl::StatusOr<bool> BlockReader::Read(BlockOfRecords* block) {
   }
   std::vector<char>& bytes = block->bytes;
   size_t filled = rest_.size(), whole = 0;
-  // With room for what the block before has left over, so that memory for blocks is not moved once it is there.
+  // Make room for what the block before has left over, too, so that memory of blocks is allocated once.
   const auto make_room = [&] {
     const size_t needed = filled + block_ + LineParser::kPadding;
     if (bytes.size() < needed) bytes.resize(needed + block_ / 8);

@@ -26,7 +26,7 @@ struct BlockOfRecords {
 // One thread at a time.
 class BlockReader {
  public:
-  // Whether it reads the records of a file.
+  // Returns whether it reads the records of a file.
   static bool Reads(const DataFile& file) { return file.lines() || file.tf_record; }
 
   // Place at which a reading of a file begins.

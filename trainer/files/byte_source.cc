@@ -159,7 +159,7 @@ class PlainSource : public ByteSource {
   int64_t at_;
 };
 
-// What a command writes, if that is not compressed.
+// Source of the bytes that a command writes, uncompressed.
 class WrittenSource : public ByteSource {
  public:
   explicit WrittenSource(std::unique_ptr<RawBytes> raw) : raw_(std::move(raw)) {}
@@ -351,7 +351,8 @@ class ZstdSource : public ByteSource {
   bool drained_ = true;  // all decompressed bytes have been returned
 };
 
-// What the file's command makes of it, which shows by the first bytes. The command is started by the first Read.
+// Source of what the file's command makes of it; the first bytes tell whether that is compressed. The first Read starts
+// the command.
 class PipedSource : public ByteSource {
  public:
   explicit PipedSource(const DataFile& file) : file_(file) {}
@@ -374,7 +375,7 @@ class PipedSource : public ByteSource {
       char more[kColumnsBegin.size()];
       const absl::StatusOr<size_t> got = command->Read(more, kColumnsBegin.size() - begin.size());
       if (!got.ok() && begin.empty()) return got.status();
-      // What came before the error is given; the next Read returns it.
+      // Give the bytes that came before the error; the next Read returns the error.
       if (!got.ok() || *got == 0) break;
       begin.append(more, *got);
     }

@@ -23,8 +23,8 @@ class CommandGuard {
 
   // Starts the guard, or another one if it has ended. Returns 0, or an errno.
   int Ensure();
-  // Tells the guard of a group that begins. To be called by its leader before exec, so that no death of this process
-  // comes too early: async-signal-safe, and does not wait.
+  // Tells the guard of a group that begins. Requires: called by the group's leader before exec, so that no death of
+  // this process comes too early. Async-signal-safe; does not wait.
   void Announce(pid_t group) const;
   // The announced group was started.
   void Enter(pid_t group) { groups_.insert(group); }

@@ -29,17 +29,17 @@ struct DataFile {
   std::shared_ptr<const IdxFile> idx = nullptr;
   // Set for example files (trainer/files/example_file.h), else null.
   std::shared_ptr<const ExampleFile> examples = nullptr;
-  // Whether the records are those of TFRecord, and not lines.
+  // True if the records are those of TFRecord, and not lines.
   bool tf_record = false;
-  // Set for files that a command reads (data.pipe), else null: `bytes` and `sample` are then those of what lies there,
-  // and not of what the command makes of it.
+  // Set for files that a command reads (data.pipe), else null. `bytes` and `sample` are then those of the file, and not
+  // of the command's output.
   std::shared_ptr<const FilePipe> pipe = nullptr;
 
-  // Whether the records are lines of text.
+  // Returns whether the records are lines of text.
   bool lines() const { return idx == nullptr && examples == nullptr && !tf_record; }
-  // Whether the records can only be read from the first one on: compressed files, and those behind a command.
+  // Returns whether the records can only be read from the first one on: compressed files, and those behind a command.
   bool sequential() const { return compression != Compression::kNone || pipe != nullptr; }
-  // Whether reading may begin in the middle: not where a plain IDX file has compressed labels.
+  // Returns whether reading may begin in the middle: not if a plain IDX file has compressed labels.
   bool seekable() const;
   // Returns the size: examples of an IDX or example file, bytes of others.
   int64_t units() const;

@@ -41,7 +41,8 @@ int64_t PlainBytes(absl::Span<const DataFile> files) {
   return bytes;
 }
 
-// By file: the stream that gets it whole, or -1 for lines that are dealt in turn. Of files that cannot be cut.
+// Returns, by file, the stream that gets it whole, or -1 for lines that are dealt in turn. For files that cannot be
+// cut.
 std::vector<int> WholeFiles(absl::Span<const DataFile> files, int streams) {
   std::vector<int> owner(files.size(), -1);
   std::vector<size_t> order;

@@ -18,7 +18,7 @@ constexpr std::string_view kEnd = "WEIREXME";
 constexpr uint32_t kVersion = 1;
 constexpr int64_t kBegin = 64;    // bytes in front of the blocks
 constexpr int64_t kTrailer = 24;  // bytes behind the message
-// Of a description and of a block: far beyond any use, and small enough to be read into memory.
+// Largest description and block: far beyond any use, and small enough to be read into memory.
 constexpr uint64_t kMostDescription = uint64_t{1} << 30;
 constexpr int64_t kMostBlock = int64_t{1} << 30;
 

@@ -27,12 +27,12 @@ namespace weir {
 
 inline constexpr std::string_view kExampleFileBegin = "WEIREXMP";
 
-// What is known of an example file without reading its blocks. Immutable.
+// Description of an example file, known without reading its blocks. Immutable.
 struct ExampleFile {
   v1::ExampleFile message;
   std::vector<Column> columns;
   size_t floats = 0, slots = 0;
-  // Of each block, and one behind the last: its place in the file, and the number of its first example.
+  // Place in the file, and number of the first example, of each block and of one behind the last.
   std::vector<int64_t> place;
   std::vector<int64_t> first;
 
@@ -91,7 +91,7 @@ class ExampleFileWriter {
                                                                    std::string reader);
   // Adds an example with the sizes of the columns.
   absl::Status Add(const Example& example);
-  // Writes what is left and gives the file its name. Returns what stands at its end.
+  // Writes what is left and gives the file its name. Returns the description at its end.
   absl::StatusOr<v1::ExampleFile> Finish();
 
   // Bytes; a block ends with the first example that reaches it. A stream reads whole blocks to get at its examples, so
@@ -99,7 +99,7 @@ class ExampleFileWriter {
   static constexpr size_t kBlock = size_t{1} << 15;
 
  private:
-  // Of a column of floats, in the order of the examples.
+  // Sums over a column of floats, in the order of the examples.
   struct FloatSums {
     int64_t values = 0;
     float least = 0, largest = 0;

@@ -16,7 +16,7 @@ namespace {
 // Bytes read beyond the end of a part, which suffice for the rest of most last lines.
 constexpr int64_t kTail = 1024;
 
-// The same behind a single line, at least: most lines of a file are less than twice as long as the one before.
+// Least number of bytes read behind a single line: most lines of a file are less than twice as long as the one before.
 constexpr int64_t kLeastTail = 128;
 
 // Returns the number of bytes to read at once at `offset` of a file in which the lines up to `end` are wanted: a small
@@ -117,11 +117,11 @@ bool LineSource::Next(std::string_view* line, int64_t* offset) {
 bool LineSource::JumpTo(int64_t offset) {
   const int64_t behind = offset_ + static_cast<int64_t>(filled_ - begin_);
   if (!status_.ok() || offset < offset_) return false;
-  // Of the lines behind it none may be wanted: Fill reads no more than is likely to hold this one.
+  // The lines behind it may not be wanted, so Fill reads no more than is likely to hold this one.
   end_ = offset + 1;
   tail_ = std::max(kLeastTail, 2 * length_);
   if (offset == offset_) return true;
-  // Whether a line begins there shows in the byte before it.
+  // The byte before it shows whether a line begins there.
   if (offset <= behind) {
     begin_ += static_cast<size_t>(offset - 1 - offset_);
   } else {

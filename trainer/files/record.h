@@ -69,11 +69,11 @@ class RecordBlock {
 class Record {
  public:
   Record() = default;
-  // Without a pool the memory comes from the system.
+  // Copies an example. Without a pool the memory comes from the system.
   explicit Record(const Example& example, RecordPool* pool = nullptr);
   // Copies the bytes of an example that CheckExampleRecord has accepted.
   Record(const char* data, const ExampleRecordSizes& sizes, RecordPool* pool = nullptr);
-  // Borrows them in a block, which must not change as long as the record uses it.
+  // Borrows the bytes from a block. Requires: the block does not change as long as the record uses it.
   Record(char* data, const ExampleRecordSizes& sizes, RecordBlock* block)
       : data_(data),
         owner_(reinterpret_cast<uintptr_t>(block) | kIsBlock),
@@ -95,7 +95,7 @@ class Record {
   void CopyTo(Example* example) const { ReadExampleRecord(data_, example); }
 
   using View = ExampleRecordView;
-  // Valid as long as the record.
+  // Returns a view of the record, valid as long as the record.
   View Look(size_t floats, size_t slots) const { return LookAtExampleRecord(data_, floats, slots); }
 
   // Prefetches the record into the cache.

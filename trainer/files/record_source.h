@@ -24,8 +24,8 @@ class RecordSource {
   // little behind it: for records far from each other. Returns false, and changes nothing, if the source cannot: Skip
   // then leads there.
   virtual bool JumpTo(int64_t /*offset*/) { return false; }
-  // Says that the caller will read the record that is `records` behind the next one. Only a hint: most sources, whose
-  // memory is read in order, have no use for it.
+  // Announces that the caller will read the record that is `records` behind the next one. Only a hint: most sources,
+  // whose memory is read in order, ignore it.
   virtual void Prefetch(int64_t /*records*/) {}
   const absl::Status& status() const { return status_; }
 

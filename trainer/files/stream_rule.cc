@@ -39,7 +39,7 @@ std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int
 }
 
 RoundDealer::RoundDealer(uint64_t seed, int64_t streams) : streams_(streams) {
-  // Another key than that of Example.draw, which is drawn from the same numbers.
+  // The key differs from that of Example.draw, which is drawn from the same numbers.
   constexpr uint64_t kKey = 0x9d5c1e37b8a4f263;
   key_ = MixId(MixId(seed) ^ kKey);
 }

@@ -11,11 +11,12 @@
 //       when it is odd. A stream's part of a round has as many examples as the stream would get of the round if example
 //       i belonged to stream i mod n.
 //
-// So of either kind no stream gets more than one record more than another. What a stream gets of a round is independent
-// of what it got of others, and equally likely to be any record of it: a period in the order of the records (a negative
-// drawn behind each positive) does not show in a stream. Records and not bytes are counted, and compression does not
-// matter: a file and its packed form give the same streams. Who reads some streams has to look at the records of all of
-// them; with example files, which are for large data on many trainers, only at its own.
+// So of either kind no stream gets more than one record more than another. The record that a stream gets of a round is
+// independent of those of other rounds, and equally likely to be any record of the round: a period in the order of the
+// records (a negative drawn behind each positive) does not show in a stream. Records and not bytes are counted, and
+// compression does not matter: a file and its packed form give the same streams. A process that reads some streams has
+// to look at the records of all of them; with example files, which are for large data on many trainers, only at its
+// own.
 //
 // Text and example files up to 16 MiB in all are dealt alike so that a job has the same streams on small text and on
 // the example files made of it.
@@ -44,7 +45,7 @@ bool CutsBy(int scheme, absl::Span<const DataFile> files, bool follows);
 // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
 std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams, int scheme = kStreamScheme);
 
-// Says which record of a round each stream gets.
+// Determines which record of a round each stream gets.
 class RoundDealer {
  public:
   RoundDealer(uint64_t seed, int64_t streams);

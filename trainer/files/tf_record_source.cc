@@ -68,7 +68,7 @@ bool TfRecordSource::JumpTo(int64_t offset) {
     at_end_ = false;
   }
   offset_ = offset;
-  // Of the records behind it none may be wanted.
+  // The records behind it may not be wanted.
   end_ = offset + 1;
   checked_behind_ = true;
   return true;
@@ -78,8 +78,8 @@ absl::Status TfRecordSource::FindFirst() {
   while (offset_ < end_) {
     ASSIGN_OR_RETURN(const size_t got, Fill(kHeader));
     if (got < kHeader) {
-      // What is left is the end of a record that begins in front of the range, or the source of the range before says
-      // that it is not.
+      // The rest is the end of a record that begins in front of the range; if it is not, the source of the range before
+      // reports it.
       Pass(got);
       return absl::OkStatus();
     }

@@ -53,7 +53,7 @@ class TfRecordSource : public RecordSource {
   std::unique_ptr<ByteSource> bytes_;
   int64_t offset_;  // of at() in the file
   int64_t end_;     // records begin before it
-  // Whether the record behind the range has been checked, or there is none to check.
+  // True if the record behind the range has been checked, or there is none to check.
   bool checked_behind_ = false;
   std::vector<char> buffer_;
   size_t begin_ = 0;

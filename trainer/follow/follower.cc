@@ -169,7 +169,7 @@ absl::Status Follower::Prepare() {
     first = first == 0 ? starts_.back().group : std::min(first, starts_.back().group);
   }
   files_ = std::make_shared<FollowedFiles>(streams, std::max<int64_t>(first, 1));
-  // What this trainer posts takes the place of what the dead one has posted.
+  // Posts of this trainer replace those of the dead one.
   for (const StreamReading& reading : readings) {
     if (reading.stream >= streams.begin && reading.stream < streams.begin + streams.count) files_->HasRead(reading);
   }
@@ -186,7 +186,7 @@ bool Follower::stopping() {
 
 absl::StatusOr<std::shared_ptr<const DataSet>> Follower::OpenGroup(const v1::FileGroup& group) {
   const v1::Deadlines& deadlines = o_.job->config.deadlines();
-  // That there are no files is no excuse any more.
+  // There are files now, so the deadline for progress runs again.
   files_->SetOpening(true);
   o_.trainer.client->member().SetAwaitsFiles(false);
   const PassWatch watch = {.what = absl::StrCat("opening ", NameOfGroup(group), " of data.train"),
@@ -407,7 +407,7 @@ std::vector<StreamReading> Follower::Readings() {
 absl::Status Follower::PostReadings() {
   MutexLock lock(&posts_mu_);
   v1::FollowReadings message;
-  // What is known of a stream does not depend on who reads it: editions count what is known.
+  // Readings of a stream do not depend on which trainer reads it, so the edition, a sum over streams, only grows.
   std::map<int, int64_t> newest;
   for (const StreamReading& reading : Readings()) {
     v1::FollowReadings::Reading* const out = message.add_readings();
@@ -453,7 +453,7 @@ void Follower::Run() {
     if (!stop_ && !more_) changed_.WaitWithTimeout(&mu_, pause);
   }
   if (status.ok() || stopping()) return;
-  // Those who ask a reader take DeadlineExceeded as a reason to ask again.
+  // Callers of a reader ask again after DeadlineExceeded.
   if (absl::IsDeadlineExceeded(status)) status = absl::UnavailableError(status.message());
   status = AtField(*o_.job, status);
   files_->Fail(status);

@@ -65,17 +65,17 @@ class Follower {
   // Waits for the first group. Cancelled: the job is asked to end. Errors as those of the reader.
   absl::StatusOr<std::shared_ptr<const DataSet>> AwaitFirst();
 
-  // Says how many steps this trainer has done.
+  // Sets how many steps this trainer has done.
   void StepsDone(int64_t steps) { steps_ = steps; }
-  // Posts where groups have ended, if that is news. Call it before the push of a step whose batches may be short, so
-  // that every checkpoint with that step knows.
+  // Posts where groups have ended, if that is news. Requires: called before the push of a step whose batches may be
+  // short, so that every checkpoint with that step knows.
   absl::Status PostReadings();
-  // Says that this trainer has done its last step. The thread goes on: others may still wait for files.
+  // Records that this trainer has done its last step. The thread goes on: others may still wait for files.
   void Finish();
-  // Ends the thread. Call when all trainers have done their last steps.
+  // Ends the thread. The destructor calls it. Requires: all trainers have done their last steps, or the run has failed.
   void Stop();
-  // Returns what a checkpoint needs in which `step` steps have taken effect, in async trainer_steps[t] of trainer t.
-  // For the chief.
+  // Returns the state for a checkpoint in which `step` steps have taken effect, in async trainer_steps[t] of trainer t.
+  // Requires: this trainer is the chief.
   absl::StatusOr<v1::FollowState> StateAt(int64_t step, const std::vector<int64_t>& trainer_steps);
 
  private:
@@ -87,9 +87,9 @@ class Follower {
   void Run();
   // Runs once in every round of the thread: learns of files, and tells the others what they need.
   absl::Status Round();
-  // As a trainer that is not the chief, or has just become it: takes the groups that have been posted.
+  // Takes the groups that have been posted. For a trainer that is not the chief, or has just become it.
   absl::Status Hear();
-  // As the chief: takes the files that have appeared, and posts whole groups.
+  // Takes the files that have appeared, and posts whole groups. For the chief.
   absl::Status Look();
   absl::Status PostGroups(bool closed);
   // Takes the next group; sets the samples of its files. Returns the files, opened, which files_ lacks and is to get in
@@ -136,7 +136,7 @@ class Follower {
   std::deque<v1::FileGroup> groups_ ABSL_GUARDED_BY(mu_);
   std::string last_file_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  // By stream: what the newest checkpoint says, or the beginning.
+  // State of each stream in the newest checkpoint, or its beginning.
   std::vector<v1::FollowedStream> base_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };

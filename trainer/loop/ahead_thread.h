@@ -21,14 +21,14 @@ class AheadThread {
   AheadThread(const AheadThread&) = delete;
   AheadThread& operator=(const AheadThread&) = delete;
 
-  // Starts work. The work before it must have been finished.
+  // Starts work. Requires: !busy(), and not after Stop.
   void Start(std::function<absl::Status()> work);
-  // Waits until the work has ended and returns its result. Has no deadline of its own; the waits of the work have. Sets
-  // *waited (may be null) to whether the work was still running.
+  // Waits until the work has ended and returns its result. Requires: busy(). Has no deadline of its own; the waits of
+  // the work have. Sets *waited (may be null) to whether the work was still running.
   absl::Status Finish(bool* waited = nullptr);
   // Returns true between Start and Finish.
   bool busy() const { return busy_; }
-  // Cancels work that is under way and joins the thread. No work may be started afterwards.
+  // Cancels work that is under way and joins the thread.
   void Stop();
 
  private:

@@ -29,11 +29,11 @@ class EarlyStop {
   bool Awaits(int64_t step) const;
   // True when train.early_stop.patience evaluations in a row were no better.
   bool Ends() const { return on_ && evaluations_ >= settings_.patience(); }
-  // Says why: "the best auc, 0.771200, is 3 evaluations old (train.early_stop)".
+  // Returns why the run ends: "the best auc, 0.771200, is 3 evaluations old (train.early_stop)".
   std::string Why() const;
 
   v1::EarlyStopState State() const;
-  // Another figure's state is not taken over, with a line in the log.
+  // Takes over a state. That of another figure is left, with a line in the log.
   void Restore(const v1::EarlyStopState& state);
 
  private:

@@ -41,9 +41,9 @@ class Evaluations {
     JobCheckpoints* checkpoints = nullptr;
     Progress* progress = nullptr;
     DeferredError* deferred = nullptr;
-    // Gets the results of the chief; null: nobody watches.
+    // Gets the results of the chief. May be null.
     TrainingWatch* watch = nullptr;
-    // Null: the job has none.
+    // Early stop of the job. Null: the job has none.
     EarlyStop* early_stop = nullptr;
     std::shared_ptr<const MetricPlan> metrics;
   };

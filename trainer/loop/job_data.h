@@ -34,7 +34,7 @@ struct JobDataOptions {
   ThreadPool* pool = nullptr;
   // Batches of a stream in one step: train.accumulate_steps x train.workers.
   int64_t batches_per_step = 1;
-  // Whether readers of the training data are asked where streams go on.
+  // True if readers of the training data are asked where streams go on.
   bool keeps_places = false;
   // Number of threads that read and parse; 0 = the reader's choice.
   int reader_threads = 0;
@@ -75,7 +75,8 @@ class JobData {
 
   const DataSpec& spec() const { return spec_; }
   const DataSet& train() const { return *train_; }
-  // Whether a run on data.train may have been cut into streams by a version of the rule (trainer/files/stream_rule.h).
+  // Returns whether a run on data.train may have been cut into streams by a version of the rule
+  // (trainer/files/stream_rule.h).
   bool CutsTrainBy(int scheme) const { return CutsBy(scheme, train_->files(), follows()); }
   bool has_eval() const { return eval_.has_value(); }
 

@@ -15,8 +15,8 @@
 
 namespace weir {
 
-// Returns the variables that such operators of a program make, with their types: "'norm' (batch_norm)". Those of which
-// one example has many values in what is averaged, such as pictures, are left out.
+// Returns the variables that such operators of a program make, with their types: "'norm' (batch_norm)". Variables of
+// which one example has many values in the average, such as pictures, are left out.
 std::vector<std::string> AcrossExamples(const v1::ProgramDesc& main);
 
 // Not thread-safe.

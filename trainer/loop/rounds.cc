@@ -211,8 +211,8 @@ LeftOut Rounds::CountLeftOut(int64_t steps) {
 
 void Rounds::EndAhead() {
   if (ahead_ == nullptr || !ahead_->busy()) return;
-  // What it has read counts as given and was not trained on; of an error the run need not know any more. Its rows are
-  // of no use, and CountLeftOut waits for data only so long.
+  // The batches that it has read count as given, but were not trained on; an error of it no longer matters to the run.
+  // Its rows are not needed, and CountLeftOut waits for data only so long.
   ending_ = true;
   o_.trainer.client->ahead().Cancel();
   const absl::Status ended = ahead_->Finish();

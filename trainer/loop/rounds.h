@@ -1,10 +1,10 @@
-// Reading for the steps of a trainer, round by round: a round is one batch per lane for each worker.
+// Reads the batches of a trainer's steps, round by round: a round is one batch per lane for each worker.
 //
-// A step has train.accumulate_steps rounds. Batch b of worker w is the one that w + b * workers others of the step come
-// before. With prefetch_rows a thread reads the next round, and pulls its rows, while the present one is computed.
+// A step has train.accumulate_steps rounds. Batch b of worker w is number w + b * workers of the step. With
+// prefetch_rows a thread reads the next round, and pulls its rows, while the present one is computed.
 //
-// Also judges by numbers of examples: whether async data is at its end, whether a resumed job has the data of before,
-// and how many examples the end leaves out.
+// Also decides by numbers of examples whether async data is at its end and whether a resumed job has the data of the
+// earlier run, and counts the examples that the end leaves out.
 #ifndef WEIR_TRAINER_LOOP_ROUNDS_H_
 #define WEIR_TRAINER_LOOP_ROUNDS_H_
 
@@ -33,7 +33,7 @@ class Follower;
 struct Round {
   int64_t step = 0;
   int batch = 0;  // of the step
-  // By worker.
+  // Batches by worker and lane.
   std::vector<std::vector<LaneBatch>> batches;
   // Async: this trainer's streams had ended before the step, or have too few examples left for one, or were stopped.
   bool ended = false;
@@ -56,18 +56,18 @@ class Rounds {
     Workers* workers = nullptr;
     // Borrowed; null: no files follow.
     Follower* follower = nullptr;
-    // Whether Places will be asked for.
+    // True if Places will be called.
     bool keeps_places = false;
     int64_t first_step = 0;
     // Sync with prefetch_rows: pulls ahead of the version in every step, also where that takes longer than it saves.
     bool always_ahead = false;
   };
-  // `reader` has been moved to the first step.
+  // Requires: `reader` has been moved to the first step.
   Rounds(Options options, std::unique_ptr<LaneReader> reader);
 
   // Waits for round `batch` of `step`, and tells the client how many examples this trainer had in step 0. Steps and
   // batches follow each other. The round is valid until the next call; its batches may be swapped with those of a
-  // session. Errors as Session::NextBatches and Session::PullAhead.
+  // session. Requires: EndStep after the last batch of a step. Errors as Session::NextBatches and Session::PullAhead.
   absl::StatusOr<Round*> Next(int64_t step, int batch);
   // Returns true if the job was asked to end while a stream waited for files of data.follow, or this trainer for a
   // batch: the step of the last Next takes no effect on any trainer, because it lacks a whole batch.
@@ -87,12 +87,12 @@ class Rounds {
 
   // Counts the examples that are left in the streams after `steps` steps, at least as far as WarnOfLeftOut needs it.
   LeftOut CountLeftOut(int64_t steps);
-  // Ends reading ahead, with a round that nobody will run. EndAhead lets it come to its end.
+  // End reading ahead, with a round that nobody will run: StopAhead cancels that round, EndAhead waits for it.
   void StopAhead();
   void EndAhead();
-  // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Call after StopAhead.
+  // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Requires: StopAhead.
   int64_t CloseReader();
-  // Returns the inputs that no example had that the reader has read. Call after CloseReader.
+  // Returns the inputs that no example had that the reader has read. Requires: CloseReader.
   const AbsentInputs& absent_inputs() const { return absent_; }
 
  private:
@@ -125,7 +125,7 @@ class Rounds {
   int64_t done_;             // steps that have ended, those before a resume included
   v1::StreamPlaces places_;  // after CloseReader
   bool stopped_ = false;
-  // With prefetch_rows: rounds that had to wait for their batches or rows.
+  // Counts the rounds that had to wait for their batches or rows, with prefetch_rows.
   Counter* late_ = nullptr;
   // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead of the version.
   std::unique_ptr<OverlapSwitch> overlap_;

@@ -71,7 +71,7 @@ class TrainLoop {
   absl::Status Evaluate();
   // Ends the run together with the other trainers: last checkpoint, errors, last evaluation.
   absl::Status End();
-  // Tells those who watch how often the run was restarted.
+  // Reports the number of restarts to event files and metrics.
   void ReportRestarts();
 
   // FailedPrecondition: most examples of the last evaluation have no finite loss.
@@ -80,7 +80,7 @@ class TrainLoop {
   // Returns the state for a checkpoint at this border.
   BorderState StateAtBorder() const;
   const v1::Train& train() const { return o_.job->config.train(); }
-  // Whether checkpoints have the places of streams.
+  // Returns whether checkpoints have the places of streams.
   bool KeepsPlaces() const { return follower_ == nullptr && !o_.job->config.checkpoint().dir().empty(); }
   bool LastStepDone() const { return train().max_steps() > 0 && step_ >= train().max_steps(); }
   bool Due(int64_t every) const { return every > 0 && step_ % every == 0; }
@@ -282,8 +282,8 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
 
 absl::Status TrainLoop::Steps() {
   bool more = true;
-  // The run before may have ended between the checkpoint and the evaluation of this step. That of the last step comes
-  // at the end.
+  // The run before may have ended between the checkpoint and the evaluation of this step. The evaluation of the last
+  // step comes at the end.
   if (early_stop_.Awaits(step_) || (makes_up_evaluation_ && !LastStepDone())) {
     RETURN_IF_ERROR(Evaluate());
   }

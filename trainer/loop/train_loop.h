@@ -45,7 +45,7 @@ struct TrainOptions {
   // Name of the run (--run_id), "" if it has none; and whether to go on from its own checkpoints only.
   std::string run;
   bool resume_run = false;
-  // How often the job was started again, as far as whoever starts it says.
+  // Number of times the job was started again, as given by the program that starts it.
   int64_t restarts = 0;
   // Sync with prefetch_rows: pulls ahead in every step, also where that takes longer than it saves (tests).
   bool always_ahead = false;
@@ -54,7 +54,7 @@ struct TrainOptions {
   bool live = false;
   // File that also receives digest lines, with ranges, if not empty.
   std::string digest_log;
-  // Gets the figures of the training. Borrowed; null: nobody watches.
+  // Gets the figures of the training. Borrowed. May be null.
   TrainingWatch* watch = nullptr;
 };
 
@@ -80,9 +80,10 @@ struct TrainSummary {
   // Result of the evaluation at the end, if the job has eval data and was not stopped.
   std::optional<MetricResult> eval;
   bool stopped = false;
-  // By train.early_stop.
+  // True if train.early_stop has ended the run.
   bool early_stopped = false;
-  // How often the run went on after a death, and what that has cost (trainer/progress/run_progress.h). The chief's.
+  // Number of times the run went on after a death, and the time and steps lost by that
+  // (trainer/progress/run_progress.h). Set at the chief.
   int64_t restarts = 0;
   double lost_seconds = 0;
   int64_t repeated_steps = 0;

@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<float>> LabelsOf(const Tensor& label, size_t examples
 // Largest count in a message: sums over a few thousand trainers stay within int64.
 constexpr int64_t kMostExamples = int64_t{1} << 48;
 
-// Whether a slice has the sizes that the rule's figures read.
+// Returns whether a slice has the sizes that the rule's figures read.
 bool IsSliceOf(const MetricRule& rule, const v1::EvaluationPart::Slice& slice) {
   const auto counts = static_cast<size_t>(slice.counts_size());
   if (slice.examples() < 1 || slice.examples() > kMostExamples) return false;

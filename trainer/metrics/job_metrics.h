@@ -153,12 +153,12 @@ class JobMetrics {
   void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const;
 
   std::shared_ptr<const MetricPlan> plan_;
-  // Of the batch at hand: values by lane and key.
+  // Values of the current batch, by lane and key.
   std::vector<std::vector<std::vector<uint64_t>>> keys_;
   std::vector<std::vector<Entry>> groups_;             // by group set
   std::vector<std::map<uint64_t, SliceSums>> slices_;  // by metric without groups
   std::vector<CatalogueQueries> queries_;              // by catalogue
-  // By metric of a catalogue: the slices of the queries that wait.
+  // Slices of the queries that wait, by metric of a catalogue.
   std::vector<std::vector<uint64_t>> query_slices_;
   std::vector<std::vector<double>> gains_;  // sums by rank, as far as they were wanted
   bool sorted_ = true;

@@ -65,7 +65,7 @@ MetricRule Accuracy(int k) {
               [k](const Judged& judged, SliceSums* sums) {
                 WithCounts(sums, 1);
                 const int64_t label = LabelClass(judged);
-                // What is no number is wrong.
+                // A NaN is a wrong prediction.
                 if (HasNan(judged)) return;
                 if (judged.classes == 1) {
                   sums->counts[0] += k > 1 || ClassOf(judged, 0.5) == label;
@@ -107,7 +107,7 @@ MetricRule ConfusionRule(double threshold) {
               }
               if (classes > 2 && of_label == 0) continue;
               const auto right = static_cast<double>(sums.counts[c * classes + c]);
-              // Of several classes one that is never predicted has precision 0.
+              // With several classes, one that is never predicted has precision 0.
               precision += classes > 2 && predicted == 0 ? 0 : Ratio(right, predicted);
               recall += Ratio(right, of_label);
               f1 += Ratio(2 * right, of_label + predicted);

@@ -1,4 +1,5 @@
-// Rules of the metrics that a job names (proto/metric.proto): what each takes of an example, and what it makes of all.
+// Rules of the metrics that a job names (proto/metric.proto): how a metric adds an example to its sums, and computes
+// its figures from them.
 #ifndef WEIR_TRAINER_METRICS_RULES_H_
 #define WEIR_TRAINER_METRICS_RULES_H_
 
@@ -23,30 +24,30 @@ struct FigurePart {
 };
 
 struct MetricRule {
-  // Why there is no figure, if there is none: "no group has both classes".
+  // Reason for a missing figure: "no group has both classes".
   std::string undefined;
-  // The prediction must be one number.
+  // True if the prediction must be one number.
   bool one_number = true;
 
-  // Of a metric of groups: the variable whose value is the group's; empty: a slice is one group.
+  // Variable whose value names the group, for a metric of groups; empty: a slice is one group.
   std::string key = {};
   // Figure of a group, NaN if it has none, and its weight in the mean over groups. Null for other metrics.
   std::function<double(absl::Span<const Scored>)> of_group = nullptr;
   std::function<double(absl::Span<const Scored>)> weight = nullptr;
 
-  // Set for a metric of a catalogue: what an item of a rank, from 1, gains, and the last rank with a gain (0: no end).
-  // Null for other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and
-  // 0 for one that is no candidate.
+  // Gain of an item by rank, from 1, and the last rank with a gain (0: no end), for a metric of a catalogue. Null for
+  // other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and 0 for
+  // one that is no candidate.
   std::function<double(int64_t)> gain = nullptr;
   int64_t last_rank = 0;
 
-  // Set for a metric without groups: adds an example (null if it has a gain), and makes the figures of a slice.
+  // Add an example (null if the metric has a gain), and make the figures of a slice. Null for metrics of groups.
   std::function<void(const Judged&, SliceSums*)> add = nullptr;
   std::function<std::vector<FigurePart>(const SliceSums&)> figures = nullptr;
   // Sizes of SliceSums' vectors. counts 0: a square of at least 4, of a matrix.
   size_t counts = 0, sums = 0;
 
-  // Of another metric: returns the sums of no examples, for predictions of `classes` numbers.
+  // Returns the sums of no examples, for predictions of `classes` numbers. Requires: a metric without groups.
   SliceSums NoExamples(int64_t classes) const;
   // Returns the bytes of the sums of one slice, for predictions of `classes` numbers.
   size_t SliceBytes(int64_t classes) const;

@@ -26,7 +26,7 @@ class DoubleSum {
   ExactSum sum_;
 };
 
-// What a metric wants of each example. `row`: its prediction, `classes` numbers.
+// Values of an example that a metric reads. `row`: its prediction, `classes` numbers.
 struct Judged {
   const float* row = nullptr;
   int64_t classes = 1;

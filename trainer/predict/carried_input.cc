@@ -148,11 +148,11 @@ void CarriedInput::AddFeatures() {
 
 // Offers variables, then their slots and floats, each by a name that nothing has yet.
 void CarriedInput::AddVariables() {
-  struct Part {
+  struct NamedOffer {
     std::string name;
     Offer offer;
   };
-  std::vector<Part> parts;
+  std::vector<NamedOffer> parts;
   std::map<std::string, int> uses;  // of the names of slots
   size_t floats = 0, slots = 0;
   const auto add = [this](const std::string& name, Offer offer) {
@@ -184,7 +184,7 @@ void CarriedInput::AddVariables() {
     add(variable.name, std::move(all));
     slots += width;
   }
-  for (Part& part : parts) {
+  for (NamedOffer& part : parts) {
     part.offer.several = uses[part.name] > 1;
     // A message lists the variables and not all of their floats.
     if (!part.offer.columns[0].floats) {
@@ -291,7 +291,7 @@ absl::Status CarriedInput::OpenStream() {
                                  .seed = spec_.seed,
                                  .bad_line = spec_.config.bad_line(),
                                  .where = where_.empty() ? nullptr : &where_};
-  // As in scoring. A label outside of its range is no reason to leave an example out there.
+  // Allow absent inputs as scoring does, where a label outside of its range is no reason to leave an example out.
   for (const auto& [position, name] : features.required()) options.may_be_absent.push_back(position);
   stream_ = std::make_unique<ExampleStream>(std::move(options));
   ExampleStream::Prepare(*parser_, &example_);
@@ -337,7 +337,7 @@ void CarriedInput::SetFeature(const CarriedColumn& column, CarriedValue* value) 
   value->texts.clear();
   value->field.clear();
   v1::TfFeature feature;
-  // Of two features with one name the last counts.
+  // If two features have one name, the last counts.
   for (const v1::TfFeatures::Entry& entry : message_.features().feature()) {
     if (entry.key() == column.name) (void)feature.ParseFromString(entry.value());
   }

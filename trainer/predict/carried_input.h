@@ -33,7 +33,7 @@ class CarriedInput {
   // Finds the columns that --carry names, each of which is
   //
   //   a column of data.csv, or one that only the files' headers name. Its text is carried.
-  //   a feature of data.tf_record. Of type TEXT, its texts are carried.
+  //   a feature of data.tf_record. If its type is TEXT, its texts are carried.
   //   a variable of the reader or a derived one. A variable of several slots is a column for each slot.
   //   a slot of a wider variable ("C7"), or a float of one ("dense[3]").
   //
@@ -52,13 +52,13 @@ class CarriedInput {
   absl::Status Next(const InputPosition& position, std::vector<CarriedValue>* row);
 
  private:
-  // Where the values of a column are in an example, and its text in a line.
+  // Place of a column's values in an example, and of its text in a line.
   struct Place {
     // First position in Example.floats, or slot; of a column without values: 0.
     size_t values = 0;
     // The column's message in data.csv; null for one that only headers name, and with other readers.
     const v1::Csv::Column* csv = nullptr;
-    // Without headers: the place of the field in a line.
+    // Place of the field in a line of a file without header.
     size_t field = 0;
   };
 
@@ -89,7 +89,7 @@ class CarriedInput {
   const DataSet data_;
   std::unique_ptr<LineParser> parser_;
   RowFilter where_;
-  // What can be carried, by the names that --carry may use, and the names in order.
+  // Columns that can be carried, by the names that --carry may use, and the names in order.
   struct Offer {
     std::vector<CarriedColumn> columns;
     std::vector<Place> places;
@@ -102,7 +102,7 @@ class CarriedInput {
   std::vector<CarriedColumn> columns_;
   std::vector<Place> places_;
   bool needs_fields_ = false;
-  // By file, of files with a header: the place in a line of the field of each column, if it is one.
+  // Place in a line of the field of each column, if it is one, by file with a header.
   std::vector<std::vector<size_t>> fields_;
 
   std::unique_ptr<ExampleStream> stream_;

@@ -45,8 +45,8 @@ struct PredictOptions {
 };
 
 // Returns the number of examples scored, over all trainers. Every trainer of the job must call it. FailedPrecondition:
-// the checkpoint does not fit this job. Unavailable: a trainer has died; predict again. Cancelled: somebody has asked
-// for the end; nothing has been written.
+// the checkpoint does not fit this job. Unavailable: a trainer has died; predict again. Cancelled: the end was
+// requested; nothing has been written.
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& options);
 
 }  // namespace weir

@@ -36,12 +36,12 @@ absl::StatusOr<PredictionFormat> PredictionFormatOf(const std::string& path, boo
 // A column carried from the input: a text, floats, or the ids of one slot.
 struct CarriedColumn {
   std::string name;
-  // Whether the column has values, besides a text: of `width` floats, or ids.
+  // True if the column has values, besides a text: `width` floats, or ids.
   bool has_values = true;
   bool floats = false;
   int64_t width = 1;
   IdKind id_kind = IdKind::kUnknown;
-  // Whether it is a field of the input's lines. In .csv it is then one field, whatever its width.
+  // True if it is a field of the input's lines. In .csv it is then one field, whatever its width.
   bool is_field = false;
   // Separators of values, and between an id and its weight, where .csv has several in a field.
   char list = ' ';
@@ -53,7 +53,7 @@ struct CarriedValue {
   // Text of the input's field, for .csv. Not set if the input has no texts.
   bool has_field = false;
   std::string field;
-  // For .tfrecord, of a column without values and of one whose ids are hashes of texts: its texts.
+  // Texts, for .tfrecord, of a column without values and of one whose ids are hashes of texts.
   std::vector<std::string> texts;
   std::vector<float> floats;  // `width` of them
   std::vector<int64_t> ids;

@@ -25,15 +25,15 @@ class RunProgress {
   RunProgress& operator=(const RunProgress&) = delete;
 
   // Begins at `step`, with a line in the log if an earlier process of the run did not end in good order. `resumed`:
-  // from a checkpoint; else the run begins at its first step, also where it had begun before. `restarts`: how often
-  // whoever starts the job knows to have done so again, also when it did not come so far.
+  // from a checkpoint; else the run begins at its first step, also where it had begun before. `restarts`: number of
+  // times the job was started again, as given by the program that starts it.
   void Begin(int64_t step, bool resumed, int64_t restarts);
-  // Says that so many steps are done. Writes the file at most ten times a second.
+  // Records that so many steps are done. Writes the file at most ten times a second. Requires: Begin.
   void Step(int64_t step);
-  // Says that the run has ended in good order.
+  // Records that the run has ended in good order. Requires: Begin; no Step follows.
   void End();
 
-  // What is known so far: restarts, lost_seconds, repeated_steps.
+  // Returns the progress known so far: restarts, lost_seconds, repeated_steps.
   const v1::RunProgress& now() const { return now_; }
 
  private:

@@ -1,4 +1,4 @@
-// Figures of one progress line, for those who watch a training.
+// Figures of one progress line, for event files and metrics.
 #ifndef WEIR_TRAINER_PROGRESS_TRAINING_POINT_H_
 #define WEIR_TRAINER_PROGRESS_TRAINING_POINT_H_
 

@@ -1,5 +1,5 @@
-// Figures of a training for those who watch it: entries in the registry of the process (framework/base/counters.h), of
-// which /metrics and the job's page are made, and an event file for TensorBoard.
+// Publishes the figures of a training: entries in the registry of the process (framework/base/counters.h), of which
+// /metrics and the job's page are made, and an event file for TensorBoard.
 //
 // Entries, all of them "trainer.<id>." and
 //

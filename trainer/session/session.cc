@@ -525,7 +525,7 @@ absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* ba
     if (!absl::IsDeadlineExceeded(status)) return status;
     if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
     const absl::Time now = Clock::Real()->Now();
-    // How long they may take, data.follow says.
+    // data.follow limits how long they may take.
     if (reader->AwaitsFiles()) {
       start = now;
       warn = start + options_.slow_warning;

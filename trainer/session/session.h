@@ -44,9 +44,9 @@ struct SessionOptions {
   int trainer_id = 0;
   // Device that computes lanes; null: the CPU. Borrowed.
   DeviceMemory* device = nullptr;
-  // With a device: train.cpu_ops.
+  // train.cpu_ops, with a device.
   std::vector<std::string> cpu_ops = {};
-  // On the CPU kFp32 or kBf16; the instructions for it must have been chosen (ops/arithmetic.h).
+  // Precision: kFp32 or kBf16 on the CPU. Requires: its instructions have been chosen (ops/arithmetic.h).
   ProductPrecision precision = ProductPrecision::kFp32;
   // true: Forward is for predictions, and computes nothing else.
   bool predicts = false;
@@ -58,9 +58,8 @@ struct SessionOptions {
   std::vector<std::string> items = {};
   // Layer names from the job, for messages.
   std::vector<std::string> layers = {};
-  // Duration after which a wait for data is reported ...
+  // Durations after which a wait for data is reported, and after which it is an error.
   absl::Duration slow_warning = absl::Seconds(10);
-  // ... and after which it is an error.
   absl::Duration progress_deadline = absl::Minutes(30);
   // Borrowed.
   ParamChannel* channel = nullptr;
@@ -88,8 +87,8 @@ class Session {
   // the variables that the program is fed.
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionOptions options);
 
-  // Receives every parameter as it is before step `step`. InvalidArgument when the startup program leaves one without a
-  // value, or gives it other dims.
+  // Receives every parameter as it is before step `step`. Requires: called before Train, Forward and Evaluate.
+  // InvalidArgument when the startup program leaves one without a value, or gives it other dims.
   absl::Status Start(int64_t step);
 
   // Waits for the next batches. `keep_waiting` (may be empty) is called every second; its error ends the wait.
@@ -97,10 +96,10 @@ class Session {
   absl::Status NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
                            const std::function<absl::Status()>& keep_waiting);
 
-  // Pulls the rows of a training batch, for step `step`; called for each batch if SessionOptions.ahead is set.
-  // `batches` is unchanged on return. One thread may call this while another runs Train for the batch before.
+  // Pulls the rows of a training batch, for step `step`. `batches` is unchanged on return. One thread may call this
+  // while another runs Train for the batch before. Requires: SessionOptions.ahead is set; called for each batch.
   absl::Status PullAhead(int64_t step, std::vector<LaneBatch>* batches);
-  // Makes the rows of the last PullAhead, which must have ended, those of the next Train.
+  // Makes the rows of the last PullAhead those of the next Train. Requires: that PullAhead has ended and returned OK.
   absl::Status TakeAhead();
 
   // Sets the scale of the following steps (train.loss_scaling).
@@ -108,7 +107,8 @@ class Session {
 
   // Runs one batch per lane of this process: batch `batch` of those that make the step (mode().accumulate()). The step
   // takes effect with the last batch, and outcome is then that of the step. Swaps the batches' memory with that of the
-  // batch before. A FailedPrecondition for a value that is not finite says where the value came from.
+  // batch before. A FailedPrecondition for a value that is not finite says where the value came from. Requires: batches
+  // 0, 1, ... of a step in order; TakeAhead before each if SessionOptions.ahead is set.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
   // Adds the predictions of the last Train to `metrics`, and to `job_metrics` of a plan for training, unless a value in
   // it was not finite.

@@ -49,7 +49,8 @@ class Workers {
 
   // Sets the loss scale of the following steps.
   void SetLossScale(float scale);
-  // Runs batch `batch` of step `step` on all workers at once; `batches` and the results by worker. As Session::Train.
+  // Runs batch `batch` of step `step` on all workers at once; `batches` and the results by worker. Errors as
+  // Session::Train.
   absl::StatusOr<std::vector<StepResult>> Train(int64_t step, int batch, std::vector<std::vector<LaneBatch>>* batches);
   // Ends the exchanges of geo after the last step (ChannelStack::Finish).
   absl::Status Finish() { return channels_->Finish(); }

@@ -11,9 +11,9 @@
 
 namespace weir {
 
-// What the streams of one trainer, or of all, have not seen.
+// Inputs that the streams of one trainer, or of all, have not seen.
 struct AbsentInputs {
-  // Whether the streams have been read as a whole.
+  // True if the streams have been read as a whole.
   bool whole = false;
   std::vector<uint32_t> places;  // ascending
 

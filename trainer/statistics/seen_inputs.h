@@ -1,5 +1,5 @@
-// Which inputs, of those that a format looks for by name, have been in examples: a name with a mistake in it is in
-// none, and the job would train on nothing.
+// Records which of the inputs that a format looks for by name have been in examples. A misspelt name is in none, and
+// the job would train on nothing.
 #ifndef WEIR_TRAINER_STATISTICS_SEEN_INPUTS_H_
 #define WEIR_TRAINER_STATISTICS_SEEN_INPUTS_H_
 

@@ -474,7 +474,7 @@ absl::StatusOr<v1::Calibration> Calibrate(const Job& job, const CalibrateOptions
   c.mutable_trainer()->set_read_ns(batches.read_ns);
   SetServerCosts(alone, pair, lanes, c.mutable_server());
 
-  // What these costs say of the run over a socket, which read no data.
+  // Predict the run over a socket, which read no data, with these costs.
   c.set_moving(1);
   v1::Calibration without_reading = c;
   without_reading.mutable_trainer()->clear_read_ns();

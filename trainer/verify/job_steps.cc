@@ -175,7 +175,7 @@ class MadeUpSteps : public JobSteps {
 
   const DataSpec spec_;
   std::vector<Column> columns_;
-  // By column.
+  // Limits by column.
   std::vector<int64_t> heights_;  // ids below; 0: any
   std::vector<int64_t> classes_;  // labels below; 0: any float
   std::vector<bool> positive_;

@@ -85,7 +85,7 @@ class SplitRun {
   std::unique_ptr<InProcessServers> servers_;
   std::unique_ptr<Transport> network_;  // null: direct calls
   std::vector<std::unique_ptr<Client>> clients_;
-  // With dense: ALL_REDUCE, by trainer; else empty.
+  // Meshes and collectives by trainer with dense: ALL_REDUCE; else empty.
   std::unique_ptr<LocalMeshes> meshes_;
   std::vector<std::unique_ptr<Collective>> collectives_;
   std::vector<std::unique_ptr<DenseReplica>> replicas_;

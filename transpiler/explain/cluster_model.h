@@ -127,7 +127,7 @@ class ClusterModel {
   std::map<std::string, std::vector<double>> updated_;  // rows by parameter and owner, summed over steps
   std::unique_ptr<const AllReduceTraffic> all_reduce_;  // null: servers hold the dense parameters
   std::unique_ptr<ShardedTraffic> sharded_;             // null: trainers do not share the updates out
-  // Where they do: rows by block, summed over steps.
+  // Rows by block, summed over steps, where trainers share the updates out.
   std::map<std::string, double, std::less<>> updated_blocks_;
   std::map<std::string, double> row_bytes_;  // to one other trainer, by parameter, summed over steps and trainers
   int64_t steps_ = 0;

@@ -1,4 +1,4 @@
-// What becomes of the columns of a job's data, in words.
+// Describes in words what becomes of the columns of a job's data.
 #ifndef WEIR_TRANSPILER_EXPLAIN_COLUMNS_H_
 #define WEIR_TRANSPILER_EXPLAIN_COLUMNS_H_
 

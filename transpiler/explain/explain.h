@@ -19,9 +19,10 @@ namespace weir {
 struct Job;
 
 struct ExplainOptions {
-  // For the times of exchanges among trainers.
+  // Link between trainers, for the times of their exchanges.
   Link link = {};
-  // Borrowed for the explainer's life. Not null: step times are predicted, for processes on `machines`.
+  // Costs by which step times are predicted, for processes on `machines`; null: none are. Borrowed for the explainer's
+  // life.
   const v1::Calibration* calibration = nullptr;
   Machines machines = {};
   // False: the job is not compared with other choices, which takes most of the time.

@@ -77,7 +77,7 @@ std::map<std::string, int64_t> StateBytes(const v1::ProgramDesc& main) {
   return bytes;
 }
 
-// What a trainer updates where all share the updates out.
+// Share of a trainer where all share the updates out.
 struct UpdateShare {
   int blocks = 0;
   int64_t elements = 0, dense = 0, state = 0;  // dense: elements with a dense gradient

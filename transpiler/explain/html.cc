@@ -435,7 +435,7 @@ std::string Tables(const v1::Explanation& e) {
   return Section("Tables", Table(text));
 }
 
-// What a choice of settings costs: smaller is better. step_seconds 0: not predicted.
+// Costs of a choice of settings: smaller is better. step_seconds 0: not predicted.
 struct Costs {
   double balance_bytes = 0, balance_load = 0;
   double messages = 0;

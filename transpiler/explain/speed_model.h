@@ -21,7 +21,7 @@
 
 namespace weir {
 
-// Where the processes of a cluster run.
+// Machines on which the processes of a cluster run.
 struct Machines {
   // True: all processes share the cores of one machine. False: each has a machine; a server inside a trainer shares
   // that of the trainer.

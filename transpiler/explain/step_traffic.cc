@@ -194,7 +194,7 @@ void StepTraffic::Receive(const v1::OpDesc& op) {
   const std::vector<int64_t> from = Ints(op, "servers");
   for (size_t i = 0; i < names.size() && i < from.size(); ++i) {
     const auto found = blocks_.find(names[i]);
-    // What the trainer holds itself does not travel.
+    // Blocks that the trainer holds itself do not travel.
     if (found == blocks_.end() || from[i] == kEveryTrainer) continue;
     servers_[static_cast<size_t>(from[i])].wanted.push_back({found->first, found->second->element_count()});
   }

@@ -41,8 +41,8 @@ Setting Root(const Job& job) { return Setting(&job.config, "", &job.positions); 
 
 // ---------------------------------------------------------------------------------------------------------------- data
 
-// Checks that data.dense.column[i] names no variable that stays as it is. What a loss computes its label from is known
-// when the model is built (RefuseTransform).
+// Checks that data.dense.column[i] names no variable that stays as it is. The data from which a loss computes its label
+// is known only when the model is built (RefuseTransform).
 absl::Status CheckMayTransform(const Job& job, int i, const std::set<std::string>& learned) {
   const v1::DenseTransform& dense = job.config.data().dense();
   const std::string& variable = dense.column(i).variable();

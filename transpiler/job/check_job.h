@@ -20,7 +20,7 @@ inline constexpr int kMaxThreads = 1024;
 // setting at fault.
 absl::Status CheckJob(const Job& job);
 
-// Why data.dense transforms no column of a variable that a loss reads, and the way out, for RefuseTransform.
+// Text for RefuseTransform: why data.dense transforms no column of a variable that a loss reads, and the way out.
 inline constexpr char kReadByLoss[] =
     "a loss reads it as its label, sample weight, length or probability, or computes one of them from it; take this "
     "column out, or name in data.dense.except what is to stay as it is instead";

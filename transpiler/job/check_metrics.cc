@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kMostBuckets = 10'000;
 constexpr int64_t kMostClasses = int64_t{1} << 20;
 constexpr int64_t kMostValues = 4096;
-// Whether predictions are judged by a label. Without one every example is a positive.
+// Returns whether predictions are judged by a label. Without one every example is a positive.
 bool HasLabel(const v1::Loss& loss) {
   switch (loss.kind_case()) {
     case v1::Loss::kBprLoss:
@@ -67,14 +67,14 @@ std::vector<std::string> BuiltInFigures(const v1::JobConfig& job) {
 
 std::string AtK(const char* name, int k, int plain) { return k == plain ? name : absl::StrCat(name, "@", k); }
 
-// What follows a metric's name in the names of its figures.
+// Returns what follows a metric's name in the names of its figures.
 std::vector<std::string> PartsOf(const v1::Metric& metric) {
   if (metric.has_confusion()) return {".precision", ".recall", ".f1", ".tn", ".fp", ".fn", ".tp"};
   if (metric.has_calibration()) return {"", ".error"};
   return {""};
 }
 
-// Whether a loss names the variable as a number that it takes as it is in the data.
+// Returns whether a loss names the variable as a number that it takes as it is in the data.
 bool IsOfLoss(const std::string& name, const v1::Loss& loss) {
   const google::protobuf::FieldDescriptor* const kind =
       loss.GetReflection()->GetOneofFieldDescriptor(loss, v1::Loss::descriptor()->FindOneofByName("kind"));
@@ -89,7 +89,7 @@ bool IsOfLoss(const std::string& name, const v1::Loss& loss) {
   return false;
 }
 
-// Whether the values of a float variable do not reach a metric as they are in the data.
+// Returns whether the values of a float variable reach a metric changed from what the data has.
 bool IsTransformed(const std::string& name, const v1::JobConfig& job) {
   const v1::DenseTransform& dense = job.data().dense();
   for (const v1::DenseTransform::Column& column : dense.column()) {

@@ -134,7 +134,7 @@ absl::Status CheckServersInTrainers(const Job& job, const Setting& at) {
                   "its part of the parameters dies too; set sync: true, or servers to 1 or more");
 }
 
-// Whether values that lie as `storage` on the servers lose nothing on their way.
+// Returns whether values that the servers hold as `storage` lose nothing on the way.
 bool IsExact(v1::WireFormat format, v1::DType storage) {
   return (format == v1::WIRE_FLOAT16 && storage == v1::FLOAT16) ||
          (format == v1::WIRE_BFLOAT16 && storage == v1::BFLOAT16);

@@ -1,4 +1,4 @@
-// Where a job's dense parameters meet: distribute.dense, and Fluid's names for it (distribute.mode).
+// Place where a job's dense parameters are held: distribute.dense, and Fluid's names for it (distribute.mode).
 #ifndef WEIR_TRANSPILER_JOB_CORNER_H_
 #define WEIR_TRANSPILER_JOB_CORNER_H_
 

@@ -11,7 +11,7 @@
 
 namespace weir {
 
-// What is given beside a job file, relative to the working directory.
+// Settings given beside a job file, with paths relative to the working directory.
 struct BesideJob {
   // Program file that replaces the job's model or program. "": none.
   std::string program;

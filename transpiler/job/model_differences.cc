@@ -47,7 +47,7 @@ bool IsIgnored(const pb::FieldDescriptor& field) {
       "weir.v1.Data.pipe_deadline_s",
       "weir.v1.Data.follow",
       "weir.v1.Data.may_be_absent",
-      // How a file is laid out, which its examples do not depend on.
+      // Layout of a file, on which its examples do not depend.
       "weir.v1.Csv.header",
       "weir.v1.Csv.separator",
       "weir.v1.Csv.trim",
@@ -205,7 +205,7 @@ class Comparer {
     const std::vector<Element> has = Elements(is, field);
     const bool by_name = std::any_of(has.begin(), has.end(), [](const Element& e) { return !e.key.empty(); });
     if (by_name) {
-      // Into the order of this job; those that it lacks come last.
+      // Bring the elements into the order of this job; those that it lacks come last.
       std::map<std::string, int> earlier;
       for (const Element& element : had) earlier.emplace(element.key, element.index);
       std::vector<Element> sorted;

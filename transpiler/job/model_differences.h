@@ -11,10 +11,11 @@
 
 namespace weir {
 
-// What a checkpoint is used for.
+// Use of a checkpoint.
 enum class CheckpointUse {
-  // Predictions, with or without Weir. What only training reads makes no difference: losses but for the variables that
-  // they take, dropout, momentum, and initializers other than those of tables, which give rows to unknown ids.
+  // Predictions, with or without Weir. Settings that only training reads make no difference: losses but for the
+  // variables that they take, dropout, momentum, and initializers other than those of tables, which give rows to
+  // unknown ids.
   kPrediction,
   // Training that goes on: losses make a difference, too.
   kTraining,

@@ -9,7 +9,7 @@
 namespace weir {
 
 bool MatchesPattern(std::string_view pattern, std::string_view name) {
-  // Where to go on when a character does not fit: behind the last star, one character of the name later.
+  // When a character does not fit, go on behind the last star, one character of the name later.
   size_t p = 0, n = 0, star = std::string_view::npos, behind = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

@@ -20,7 +20,7 @@ struct ParameterUpdate {
   double learning_rate_factor = 1;
   double l1_decay = 0;
   double l2_decay = 0;
-  // Null: no clip. Valid as long as the settings.
+  // Clip of the gradient. Null: none. Valid as long as the settings.
   const ClipOps* clip = nullptr;
   std::string clip_group;  // ClipTarget::group
 };

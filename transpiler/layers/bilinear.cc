@@ -26,7 +26,7 @@ absl::Status BuildBilinear(const v1::Bilinear& m, ModelContext& ctx) {
   if (m.type() == v1::Bilinear::INTERACTION) dims.insert(dims.begin(), vectors * (vectors - 1) / 2);
   v1::Initializer initializer = m.has_weight_initializer() ? m.weight_initializer() : DefaultWeight();
   if (initializer.has_xavier()) {
-    // Those of one matrix.
+    // Fans of one matrix.
     if (initializer.xavier().fan_in() == 0) initializer.mutable_xavier()->set_fan_in(width);
     if (initializer.xavier().fan_out() == 0) initializer.mutable_xavier()->set_fan_out(width);
   }

@@ -11,7 +11,7 @@
 namespace weir {
 namespace {
 
-// What a level reads: a variable for each task, and one for the shared experts.
+// Inputs of a level: a variable for each task, and one for the shared experts.
 struct LevelInput {
   std::vector<std::string> tasks;
   std::string shared;

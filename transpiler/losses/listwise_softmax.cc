@@ -27,7 +27,7 @@ absl::Status Build(const v1::ListwiseSoftmax& m, ModelContext& ctx, v1::LossDesc
     inputs.push_back({"Weight", {m.sample_weight()}});
     loss->set_sample_weight(m.sample_weight());
   }
-  // Of several numbers, by which an evaluation has the loss alone.
+  // A prediction of several numbers: an evaluation has the loss alone.
   loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_var(ctx.name() + ".loss");
   loss->set_prediction(ctx.name() + ".prediction");

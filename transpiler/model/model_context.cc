@@ -64,7 +64,7 @@ v1::VarDesc TableVar(const v1::Table& table) {
   if (table.dict_size() > 0) var.set_capacity(table.dict_size());
   var.set_logical_shards(table.logical_shards());
   if (table.has_lifecycle()) *var.mutable_lifecycle() = table.lifecycle();
-  // Where is each process's own matter (PlaceTablesOnDisk).
+  // Each process chooses its own directory (PlaceTablesOnDisk).
   if (table.has_disk()) var.mutable_disk()->set_memory_mb(table.disk().memory_mb());
   return var;
 }

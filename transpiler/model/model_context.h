@@ -48,12 +48,12 @@ class ModelContext {
   // Returns the name of the layer, which is its output's name and the prefix of its parameters.
   const std::string& name() const { return name_; }
   const v1::JobConfig& job() const;
-  // Of a loss: Loss.label_may_be_missing.
+  // Loss.label_may_be_missing of the loss that is being built.
   bool label_may_be_missing() const { return label_may_be_missing_; }
   void set_label_may_be_missing(bool may) { label_may_be_missing_ = may; }
 
-  // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>". Of an element (ElementOf) the place is
-  // its own, and the text names the field alone.
+  // Returns InvalidArgument "job.textproto:14:3: layer 'deep': <field> <text>". For an element (ElementOf) the place is
+  // the element's, and the text names the field alone.
   absl::Status Error(std::string_view field, std::string_view text) const;
 
   // Returns true for a variable that the data gives.

@@ -22,7 +22,7 @@ namespace weir {
 struct NormInput {
   std::string slot;
   enum Of { kParameter, kGradient, kDirection } of = kParameter;
-  // For kDirection: operator whose output Out has the norm. Its inputs are those of the update without LearningRate and
+  // Operator whose output Out has the norm, for kDirection. Its inputs are those of the update without LearningRate and
   // norms, and its attributes are the update's.
   std::string direction_op = "";
 };
@@ -45,7 +45,7 @@ KindRegistry<OptimizerRule>& OptimizerRegistry();
 // registered, or from the rule.
 absl::StatusOr<UpdateRule> MakeUpdateRule(const Setting& optimizer);
 
-// For rules: checks a value that is used as a 32-bit float: zero, or finite and normal as one.
+// Checks, for rules, a value that is used as a 32-bit float: it must be zero, or finite and normal as one.
 absl::Status CheckFloat(const Setting& at, std::string_view field, double value);
 // Check likewise that the value is above zero, or not below zero.
 absl::Status CheckPositive(const Setting& at, std::string_view field, double value);

@@ -10,12 +10,12 @@
 //     all_reduce(X=w0@GRAD) block="w0"                 all_reduce(X=w0@GRAD) block="w0" bucket=3
 //
 // A bucket takes parameters as long as they fit, all blocks of one together; one that is larger begins a new bucket.
-// What one operator of backward makes fits together or begins a new bucket: else the bias of a layer would join the
-// matrix of the layer behind it, which would then wait for it. There it takes the next one until it is full. Both sizes
-// are halved until there are four buckets, or as many as parameters, so that something travels while backward
-// continues: here the bucket of w1 and w2 would be the second of three. Gradients by rows travel by themselves: they
-// close no bucket, and their `bucket` is the one before them. Changes nothing without all_reduce ops, or if one of them
-// has a bucket.
+// Gradients that one operator of backward makes go into one bucket or begin a new one: else the bias of a layer would
+// join the matrix of the layer behind it, which would then wait for it. There it takes the next one until it is full.
+// Both sizes are halved until there are four buckets, or as many as parameters, so that something travels while
+// backward continues: here the bucket of w1 and w2 would be the second of three. Gradients by rows travel by
+// themselves: they close no bucket, and their `bucket` is the one before them. Changes nothing without all_reduce ops,
+// or if one of them has a bucket.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

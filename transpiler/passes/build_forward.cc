@@ -48,14 +48,14 @@ std::string LossName(const v1::Loss& loss, const Kind& kind) {
   return dot == std::string::npos ? kind.key : kind.key.substr(dot + 1);
 }
 
-// Which operators of the program, from `begin` on and before `end`, a layer or loss has appended: "loss 'ctr'".
-struct Part {
+// Operators [begin, end) of the program, which a layer or loss has appended: "loss 'ctr'".
+struct AppendedOps {
   std::string name;
   int begin = 0, end = 0;
 };
 
 // Returns the variables that known_label reads in the operators of a part: labels that may be missing.
-std::set<std::string> KnownLabelsOf(const v1::BlockDesc& block, const Part& part) {
+std::set<std::string> KnownLabelsOf(const v1::BlockDesc& block, const AppendedOps& part) {
   std::set<std::string> labels;
   for (int i = part.begin; i < part.end; ++i) {
     if (block.ops(i).type() == "known_label") labels.insert(InputOf(block.ops(i), "X"));
@@ -64,12 +64,12 @@ std::set<std::string> KnownLabelsOf(const v1::BlockDesc& block, const Part& part
 }
 
 // Checks that nothing needs a label that may be missing to be there. The last of `parts` are the model's losses.
-absl::Status CheckMissingLabels(const Job& job, const v1::BlockDesc& block, const std::vector<Part>& parts) {
+absl::Status CheckMissingLabels(const Job& job, const v1::BlockDesc& block, const std::vector<AppendedOps>& parts) {
   const int losses = job.config.model().loss_size();
   for (int l = 0; l < losses; ++l) {
-    const Part& loss = parts[parts.size() - static_cast<size_t>(losses - l)];
+    const AppendedOps& loss = parts[parts.size() - static_cast<size_t>(losses - l)];
     for (const std::string& label : KnownLabelsOf(block, loss)) {
-      for (const Part& part : parts) {
+      for (const AppendedOps& part : parts) {
         for (int i = part.begin; i < part.end; ++i) {
           const v1::OpDesc& op = block.ops(i);
           if (op.type() == "known_label" || !Reads(op, label)) continue;
@@ -101,7 +101,7 @@ absl::Status BuildLoss(const Job& job, int i, ModelState* state) {
   ctx.set_label_may_be_missing(loss.label_may_be_missing());
   const int begin = state->program.blocks(0).ops_size();
   RETURN_IF_ERROR((*rule)(kind.setting.message(), ctx, &desc));
-  const Part part{.begin = begin, .end = state->program.blocks(0).ops_size()};
+  const AppendedOps part{.begin = begin, .end = state->program.blocks(0).ops_size()};
   if (loss.label_may_be_missing() && KnownLabelsOf(state->program.blocks(0), part).empty()) {
     return at.Error("label_may_be_missing", absl::StrCat("is not for ", kind.key,
                                                          ", which takes every label as it is: take it out, or use "
@@ -124,7 +124,7 @@ absl::StatusOr<v1::ProgramDesc> BuildModel(const Job& job) {
   block->set_index(0);
   const v1::Model& model = job.config.model();
   ASSIGN_OR_RETURN(state.id_spaces, SharedIdSpaces(job.config.data()));
-  std::vector<Part> parts;
+  std::vector<AppendedOps> parts;
   const auto add_part = [&](std::string name) {
     parts.push_back({std::move(name), parts.empty() ? 0 : parts.back().end, block->ops_size()});
   };

@@ -38,7 +38,7 @@ struct SingleIndex {
   }
   const v1::Plan& plan;
   const VarIndex vars;
-  // By parameter: OPTIMIZE ops in program order, and blocks in placement order.
+  // OPTIMIZE ops in program order, and blocks in placement order, by parameter.
   std::unordered_map<std::string_view, std::vector<const v1::OpDesc*>> updates;
   std::unordered_map<std::string_view, std::vector<const v1::PlacedBlock*>> blocks;
 };

@@ -31,7 +31,7 @@
 namespace weir {
 namespace {
 
-// How the gradient of one parameter is sent.
+// Way in which the gradient of one parameter is sent.
 struct Sending {
   // Type of the op for a parameter that every trainer holds.
   std::string own;

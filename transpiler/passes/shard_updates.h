@@ -19,7 +19,7 @@ namespace weir {
 
 struct Job;
 
-// By the rule of transpiler/passes/share_out.h.
+// Applies the rule of transpiler/passes/share_out.h.
 absl::StatusOr<bool> ShardUpdates(const Job& job, Programs* programs);
 
 }  // namespace weir

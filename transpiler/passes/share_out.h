@@ -1,5 +1,5 @@
 // The rule by which trainers share the updates of dense parameters out (distribute.update is SHARDED): how a parameter
-// is cut, and which trainer gets which piece. By itself, for tests of trainers without jobs.
+// is cut, and which trainer gets which piece. In a file of its own, so that tests of trainers can use it without jobs.
 #ifndef WEIR_TRANSPILER_PASSES_SHARE_OUT_H_
 #define WEIR_TRANSPILER_PASSES_SHARE_OUT_H_
 
@@ -12,8 +12,8 @@
 namespace weir {
 
 // Elements of the least piece. A piece costs every trainer an op, a segment of an exchange, a part of a program and an
-// entry of each checkpoint; below 4 KiB that is more than its bytes, which take 4 us at 1 GB/s. What stays whole is
-// less than two such pieces, 2 % of the optimizer state of a model of 100,000 parameters.
+// entry of each checkpoint; below 4 KiB that is more than its bytes, which take 4 us at 1 GB/s. A parameter that stays
+// whole is smaller than two such pieces, 2 % of the optimizer state of a model of 100,000 parameters.
 inline constexpr int64_t kLeastPiece = 1024;
 
 // Returns the number of elements of each piece of a parameter, in order: as many pieces as there are trainers, or as

@@ -36,7 +36,7 @@ KindRegistry<ScheduleRule>& ScheduleRegistry();
 // rate of the op before it. Empty: the learning rate is constant.
 absl::StatusOr<std::vector<ScheduleOp>> MakeSchedule(const Setting& optimizer, double learning_rate);
 
-// For rules: check that the value is at least 1; finite and above zero; finite and not below zero.
+// Check, for rules, that the value is at least 1; finite and above zero; finite and not below zero.
 absl::Status CheckSteps(const Setting& at, std::string_view field, int64_t value);
 absl::Status CheckRatePositive(const Setting& at, std::string_view field, double value);
 absl::Status CheckRateNotNegative(const Setting& at, std::string_view field, double value);

@@ -182,8 +182,7 @@ std::vector<char> RandomValues(DType dtype, int64_t count, std::mt19937_64* rand
   return values;
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// reductions
+// ---------------------------------------------------------------------------------------------------------- reductions
 
 struct ReductionCase {
   DType dtype;
@@ -393,8 +392,7 @@ TEST(CollectiveTest, AnAbsentAddendIsNoZero) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// segments
+// ------------------------------------------------------------------------------------------------------------ segments
 
 std::vector<uint32_t> FloatBits(const std::vector<float>& values) {
   std::vector<uint32_t> bits;
@@ -698,8 +696,7 @@ TEST(CollectiveTest, ReduceScatterKeepsASliceOfAnySize) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// moves
+// --------------------------------------------------------------------------------------------------------------- moves
 
 std::string Text(int rank, int peer, size_t bytes) {
   std::string text;
