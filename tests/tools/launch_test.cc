@@ -30,7 +30,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/reserved_ports.h"
+#include "tools/hosts/reserved_ports.h"
 
 namespace weir {
 namespace {
