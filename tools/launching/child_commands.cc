@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
-#include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -73,15 +71,16 @@ void AddSettings(const LaunchOptions& options, bool server, int id, int threads,
     command->insert(command->end(), {"--profile=" + ProfileFile(options, server, id),
                                      "--profile_steps=" + options.profile_steps, "--profile_table=false"});
   }
-  if (options.metrics_port >= 0) {
+  const Watching& watching = options.watching;
+  if (watching.metrics_port >= 0) {
     const int place = server ? id : static_cast<int>(options.placement.servers.size()) + id;
-    command->push_back(absl::StrCat("--metrics_port=", options.metrics_port == 0 ? 0 : options.metrics_port + place));
-    if (!options.metrics_address.empty()) command->push_back("--metrics_address=" + options.metrics_address);
+    command->push_back(absl::StrCat("--metrics_port=", watching.metrics_port == 0 ? 0 : watching.metrics_port + place));
+    if (!watching.metrics_address.empty()) command->push_back("--metrics_address=" + watching.metrics_address);
   }
-  if (!options.tensorboard.empty()) {
-    command->push_back("--tensorboard=" + options.tensorboard);
-    if (options.tensorboard_histograms > 0) {
-      command->push_back(absl::StrCat("--tensorboard_histograms=", options.tensorboard_histograms));
+  if (!watching.tensorboard.empty()) {
+    command->push_back("--tensorboard=" + watching.tensorboard);
+    if (watching.tensorboard_histograms > 0) {
+      command->push_back(absl::StrCat("--tensorboard_histograms=", watching.tensorboard_histograms));
     }
   }
   command->push_back("--job=" + options.job);
@@ -103,21 +102,6 @@ Variables CommonVariables(const LaunchOptions& options, bool server) {
   variables["PADDLE_TRAINERS_NUM"] = absl::StrCat(options.placement.trainers);
   variables["PADDLE_NUM_TRAINERS"] = absl::StrCat(options.placement.trainers);
   return variables;
-}
-
-// Returns the last value that the arguments give a flag; nullopt if they do not give it.
-std::optional<std::string> ValueOf(const std::vector<std::string>& arguments, std::string_view flag) {
-  std::optional<std::string> value;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const size_t equals = arguments[i].find('=');
-    std::string name = arguments[i].substr(0, equals);
-    std::replace(name.begin(), name.end(), '-', '_');
-    if (name != absl::StrCat("__", std::string(flag)) && name != absl::StrCat("_", std::string(flag))) continue;
-    value = equals != std::string::npos ? arguments[i].substr(equals + 1)
-            : i + 1 < arguments.size()  ? arguments[i + 1]
-                                        : "";
-  }
-  return value;
 }
 
 // Tells a process where the others meet: at the master, unless the arguments of the trainers name another place.
@@ -160,11 +144,18 @@ void AddMeeting(const LaunchOptions& options, const Meeting& meeting, int id, co
 
 }  // namespace
 
-bool Gives(const std::vector<std::string>& arguments, const std::string& flag) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-    const std::string name = argument.substr(0, argument.find('='));
-    return name == "--" + flag || name == "-" + flag;
-  });
+std::optional<std::string> ValueOf(const std::vector<std::string>& arguments, std::string_view flag) {
+  std::optional<std::string> value;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t equals = arguments[i].find('=');
+    std::string name = arguments[i].substr(0, equals);
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (name != absl::StrCat("__", std::string(flag)) && name != absl::StrCat("_", std::string(flag))) continue;
+    value = equals != std::string::npos ? arguments[i].substr(equals + 1)
+            : i + 1 < arguments.size()  ? arguments[i + 1]
+                                        : "";
+  }
+  return value;
 }
 
 std::vector<std::string> ServerEndpoints(const Placement& placement) {
@@ -185,7 +176,7 @@ std::string ProfileFile(const LaunchOptions& options, bool server, int id) {
 
 ChildCommand ServerCommand(const LaunchOptions& options, int id, int threads) {
   const PlacedServer& server = options.placement.servers[static_cast<size_t>(id)];
-  ChildCommand child{.command = {options.pserver}, .environment = CommonVariables(options, /*server=*/true)};
+  ChildCommand child{.command = {options.programs.pserver}, .environment = CommonVariables(options, /*server=*/true)};
   child.command.push_back(absl::StrCat("--endpoint=", server.listen, ":", server.port));
   child.command.push_back(absl::StrCat("--server_id=", id));
   if (options.placement.meet_at_master) {
@@ -200,7 +191,7 @@ ChildCommand ServerCommand(const LaunchOptions& options, int id, int threads) {
 ChildCommand TrainerCommand(const LaunchOptions& options, const Meeting& meeting, const TrainerPlace& place) {
   const PlacedHost& host = options.placement.hosts[place.host];
   const int id = host.first_trainer + place.local_rank;
-  ChildCommand child{.command = {options.trainer, absl::StrCat("--trainer_id=", id)},
+  ChildCommand child{.command = {options.programs.trainer, absl::StrCat("--trainer_id=", id)},
                      .environment = CommonVariables(options, /*server=*/false)};
   AddMeeting(options, meeting, id, host, &child);
   AddSettings(options, /*server=*/false, id, place.threads, &child.command);

@@ -2,12 +2,15 @@
 #ifndef WEIR_TOOLS_LAUNCHING_CHILD_COMMANDS_H_
 #define WEIR_TOOLS_LAUNCHING_CHILD_COMMANDS_H_
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "tools/hosts/child_process.h"
-#include "tools/launching/launcher.h"
+#include "tools/launching/launch_options.h"
+#include "tools/launching/placement.h"
 
 namespace weir {
 
@@ -53,8 +56,9 @@ ChildCommand TrainerCommand(const LaunchOptions& options, const Meeting& meeting
 // InvalidArgument if `name` is no name of a variable, or one that launch sets itself.
 absl::Status CheckVariable(const std::string& name);
 
-// Returns whether one of the arguments of a program gives a flag.
-bool Gives(const std::vector<std::string>& arguments, const std::string& flag);
+// Returns the last value that the arguments of a program give a flag, "" for --flag alone at the end; nullopt if they
+// do not give it. Dashes in the name are underscores.
+std::optional<std::string> ValueOf(const std::vector<std::string>& arguments, std::string_view flag);
 
 }  // namespace weir
 

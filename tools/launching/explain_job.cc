@@ -12,11 +12,12 @@
 namespace weir {
 
 std::string ExplainJob(const LaunchOptions& options) {
-  if (options.transpile.empty()) return "";
+  if (options.programs.transpile.empty()) return "";
   // It takes a fraction of a second.
-  const absl::Duration limit = std::clamp(2 * options.lease, absl::Seconds(10), absl::Seconds(60));
-  std::string command = absl::StrCat("timeout ", absl::ToInt64Seconds(limit), " ", ShellQuote(options.transpile),
-                                     " --print=explain --job=", ShellQuote(options.job));
+  const absl::Duration limit = std::clamp(2 * options.deadlines.lease, absl::Seconds(10), absl::Seconds(60));
+  std::string command =
+      absl::StrCat("timeout ", absl::ToInt64Seconds(limit), " ", ShellQuote(options.programs.transpile),
+                   " --print=explain --job=", ShellQuote(options.job));
   if (!options.job_dir.empty()) absl::StrAppend(&command, " --job_dir=", ShellQuote(options.job_dir));
   for (const std::string& override : options.overrides) absl::StrAppend(&command, " --set ", ShellQuote(override));
   absl::StrAppend(&command, " --set distribute.servers=", options.placement.servers.size(),

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tools/launching/launcher.h"
+#include "tools/launching/launch_options.h"
 
 namespace weir {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "tools/launching/core_shares.h"
-#include "tools/launching/launcher.h"
+#include "tools/launching/launch_options.h"
 #include "tools/machine/machine.h"
 
 namespace weir {

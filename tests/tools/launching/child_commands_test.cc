@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 
 // Second of two nodes with two trainers each; a server on the first.
 LaunchOptions Node() {
-  LaunchOptions options{.job = "j", .pserver = "/p", .trainer = "/t", .trainer_arguments = {"--resume"}};
+  LaunchOptions options{.job = "j", .programs = {.pserver = "/p", .trainer = "/t"}, .trainer_arguments = {"--resume"}};
   options.placement = {.trainers = 4,
                        .nodes = 2,
                        .servers = {{.host = -1, .address = "10.0.0.1", .listen = "10.0.0.1", .port = 6170}},
@@ -35,6 +35,13 @@ Meeting MeetingOf(const LaunchOptions& options) {
   return {.endpoints = ServerEndpoints(options.placement),
           .master_addr = options.placement.master_addr,
           .master_port = options.placement.master_port};
+}
+
+TEST(ChildCommandsTest, TheLastValueOfAFlagCountsWithDashesOrUnderscores) {
+  const std::vector<std::string> arguments = {"--run_id=a", "-run-id", "b", "--resume"};
+  EXPECT_EQ(ValueOf(arguments, "run_id"), "b");
+  EXPECT_EQ(ValueOf(arguments, "resume"), "");
+  EXPECT_EQ(ValueOf(arguments, "resume_run"), std::nullopt);
 }
 
 TEST(ChildCommandsTest, ATrainerIsToldWhoItIsInEveryLaunchersWords) {
