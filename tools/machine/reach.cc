@@ -1,8 +1,6 @@
 #include "tools/machine/reach.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -26,6 +24,7 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/net/resolve.h"
 #include "pserver/cluster/cluster.h"
 
 namespace weir {
@@ -224,96 +223,13 @@ absl::StatusOr<std::string> AnswerRequests(int fd, uint64_t id) {
 
 // ------------------------------------------------------------------------------------------------------------- a check
 
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;
-  std::string text;
-};
-
-std::string AddressText(const sockaddr* address) {
-  const void* bytes = address->sa_family == AF_INET
-                          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
-                          : &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  char text[INET6_ADDRSTRLEN] = "";
-  return ::inet_ntop(address->sa_family, bytes, text, sizeof(text)) == nullptr ? "" : text;
-}
-
-// A name that is looked up by a thread. The resolver has deadlines of its own, which a machine's settings make minutes
-// long, and cannot be stopped.
-struct Lookup {
-  ~Lookup() {
-    if (result != nullptr) ::freeaddrinfo(result);
-  }
-  std::string host, port;
-  Mutex mu;
-  CondVar changed;
-  bool ended = false;  // guarded by mu; the result is constant then
-  int error = 0;
-  addrinfo* result = nullptr;
-};
-
-// Returns what getaddrinfo says, or EAI_AGAIN at the deadline.
-int LookUp(const std::shared_ptr<Lookup>& lookup, absl::Duration deadline) {
-  std::thread thread = StartThread("weir-resolve", [lookup] {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* result = nullptr;
-    const int error = ::getaddrinfo(lookup->host.c_str(), lookup->port.c_str(), &hints, &result);
-    MutexLock lock(&lookup->mu);
-    lookup->error = error;
-    if (error == 0) lookup->result = result;
-    lookup->ended = true;
-    lookup->changed.SignalAll();
-  });
-  const absl::Time end = Clock::Real()->Now() + deadline;
-  bool ended = false;
-  {
-    MutexLock lock(&lookup->mu);
-    while (!lookup->ended && Clock::Real()->Now() < end) {
-      lookup->changed.WaitWithTimeout(&lookup->mu, end - Clock::Real()->Now());
-    }
-    ended = lookup->ended;
-  }
-  if (ended) {
-    thread.join();
-    return lookup->error;
-  }
-  // It has what it needs, and ends with the resolver's own deadlines, or with the process.
-  thread.detach();
-  return EAI_AGAIN;
-}
-
-absl::StatusOr<std::vector<Address>> Resolve(const Endpoint& endpoint, absl::Duration deadline) {
-  const auto lookup = std::make_shared<Lookup>();
-  lookup->host = endpoint.host;
-  if (lookup->host.front() == '[') lookup->host = lookup->host.substr(1, lookup->host.size() - 2);
-  lookup->port = absl::StrCat(endpoint.port);
-  const int error = LookUp(lookup, deadline);
-  if (error == EAI_AGAIN) {
-    return absl::UnavailableError(
-        absl::StrCat("the name server gives no answer now, or none within ", absl::FormatDuration(deadline)));
-  }
-  if (error != 0) return absl::UnavailableError(::gai_strerror(error));
-  std::vector<Address> addresses;
-  for (const addrinfo* each = lookup->result; each != nullptr; each = each->ai_next) {
-    if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
-    Address address;
-    std::memcpy(&address.bytes, each->ai_addr, each->ai_addrlen);
-    address.size = each->ai_addrlen;
-    address.text = AddressText(each->ai_addr);
-    addresses.push_back(std::move(address));
-  }
-  if (addresses.empty()) return absl::UnavailableError("the name has no address");
-  return addresses;
-}
-
 // Connects a socket that does not block. Returns the errno of the failure, 0 for none, ETIMEDOUT at the deadline.
-int Connect(const Address& to, absl::Duration deadline, Descriptor* socket) {
-  *socket = Descriptor(::socket(to.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+int Connect(const SocketAddress& to, absl::Duration deadline, Descriptor* socket) {
+  *socket = Descriptor(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket->get() < 0) return errno;
   const int on = 1;
   (void)::setsockopt(socket->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&to.bytes), to.size) == 0) return 0;
+  if (::connect(socket->get(), to.raw(), to.bytes) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   if (!AwaitSocket(socket->get(), POLLOUT, Clock::Real()->Now() + deadline).ok()) return ETIMEDOUT;
   int error = 0;
@@ -334,7 +250,7 @@ class Check {
   Check(const ReachOptions& options, absl::Time wait_end, v1::ReachReport::Host* host)
       : options_(options), wait_end_(wait_end), host_(*host) {}
 
-  void Run(const std::vector<Address>& addresses) {
+  void Run(const std::vector<SocketAddress>& addresses) {
     if (!Reach(addresses) || !Greet() || host_.self() || !TimeEchoes() || !Send() || !Receive()) return;
     Request bye = {.kind = Request::kBye, .number = std::min<uint64_t>(options_.name.size(), kMostName)};
     uint64_t answer = 0;
@@ -357,13 +273,13 @@ class Check {
                                            : ""));
   }
 
-  bool Reach(const std::vector<Address>& addresses) {
+  bool Reach(const std::vector<SocketAddress>& addresses) {
     int error = 0;
     while (true) {
-      for (const Address& address : addresses) {
+      for (const SocketAddress& address : addresses) {
         const absl::Time begin = Clock::Real()->Now();
         error = Connect(address, options_.deadline, &socket_);
-        host_.set_address(address.text);
+        host_.set_address(IpText(address.raw()));
         host_.set_connect_ms(Milliseconds(Clock::Real()->Now() - begin));
         if (error == 0) return true;
       }
@@ -477,17 +393,16 @@ class Check {
 };
 
 absl::Status CheckLoopback(const std::vector<std::string>& hosts,
-                           const std::vector<absl::StatusOr<std::vector<Address>>>& addresses) {
+                           const std::vector<absl::StatusOr<std::vector<SocketAddress>>>& addresses) {
   std::optional<size_t> own, other;
   for (size_t h = 0; h < hosts.size(); ++h) {
     if (!addresses[h].ok()) continue;
-    const std::string& text = addresses[h]->front().text;
-    (text.rfind("127.", 0) == 0 || text == "::1" ? own : other) = h;
+    (IsLoopback(addresses[h]->front().raw()) ? own : other) = h;
   }
   if (!own || !other) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      hosts[*own], " is an address of its own machine alone (", addresses[*own]->front().text, "), and ", hosts[*other],
-      " is not (", addresses[*other]->front().text,
+      hosts[*own], " is an address of its own machine alone (", IpText(addresses[*own]->front().raw()), "), and ",
+      hosts[*other], " is not (", IpText(addresses[*other]->front().raw()),
       "): on every machine another process is there. Name all hosts by addresses that all machines reach"));
 }
 
@@ -496,13 +411,13 @@ absl::Status CheckLoopback(const std::vector<std::string>& hosts,
 absl::StatusOr<v1::ReachReport> CheckReach(const ReachOptions& options) {
   const absl::Time wait_end = Clock::Real()->Now() + options.wait;
   v1::ReachReport report;
-  std::vector<absl::StatusOr<std::vector<Address>>> addresses;
+  std::vector<absl::StatusOr<std::vector<SocketAddress>>> addresses;
   for (const std::string& text : options.hosts) {
     ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(text));
     if (endpoint.port == 0 || endpoint.IsWildcard()) {
       return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no address of a host: give HOST:PORT"));
     }
-    addresses.push_back(Resolve(endpoint, options.deadline));
+    addresses.push_back(Resolve(endpoint.host, endpoint.port, options.deadline));
   }
   RETURN_IF_ERROR(CheckLoopback(options.hosts, addresses));
   for (size_t h = 0; h < options.hosts.size(); ++h) {
@@ -557,32 +472,25 @@ absl::StatusOr<std::unique_ptr<ReachListener>> ReachListener::Start(int port) {
   std::random_device random;
   listener->id_ = (uint64_t{random()} << 32 | random()) | 1;
   // One socket for both versions of the protocol, or IPv4 alone where the kernel has no other.
-  const int family = [&] {
-    listener->fd_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    return listener->fd_ >= 0 ? AF_INET6 : AF_INET;
-  }();
-  if (family == AF_INET) listener->fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  SocketAddress any{.bytes = sizeof(sockaddr_in6)};
+  any.address.ss_family = AF_INET6;
+  listener->fd_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener->fd_ < 0) {
+    any.address.ss_family = AF_INET;
+    any.bytes = sizeof(sockaddr_in);
+    listener->fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  }
+  any.set_port(port);
   const int on = 1, off = 0;
-  sockaddr_in6 any6{};
-  any6.sin6_family = AF_INET6;
-  any6.sin6_port = htons(static_cast<uint16_t>(port));
-  sockaddr_in any4{};
-  any4.sin_family = AF_INET;
-  any4.sin_port = htons(static_cast<uint16_t>(port));
-  const auto* const any =
-      family == AF_INET6 ? reinterpret_cast<const sockaddr*>(&any6) : reinterpret_cast<const sockaddr*>(&any4);
-  const socklen_t any_size = family == AF_INET6 ? sizeof(any6) : sizeof(any4);
   (void)::setsockopt(listener->fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (family == AF_INET6) (void)::setsockopt(listener->fd_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  if (listener->fd_ < 0 || ::bind(listener->fd_, any, any_size) != 0 || ::listen(listener->fd_, 128) != 0) {
+  (void)::setsockopt(listener->fd_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (listener->fd_ < 0 || ::bind(listener->fd_, any.raw(), any.bytes) != 0 || ::listen(listener->fd_, 128) != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot listen at port ", port, ": ", ErrnoText(), "; choose another one with --listen"));
   }
-  sockaddr_storage own{};
-  socklen_t size = sizeof(own);
-  (void)::getsockname(listener->fd_, reinterpret_cast<sockaddr*>(&own), &size);
-  listener->port_ = ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&own)->sin6_port
-                                                    : reinterpret_cast<sockaddr_in*>(&own)->sin_port);
+  SocketAddress own{.bytes = sizeof(sockaddr_storage)};
+  (void)::getsockname(listener->fd_, reinterpret_cast<sockaddr*>(&own.address), &own.bytes);
+  listener->port_ = own.port();
   if (::pipe2(listener->stop_, O_CLOEXEC) != 0) return absl::ResourceExhaustedError(ErrnoText());
   listener->accepts_ = StartThread("weir-reach", [l = listener.get()] { l->Accept(); });
   return listener;
