@@ -237,30 +237,20 @@ bool IsProgram(const std::string& path) {
 }
 
 // In the package all programs are in one directory; in a build each is in the directory of its room.
-absl::StatusOr<std::string> FindProgram(const std::string& name) {
+absl::StatusOr<std::string> FindProgram(const std::string& room, const std::string& name) {
   std::vector<std::string> candidates;
   if (const std::string bin_dir = absl::GetFlag(FLAGS_bin_dir); !bin_dir.empty()) {
-    candidates = {JoinPath(bin_dir, name), JoinPath(bin_dir, name + "/" + name)};
+    candidates = {JoinPath(bin_dir, name), JoinPath(bin_dir, room + "/" + name)};
   } else {
     std::error_code error;
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-    candidates = {(self / name).string(), (self.parent_path() / name / name).string()};
+    candidates = {(self / name).string(), (self.parent_path() / room / name).string()};
   }
   for (const std::string& candidate : candidates) {
     if (IsProgram(candidate)) return candidate;
   }
   return absl::NotFoundError(absl::StrCat("no program ", name, ": looked for ", candidates[0], " and ", candidates[1],
                                           "; build it, or give --bin_dir"));
-}
-
-// In a build transpile is in the room transpiler.
-absl::StatusOr<std::string> FindTranspile() {
-  absl::StatusOr<std::string> found = FindProgram("transpile");
-  if (found.ok() || !absl::GetFlag(FLAGS_bin_dir).empty()) return found;
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  const std::string in_build = (self.parent_path() / "transpiler" / "transpile").string();
-  return IsProgram(in_build) ? absl::StatusOr<std::string>(in_build) : found;
 }
 
 // Returns the directory of the checkpoints that trainers with --role=predict score with; "" for other trainers. Servers
@@ -453,9 +443,9 @@ absl::Status ReadRestarts(const JobSettings& job, LaunchOptions* options) {
 absl::Status FindPrograms(LaunchOptions* options) {
   const std::vector<PlacedServer>& servers = options->placement.servers;
   if (std::any_of(servers.begin(), servers.end(), [](const PlacedServer& server) { return server.host >= 0; })) {
-    ASSIGN_OR_RETURN(options->programs.pserver, FindProgram("pserver"));
+    ASSIGN_OR_RETURN(options->programs.pserver, FindProgram("pserver", "pserver"));
   }
-  ASSIGN_OR_RETURN(options->programs.trainer, FindProgram("trainer"));
+  ASSIGN_OR_RETURN(options->programs.trainer, FindProgram("trainer", "trainer"));
   std::error_code error;
   options->programs.launch = std::filesystem::read_symlink("/proc/self/exe", error).string();
   return absl::OkStatus();
@@ -500,8 +490,7 @@ absl::Status ReadWatching(LaunchOptions* options) {
     return absl::InvalidArgumentError("--tensorboard_histograms is a number of steps, and goes with --tensorboard=DIR");
   }
   if (watching.page_port >= 0) {
-    const absl::StatusOr<std::string> transpile = FindTranspile();
-    if (transpile.ok()) options->programs.transpile = *transpile;
+    options->programs.transpile = FindProgram("transpiler", "transpile").value_or("");
   }
   return absl::OkStatus();
 }

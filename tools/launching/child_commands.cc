@@ -1,11 +1,11 @@
 #include "tools/launching/child_commands.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/exit_code.h"
 #include "pserver/cluster/endpoint.h"
@@ -15,55 +15,24 @@ namespace {
 
 // Variables that launch sets for its children. Those that do not concern a process are removed: a cluster's own scripts
 // may have set them for another cluster.
-constexpr const char* kOwn[] = {"TRAINING_ROLE",
-                                "RANK",
-                                "WORLD_SIZE",
-                                "LOCAL_RANK",
-                                "LOCAL_WORLD_SIZE",
-                                "NODE_RANK",
-                                "GROUP_RANK",
-                                "MASTER_ADDR",
-                                "MASTER_PORT",
-                                "PADDLE_TRAINER_ID",
-                                "PADDLE_TRAINERS_NUM",
-                                "PADDLE_NUM_TRAINERS",
-                                "PADDLE_TRAINER_ENDPOINTS",
-                                "PADDLE_CURRENT_ENDPOINT",
-                                "PADDLE_PSERVERS_IP_PORT_LIST"};
+constexpr std::string_view kOwn =
+    "TRAINING_ROLE RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR "
+    "MASTER_PORT PADDLE_TRAINER_ID PADDLE_TRAINERS_NUM PADDLE_NUM_TRAINERS PADDLE_TRAINER_ENDPOINTS "
+    "PADDLE_CURRENT_ENDPOINT PADDLE_PSERVERS_IP_PORT_LIST";
 // Variables that are removed: other names of the same settings, and those by which other launchers tell launch, as
 // their child, which of their processes it is.
-constexpr const char* kForeign[] = {"PADDLE_TRAINING_ROLE",
-                                    "POD_IP",
-                                    "PADDLE_PORT",
-                                    "PADDLE_TRAINERS",
-                                    "PADDLE_CURRENT_IP",
-                                    "PADDLE_PSERVER_IPS",
-                                    "PADDLE_PSERVER_PORT",
-                                    "FLAGS_selected_gpus",
-                                    "GROUP_WORLD_SIZE",
-                                    "ROLE_RANK",
-                                    "ROLE_WORLD_SIZE",
-                                    "ROLE_NAME",
-                                    "TORCHELASTIC_RUN_ID",
-                                    "TORCHELASTIC_RESTART_COUNT",
-                                    "TORCHELASTIC_MAX_RESTARTS",
-                                    "TORCHELASTIC_USE_AGENT_STORE",
-                                    "OMPI_COMM_WORLD_RANK",
-                                    "OMPI_COMM_WORLD_SIZE",
-                                    "OMPI_COMM_WORLD_LOCAL_RANK",
-                                    "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                    "OMPI_COMM_WORLD_NODE_RANK",
-                                    "OMPI_FIRST_RANKS",
-                                    "OMPI_APP_CTX_NUM_PROCS",
-                                    "PMIX_RANK",
-                                    "PMI_RANK",
-                                    "PMI_SIZE",
-                                    "SLURM_PROCID",
-                                    "SLURM_LOCALID",
-                                    "SLURM_NODEID",
-                                    "SLURM_NTASKS",
-                                    "SLURM_STEP_NUM_TASKS",
-                                    "SLURM_STEP_TASKS_PER_NODE"};
+constexpr std::string_view kForeign =
+    "PADDLE_TRAINING_ROLE POD_IP PADDLE_PORT PADDLE_TRAINERS PADDLE_CURRENT_IP PADDLE_PSERVER_IPS "
+    "PADDLE_PSERVER_PORT FLAGS_selected_gpus GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "
+    "TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
+    "TORCHELASTIC_USE_AGENT_STORE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "
+    "OMPI_COMM_WORLD_LOCAL_SIZE OMPI_COMM_WORLD_NODE_RANK OMPI_FIRST_RANKS OMPI_APP_CTX_NUM_PROCS "
+    "PMIX_RANK PMI_RANK PMI_SIZE SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_NTASKS "
+    "SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE";
+
+std::vector<std::string> Words(std::string_view text) {
+  return absl::StrSplit(absl::string_view(text.data(), text.size()), ' ');
+}
 
 // Flags that servers and trainers have in common.
 void AddSettings(const LaunchOptions& options, bool server, int id, int threads, std::vector<std::string>* command) {
@@ -95,8 +64,9 @@ void AddSettings(const LaunchOptions& options, bool server, int id, int threads,
 // Variables that servers and trainers have in common.
 Variables CommonVariables(const LaunchOptions& options, bool server) {
   Variables variables;
-  for (const char* name : kOwn) variables[name] = std::nullopt;
-  for (const char* name : kForeign) variables[name] = std::nullopt;
+  for (const std::string_view names : {kOwn, kForeign}) {
+    for (const std::string& name : Words(names)) variables[name] = std::nullopt;
+  }
   for (const auto& [name, value] : options.environment) variables[name] = value;
   variables["TRAINING_ROLE"] = server ? "PSERVER" : "TRAINER";
   variables["PADDLE_TRAINERS_NUM"] = absl::StrCat(options.placement.trainers);
@@ -217,7 +187,7 @@ absl::Status CheckVariable(const std::string& name) {
     return absl::InvalidArgumentError(
         absl::StrCat("--env: '", name, "' is no name of a variable; write NAME=VALUE, or NAME for its value here"));
   }
-  if (std::find(std::begin(kOwn), std::end(kOwn), std::string_view(name)) != std::end(kOwn)) {
+  if (const std::vector<std::string> own = Words(kOwn); std::find(own.begin(), own.end(), name) != own.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--env: launch sets ", name, " for every process itself; leave it out"));
   }

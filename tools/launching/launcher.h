@@ -1,4 +1,4 @@
-// Starts the processes of a job on their hosts and sends them signals. When, Attempt decides.
+// Starts the processes of a job on their hosts and sends them signals. Attempt decides when.
 #ifndef WEIR_TOOLS_LAUNCHING_LAUNCHER_H_
 #define WEIR_TOOLS_LAUNCHING_LAUNCHER_H_
 
