@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests tests/dev/mutants without Bazel: chosen mutants apply, draws follow the seed, switches leave the source alone."""
+"""Tests mutants without Bazel: chosen mutants apply, draws follow the seed, switches leave the source alone."""
 
 import importlib.machinery
 import importlib.util
