@@ -20,8 +20,8 @@
 #include "framework/process/command_line.h"
 #include "framework/process/standard_output.h"
 #include "framework/process/stop_signals.h"
-#include "tools/machine_report.h"
-#include "tools/reach.h"
+#include "tools/machine/machine_report.h"
+#include "tools/machine/reach.h"
 
 ABSL_FLAG(std::string, format, "text", "text or json");
 ABSL_FLAG(std::string, interface, "", "the network interface to take the address of, as comm.interface of a job");

@@ -33,15 +33,16 @@
 #include "framework/profile/profile_run.h"
 #include "proto/job.pb.h"
 #include "pserver/cluster/cluster.h"
-#include "tools/child_commands.h"
-#include "tools/core_shares.h"
-#include "tools/host_agent.h"
-#include "tools/host_names.h"
-#include "tools/hosts.h"
-#include "tools/inherited_variables.h"
-#include "tools/launcher.h"
-#include "tools/placement.h"
-#include "tools/ssh.h"
+#include "tools/hosts/host_agent.h"
+#include "tools/hosts/host_names.h"
+#include "tools/hosts/hosts.h"
+#include "tools/hosts/ssh.h"
+#include "tools/launching/child_commands.h"
+#include "tools/launching/core_shares.h"
+#include "tools/launching/inherited_variables.h"
+#include "tools/launching/launch_options.h"
+#include "tools/launching/placement.h"
+#include "tools/launching/supervisor.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job_dir.h"
 
@@ -236,14 +237,14 @@ bool IsProgram(const std::string& path) {
 }
 
 // In the package all programs are in one directory; in a build each is in the directory of its room.
-absl::StatusOr<std::string> FindProgram(const std::string& name) {
+absl::StatusOr<std::string> FindProgram(const std::string& room, const std::string& name) {
   std::vector<std::string> candidates;
   if (const std::string bin_dir = absl::GetFlag(FLAGS_bin_dir); !bin_dir.empty()) {
-    candidates = {JoinPath(bin_dir, name), JoinPath(bin_dir, name + "/" + name)};
+    candidates = {JoinPath(bin_dir, name), JoinPath(bin_dir, room + "/" + name)};
   } else {
     std::error_code error;
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-    candidates = {(self / name).string(), (self.parent_path() / name / name).string()};
+    candidates = {(self / name).string(), (self.parent_path() / room / name).string()};
   }
   for (const std::string& candidate : candidates) {
     if (IsProgram(candidate)) return candidate;
@@ -252,36 +253,12 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
                                           "; build it, or give --bin_dir"));
 }
 
-// In a build transpile is in the room transpiler.
-absl::StatusOr<std::string> FindTranspile() {
-  absl::StatusOr<std::string> found = FindProgram("transpile");
-  if (found.ok() || !absl::GetFlag(FLAGS_bin_dir).empty()) return found;
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  const std::string in_build = (self.parent_path() / "transpiler" / "transpile").string();
-  return IsProgram(in_build) ? absl::StatusOr<std::string>(in_build) : found;
-}
-
-// Returns the value of the last --<flag>=value or --<flag> value; "" if there is none.
-std::string ValueOf(const std::vector<std::string>& arguments, const std::string& flag) {
-  std::string value;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string name(arguments[i].substr(0, arguments[i].find('=')));
-    if (name != "--" + flag && name != "-" + flag) continue;
-    if (name.size() < arguments[i].size()) {
-      value = arguments[i].substr(name.size() + 1);
-    } else if (i + 1 < arguments.size()) {
-      value = arguments[i + 1];
-    }
-  }
-  return value;
-}
-
 // Returns the directory of the checkpoints that trainers with --role=predict score with; "" for other trainers. Servers
 // must read the same checkpoint, so all processes get it as their checkpoint.dir.
 std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_arguments) {
-  const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint");
-  if (checkpoint.empty() || absl::AsciiStrToLower(ValueOf(trainer_arguments, "role")) != "predict") return "";
+  const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint").value_or("");
+  if (checkpoint.empty() || absl::AsciiStrToLower(ValueOf(trainer_arguments, "role").value_or("")) != "predict")
+    return "";
   std::filesystem::path dir = std::filesystem::absolute(checkpoint).lexically_normal();
   if (!dir.has_filename()) dir = dir.parent_path();
   if (dir.filename().string().starts_with("step-")) dir = dir.parent_path();
@@ -372,32 +349,35 @@ absl::StatusOr<SshSettings> ReadSshSettings(const Placement& placement) {
   return ssh;
 }
 
-// Reads the job, and what of it decides how many processes there are.
-absl::StatusOr<JobNumbers> ReadJobSettings(LaunchOptions* options) {
+// What of the job decides how many processes there are, now and after a restart.
+struct JobSettings {
+  JobNumbers numbers;
+  bool per_host = false;
+  int lanes = 0;
+};
+
+absl::StatusOr<JobSettings> ReadJobSettings(LaunchOptions* options) {
   if (options->job.empty()) return absl::InvalidArgumentError("--job=FILE is required");
   ASSIGN_OR_RETURN(const std::string text, ReadJobText(options->job));
   ASSIGN_OR_RETURN(const std::optional<v1::JobConfig> job, ParseJobText(text, options->job, options->overrides));
   if (IsStream(options->job)) RETURN_IF_ERROR(KeepJob(text, options));
-  JobNumbers numbers;
-  if (!job.has_value()) return numbers;
-  options->lease = absl::Seconds(job->deadlines().lease_s());
-  options->slow_warning = absl::Seconds(job->deadlines().slow_warning_s());
-  options->connect_deadline = absl::Seconds(job->deadlines().connect_deadline_s());
-  options->progress_deadline = absl::Seconds(job->deadlines().progress_deadline_s());
+  if (!job.has_value()) return JobSettings();
+  options->deadlines = {.lease = absl::Seconds(job->deadlines().lease_s()),
+                        .slow_warning = absl::Seconds(job->deadlines().slow_warning_s()),
+                        .connect = absl::Seconds(job->deadlines().connect_deadline_s()),
+                        .progress = absl::Seconds(job->deadlines().progress_deadline_s())};
   v1::Distribute distribute = job->distribute();
   ApplyMode(&distribute);
-  options->page_job.set_name(job->name());
-  options->page_job.set_epochs(static_cast<double>(job->train().epochs()));
-  options->page_job.set_max_steps(static_cast<double>(job->train().max_steps()));
+  options->watching.job.set_name(job->name());
+  options->watching.job.set_epochs(static_cast<double>(job->train().epochs()));
+  options->watching.job.set_max_steps(static_cast<double>(job->train().max_steps()));
   if (job->cluster().has_restarts()) {
-    ASSIGN_OR_RETURN(options->restarts, ParseRestarts("cluster.restarts", job->cluster().restarts()));
+    ASSIGN_OR_RETURN(options->restarts.limit, ParseRestarts("cluster.restarts", job->cluster().restarts()));
   }
-  options->keeps_checkpoints = !job->checkpoint().dir().empty();
-  options->per_host = job->checkpoint().per_host();
-  options->lanes = job->train().lanes();
-  numbers.servers = distribute.servers();
-  numbers.trainers = distribute.trainers();
-  return numbers;
+  options->restarts.keeps_checkpoints = !job->checkpoint().dir().empty();
+  return JobSettings{.numbers = {.servers = distribute.servers(), .trainers = distribute.trainers()},
+                     .per_host = job->checkpoint().per_host(),
+                     .lanes = job->train().lanes()};
 }
 
 // Returns a name that no other run has.
@@ -416,29 +396,29 @@ absl::StatusOr<Placement> PlaceWithout(const JobNumbers& numbers, const std::vec
 }
 
 // Reads --restarts and --min_trainers.
-absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
+absl::Status ReadRestarts(const JobSettings& job, LaunchOptions* options) {
   const int least = absl::GetFlag(FLAGS_min_trainers);
   if (const std::string text = absl::GetFlag(FLAGS_restarts); !text.empty()) {
-    ASSIGN_OR_RETURN(options->restarts, ParseRestarts("--restarts", text));
+    ASSIGN_OR_RETURN(options->restarts.limit, ParseRestarts("--restarts", text));
   }
-  if (least != 0 && options->restarts.most == 0) {
+  if (least != 0 && options->restarts.limit.most == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--min_trainers=", least, " says how a job is started again, and there is no --restarts"));
   }
-  if (options->restarts.most == 0) return absl::OkStatus();
+  if (options->restarts.limit.most == 0) return absl::OkStatus();
   if (options->keep_going) {
     return absl::InvalidArgumentError(
         "--restarts ends all processes when one has failed, and --keep_going none: give one of them");
   }
-  const bool predicts = absl::AsciiStrToLower(ValueOf(options->trainer_arguments, "role")) == "predict";
-  if (predicts) options->keeps_checkpoints = false;
-  const auto given = [&](const char* flag) { return Gives(options->trainer_arguments, flag); };
-  if (options->keeps_checkpoints && !given("resume") && !given("resume_run")) {
+  const bool predicts = absl::AsciiStrToLower(ValueOf(options->trainer_arguments, "role").value_or("")) == "predict";
+  if (predicts) options->restarts.keeps_checkpoints = false;
+  const auto given = [&](const char* flag) { return ValueOf(options->trainer_arguments, flag).has_value(); };
+  if (options->restarts.keeps_checkpoints && !given("resume") && !given("resume_run")) {
     // Checkpoints of an earlier run in the same directory are none of this one. Where nodes meet, the first one names
     // the run for all.
     const bool learns = options->placement.meet_at_master && options->placement.hosts[0].node > 0;
     if (!given("run_id")) options->trainer_arguments.push_back("--run_id=" + (learns ? kAnyRun : DrawRunName()));
-    options->restart_arguments = {"--resume_run"};
+    options->restarts.trainer_arguments = {"--resume_run"};
   }
   if (least == 0) return absl::OkStatus();
   if (least < 1 || least > options->placement.trainers) {
@@ -448,13 +428,13 @@ absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
   if (options->placement.hosts.size() < 2) {
     return absl::InvalidArgumentError("--min_trainers goes with several hosts (-H, --hostfile)");
   }
-  const char* const fixed = options->per_host     ? "checkpoint.per_host leaves shards on every host"
-                            : options->lanes == 0 ? "with train.lanes: 0 a resume needs the same number of trainers"
-                                                  : "";
+  const char* const fixed = job.per_host     ? "checkpoint.per_host leaves shards on every host"
+                            : job.lanes == 0 ? "with train.lanes: 0 a resume needs the same number of trainers"
+                                             : "";
   if (*fixed != '\0') {
     return absl::InvalidArgumentError(absl::StrCat("--min_trainers=", least, ": ", fixed, "; leave it out"));
   }
-  options->place_without = [numbers](const std::vector<std::string>& without) {
+  options->restarts.place_without = [numbers = job.numbers](const std::vector<std::string>& without) {
     return PlaceWithout(numbers, without);
   };
   return absl::OkStatus();
@@ -463,11 +443,11 @@ absl::Status ReadRestarts(const JobNumbers& numbers, LaunchOptions* options) {
 absl::Status FindPrograms(LaunchOptions* options) {
   const std::vector<PlacedServer>& servers = options->placement.servers;
   if (std::any_of(servers.begin(), servers.end(), [](const PlacedServer& server) { return server.host >= 0; })) {
-    ASSIGN_OR_RETURN(options->pserver, FindProgram("pserver"));
+    ASSIGN_OR_RETURN(options->programs.pserver, FindProgram("pserver", "pserver"));
   }
-  ASSIGN_OR_RETURN(options->trainer, FindProgram("trainer"));
+  ASSIGN_OR_RETURN(options->programs.trainer, FindProgram("trainer", "trainer"));
   std::error_code error;
-  options->launch = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  options->programs.launch = std::filesystem::read_symlink("/proc/self/exe", error).string();
   return absl::OkStatus();
 }
 
@@ -488,29 +468,29 @@ absl::Status ReadWatching(LaunchOptions* options) {
   options->stop_code = absl::GetFlag(FLAGS_stop_code);
   RETURN_IF_ERROR(CheckStopCode(options->stop_code));
   // A process that ends with a code that launch does not know of has failed.
-  if (const std::string code = ValueOf(options->trainer_arguments, "stop_code"); !code.empty()) {
+  if (const std::string code = ValueOf(options->trainer_arguments, "stop_code").value_or(""); !code.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--stop_code=", code, " stands after --, where trainers alone get it: give it before --"));
   }
-  options->page_port = absl::GetFlag(FLAGS_page);
-  options->page_address = absl::GetFlag(FLAGS_page_address);
-  options->page_job.set_file(options->job);
-  options->metrics_port = absl::GetFlag(FLAGS_metrics_port);
-  options->metrics_address = absl::GetFlag(FLAGS_metrics_address);
-  RETURN_IF_ERROR(CheckPort("page", options->page_port, 65535));
-  RETURN_IF_ERROR(CheckPort("metrics_port", options->metrics_port, 65535 - processes + 1));
+  Watching& watching = options->watching;
+  watching.page_port = absl::GetFlag(FLAGS_page);
+  watching.page_address = absl::GetFlag(FLAGS_page_address);
+  watching.job.set_file(options->job);
+  watching.metrics_port = absl::GetFlag(FLAGS_metrics_port);
+  watching.metrics_address = absl::GetFlag(FLAGS_metrics_address);
+  RETURN_IF_ERROR(CheckPort("page", watching.page_port, 65535));
+  RETURN_IF_ERROR(CheckPort("metrics_port", watching.metrics_port, 65535 - processes + 1));
   // The page asks the processes for their state.
-  if (options->page_port >= 0 && options->metrics_port < 0) options->metrics_port = 0;
+  if (watching.page_port >= 0 && watching.metrics_port < 0) watching.metrics_port = 0;
   if (const std::string directory = absl::GetFlag(FLAGS_tensorboard); !directory.empty()) {
-    options->tensorboard = std::filesystem::absolute(directory).string();
+    watching.tensorboard = std::filesystem::absolute(directory).string();
   }
-  options->tensorboard_histograms = absl::GetFlag(FLAGS_tensorboard_histograms);
-  if (options->tensorboard_histograms < 0 || (options->tensorboard_histograms > 0 && options->tensorboard.empty())) {
+  watching.tensorboard_histograms = absl::GetFlag(FLAGS_tensorboard_histograms);
+  if (watching.tensorboard_histograms < 0 || (watching.tensorboard_histograms > 0 && watching.tensorboard.empty())) {
     return absl::InvalidArgumentError("--tensorboard_histograms is a number of steps, and goes with --tensorboard=DIR");
   }
-  if (options->page_port >= 0) {
-    const absl::StatusOr<std::string> transpile = FindTranspile();
-    if (transpile.ok()) options->transpile = *transpile;
+  if (watching.page_port >= 0) {
+    options->programs.transpile = FindProgram("transpiler", "transpile").value_or("");
   }
   return absl::OkStatus();
 }
@@ -528,8 +508,8 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   options.profile = profile.file;
   options.profile_steps = absl::StrCat(profile.begin, ":", profile.end);
   ASSIGN_OR_RETURN(options.bind, ParseBind(absl::GetFlag(FLAGS_bind)));
-  ASSIGN_OR_RETURN(const JobNumbers numbers, ReadJobSettings(&options));
-  ASSIGN_OR_RETURN(options.placement, PlaceProcesses(numbers));
+  ASSIGN_OR_RETURN(const JobSettings job, ReadJobSettings(&options));
+  ASSIGN_OR_RETURN(options.placement, PlaceProcesses(job.numbers));
   const Placement& placement = options.placement;
   for (const PlacedHost& host : placement.hosts) {
     if (options.job_fd < 0 || !host.remote) continue;
@@ -548,9 +528,9 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   if (absl::GetFlag(FLAGS_nnodes) > 1) {
     options.log_dir = JoinPath(options.log_dir, absl::StrCat("node.", placement.hosts[0].node));
   }
-  RETURN_IF_ERROR(ReadRestarts(numbers, &options));
+  RETURN_IF_ERROR(ReadRestarts(job, &options));
   ASSIGN_OR_RETURN(options.ssh, ReadSshSettings(placement));
-  options.ssh.lost_after = std::clamp(2 * options.lease, absl::Seconds(4), options.ssh.lost_after);
+  options.ssh.lost_after = std::clamp(2 * options.deadlines.lease, absl::Seconds(4), options.ssh.lost_after);
   RETURN_IF_ERROR(FindPrograms(&options));
   RETURN_IF_ERROR(ReadWatching(&options));
   return options;

@@ -69,7 +69,7 @@
 #include "pserver/server/server_core.h"
 #include "pserver/trainer_group.h"
 #include "tests/testing/faulty_transport.h"
-#include "tools/reserved_ports.h"
+#include "tools/hosts/reserved_ports.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/loop/ahead_thread.h"
 #include "trainer/session/session.h"

@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/pictures.h"
-#include "tools/reserved_ports.h"
+#include "tools/hosts/reserved_ports.h"
 
 namespace weir {
 namespace {

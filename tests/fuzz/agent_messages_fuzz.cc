@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/fuzz/input.h"
-#include "tools/agent_messages.h"
+#include "tools/hosts/agent_messages.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "tests/fuzz/input.h"
-#include "tools/host_names.h"
-#include "tools/hosts.h"
+#include "tools/hosts/host_names.h"
+#include "tools/hosts/hosts.h"
 
 namespace {
 

@@ -15,7 +15,7 @@ yaml = pytest.importorskip("yaml", reason="the tests of manifests need PyYAML: i
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples/docker"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests/dev"))
 
 import dockerfile  # noqa: E402
 import kubernetes_check as manifests  # noqa: E402

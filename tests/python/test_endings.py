@@ -58,7 +58,7 @@ def test_the_columns_follow_from_the_codes(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.text)
 def test_kubernetes_does_what_the_table_says(row):
     pytest.importorskip("yaml")
-    sys.path.insert(0, str(ROOT / "tools"))
+    sys.path.insert(0, str(ROOT / "tests/dev"))
     import kubernetes_check as manifests
 
     job = next(each for each in manifests.build(ROOT / "examples/kubernetes") if each["kind"] == "Job")

@@ -15,7 +15,7 @@ yaml = pytest.importorskip("yaml", reason="the tests of manifests need PyYAML: i
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples/kubernetes"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests/dev"))
 
 import kubernetes_check as manifests  # noqa: E402
 from kubernetes_play import Player  # noqa: E402
@@ -193,7 +193,7 @@ def test_the_check_prints_what_is_wrong(tmp_path):
     shutil.copytree(EXAMPLE, tmp_path / "copy")
     path = tmp_path / "copy/kustomization.yaml"
     path.write_text(path.read_text().replace("servers=2", "servers=3"))
-    done = subprocess.run([sys.executable, str(ROOT / "tools/kubernetes_check.py"), str(tmp_path / "copy")],
+    done = subprocess.run([sys.executable, str(ROOT / "tests/dev/kubernetes_check.py"), str(tmp_path / "copy")],
                           stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
     assert "replicas is 3, distribute.servers of the job is 2\n" in done.stdout

@@ -30,7 +30,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tools/reserved_ports.h"
+#include "tools/hosts/reserved_ports.h"
 
 namespace weir {
 namespace {
@@ -1101,6 +1101,7 @@ TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
     std::string message;
   };
   const std::string job = "--job=" + job_.string();
+  const std::string fakes = "--bin_dir=" + fs::path(Runfile("tests/tools/fakes/trainer")).parent_path().string();
   const std::vector<Case> cases = {
       {{}, "--job=FILE is required"},
       {{"--job=" + (directory_ / "none").string(), "--servers=1", "--trainers=1"}, "No such file"},
@@ -1108,7 +1109,7 @@ TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
       {{job, "--servers=1000", "--trainers=1"}, "--servers=1000: at most 256"},
       {{job, "--server=1"}, "unknown flag --server (did you mean --servers?)"},
       {{job, "--servers=two"}, "--servers=two"},
-      {{job, "--servers=1", "--trainers=1", "--", "--stop_code=75"}, "--stop_code=75 stands after --, where trainers"},
+      {{job, "--servers=1", "--trainers=1", fakes, "--", "--stop_code=75"}, "--stop_code=75 stands after --, where"},
       {{job, "train.py"}, "'train.py' is no flag; arguments for the trainers stand after --"},
       {{job, "--servers=2", "--trainers=1", "--set=distribute.servers=3"},
        "--set distribute.servers=3, but launch starts 2: use --servers=3"},
@@ -1128,9 +1129,7 @@ TEST_F(LaunchTest, WrongCommandLinesAreRefused) {
       {{job, "--servers=1", "--trainers=1", "--ssh_options='x"}, "--ssh_options: ''x' has a ' without its end"},
       {{job, "--servers=1", "--trainers=1", "--ssh_timeout_s=0"}, "--ssh_timeout_s=0: must be at least 1"},
       {{job, "--servers=1", "--trainers=1", "--ssh_port=70000"}, "--ssh_port=70000: must be 1 to 65535"},
-      {{job, "--servers=1", "--trainers=1", "--log_dir=" + job_.string(),
-        "--bin_dir=" + fs::path(Runfile("tests/tools/fakes/trainer")).parent_path().string()},
-       job_.string()},
+      {{job, "--servers=1", "--trainers=1", "--log_dir=" + job_.string(), fakes}, job_.string()},
   };
   for (const Case& c : cases) {
     const Result result = Launched(c.arguments, {}).Finish();

@@ -143,10 +143,8 @@ void WaitForSignal() {
   if (sigtimedwait(&set, nullptr, &shortly) > 0) puts("got a second signal");
 }
 
-void Do(const std::string& command) {
-  const size_t blank = command.find(' ');
-  const std::string verb = command.substr(0, blank);
-  const std::string rest = blank == std::string::npos ? "" : command.substr(blank + 1);
+// Runs a command that prints. Returns false if it is another one.
+bool Print(const std::string& verb, const std::string& rest) {
   if (verb == "out") {
     puts(rest.c_str());
   } else if (verb == "err") {
@@ -165,21 +163,32 @@ void Do(const std::string& command) {
   } else if (verb == "cpus") {
     cpu_set_t set;
     printf("cpus %d\n", sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1);
-  } else if (verb == "exit") {
+  } else if (verb == "cat") {
+    std::ifstream file(rest);
+    for (std::string line; std::getline(file, line);) puts(line.c_str());
+  } else if (verb == "held") {
+    puts(held.c_str());
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Do(const std::string& command) {
+  const size_t blank = command.find(' ');
+  const std::string verb = command.substr(0, blank);
+  const std::string rest = blank == std::string::npos ? "" : command.substr(blank + 1);
+  if (Print(verb, rest)) return;
+  if (verb == "exit") {
     exit(atoi(rest.c_str()));
   } else if (verb == "raise") {
     raise(atoi(rest.c_str()));
   } else if (verb == "stop") {
     printf("stopped by %d\n", getpid());
     raise(SIGSTOP);
-  } else if (verb == "cat") {
-    std::ifstream file(rest);
-    for (std::string line; std::getline(file, line);) puts(line.c_str());
   } else if (verb == "block") {
     sigset_t set;
     BlockStopSignals(&set);
-  } else if (verb == "held") {
-    puts(held.c_str());
   } else if (verb == "wait") {
     WaitForSignal();
     exit(0);
