@@ -99,7 +99,8 @@ class StepChannel {
 
   // Ends the step's pushes: sends the last part to every server with sample count and verdict. Returns when all are
   // acknowledged, or leaves waiting for that to FinishReceives (sync). Requires: every SendDense and SendRows of the
-  // step has returned; called once, also by a trainer without examples; FinishReceives follows.
+  // step has returned; called once for each BeginStep, also by a trainer without examples; in sync FinishReceives
+  // follows.
   virtual absl::Status FinishSends(int64_t samples, v1::Verdict verdict) = 0;
 
   // Requests a dense block; the values are in `out` (already sized) when FinishReceives returns. Requires: `out` lives
