@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/loss_facts.h"
 #include "transpiler/base/setting.h"
 #include "transpiler/job/check_values.h"
 
@@ -19,48 +20,50 @@ namespace {
 constexpr int64_t kMostBuckets = 10'000;
 constexpr int64_t kMostClasses = int64_t{1} << 20;
 constexpr int64_t kMostValues = 4096;
+
+// Returns the kind of a loss or a metric, with a setting that has no place.
+absl::StatusOr<Kind> KindIn(const google::protobuf::Message& message) {
+  static const auto* const nowhere = new TextPositions;
+  return KindOf(Setting(&message, "", nowhere), "kind");
+}
+
+// Returns null if the message has no such field.
+const google::protobuf::FieldDescriptor* FieldOf(const google::protobuf::Message& message, const std::string& field) {
+  return message.GetDescriptor()->FindFieldByName(field);
+}
+
+// Returns the text in a field of a message; "" if it has no such field.
+std::string TextOf(const google::protobuf::Message& message, const std::string& field) {
+  const google::protobuf::FieldDescriptor* const found = FieldOf(message, field);
+  const bool text = found != nullptr && !found->is_repeated() &&
+                    found->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
+  return text ? message.GetReflection()->GetString(message, found) : "";
+}
+
+// Returns the facts of a loss. One without a kind has none, like a loss that is registered without facts.
+LossFacts FactsOf(const v1::Loss& loss) {
+  const absl::StatusOr<Kind> kind = KindIn(loss);
+  const LossFacts* const facts = kind.ok() ? LossFactsOf(kind->key) : nullptr;
+  return facts != nullptr ? *facts : LossFacts();
+}
+
 // Whether predictions are judged by a label. Without one every example is a positive.
 bool HasLabel(const v1::Loss& loss) {
-  switch (loss.kind_case()) {
-    case v1::Loss::kBprLoss:
-      return !loss.bpr_loss().label().empty();
-    case v1::Loss::kPairwiseHingeLoss:
-      return !loss.pairwise_hinge_loss().label().empty();
-    case v1::Loss::kSampledSoftmax:
-      return !loss.sampled_softmax().label().empty();
-    case v1::Loss::kInBatchSoftmax:
-      return !loss.in_batch_softmax().label().empty();
-    default:
-      return true;
-  }
+  return !FactsOf(loss).label_is_optional || !TextOf(KindIn(loss)->setting.message(), "label").empty();
 }
 
 // Figures that an evaluation has besides the loss: all of them if it is not known which the first loss brings.
 std::vector<std::string> BuiltInFigures(const v1::JobConfig& job) {
-  const v1::Loss::KindCase kind = job.model().loss_size() > 0 ? job.model().loss(0).kind_case() : v1::Loss::kCustom;
-  if (job.model().loss_size() > 0 && !HasLabel(job.model().loss(0))) return {"loss"};
-  switch (kind) {
-    case v1::Loss::kCustom:
-    case v1::Loss::KIND_NOT_SET:
-      return {"loss", "auc", "accuracy", "rmse", "mae"};
-    case v1::Loss::kSquareError:
-    case v1::Loss::kHuberLoss:
-    case v1::Loss::kPoissonLoss:
-    case v1::Loss::kQuantileLoss:
-      return {"loss", "rmse", "mae"};
-    case v1::Loss::kSoftmaxCrossEntropy:
-      return {"loss", "accuracy"};
-    case v1::Loss::kListwiseSoftmax:
-      return {"loss"};
-    case v1::Loss::kSigmoidCrossEntropy:
-    case v1::Loss::kLogLoss:
-    case v1::Loss::kFocalLoss:
-    case v1::Loss::kHingeLoss:
-    case v1::Loss::kBprLoss:
-    case v1::Loss::kPairwiseHingeLoss:
-    case v1::Loss::kSampledSoftmax:
-    case v1::Loss::kInBatchSoftmax:
+  const LossFacts facts = job.model().loss_size() > 0 ? FactsOf(job.model().loss(0)) : LossFacts();
+  if (facts.several_numbers || (job.model().loss_size() > 0 && !HasLabel(job.model().loss(0)))) return {"loss"};
+  if (!facts.kind.has_value()) return {"loss", "auc", "accuracy", "rmse", "mae"};
+  switch (*facts.kind) {
+    case v1::LossDesc::BINARY:
       return {"loss", "auc"};
+    case v1::LossDesc::MULTI_CLASS:
+      return {"loss", "accuracy"};
+    case v1::LossDesc::REGRESSION:
+      return {"loss", "rmse", "mae"};
   }
   return {"loss"};
 }
@@ -76,17 +79,12 @@ std::vector<std::string> PartsOf(const v1::Metric& metric) {
 
 // Whether a loss names the variable as a number that it takes as it is in the data.
 bool IsOfLoss(const std::string& name, const v1::Loss& loss) {
-  const google::protobuf::FieldDescriptor* const kind =
-      loss.GetReflection()->GetOneofFieldDescriptor(loss, v1::Loss::descriptor()->FindOneofByName("kind"));
-  if (kind == nullptr) return false;
-  const google::protobuf::Message& settings = loss.GetReflection()->GetMessage(loss, kind);
-  for (const char* const field : {"label", "sample_weight", "length", "probability"}) {
-    // The probability of log_loss is the prediction.
-    if (loss.has_log_loss() && std::string_view(field) == "probability") continue;
-    const google::protobuf::FieldDescriptor* const found = settings.GetDescriptor()->FindFieldByName(field);
-    if (found != nullptr && settings.GetReflection()->GetString(settings, found) == name) return true;
-  }
-  return false;
+  const absl::StatusOr<Kind> kind = KindIn(loss);
+  if (!kind.ok()) return false;
+  std::vector<std::string> fields = {"label", "sample_weight"};
+  for (const LossFacts::Number& number : FactsOf(loss).numbers) fields.push_back(number.field);
+  return std::any_of(fields.begin(), fields.end(),
+                     [&](const std::string& field) { return TextOf(kind->setting.message(), field) == name; });
 }
 
 // Whether the values of a float variable do not reach a metric as they are in the data.

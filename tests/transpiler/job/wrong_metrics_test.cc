@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/loss_facts.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
 
@@ -229,6 +230,15 @@ TEST(MetricTest, NeedsARankOfZeroOrMore) {
   const std::string recall = absl::StrCat(text, "metric { recall { key: \"user\" k: -1 } }");
   EXPECT_EQ(std::string(ParseJob(recall, "job.textproto", {}).status().message()),
             "job.textproto:22:31: metric[0].recall.k must be at least 0, got -1");
+}
+
+TEST(LossFactsTest, EveryMemberOfTheJobSaysWhatItPredicts) {
+  const google::protobuf::OneofDescriptor& kinds = *v1::Loss::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds.field_count(); ++i) {
+    const std::string kind(kinds.field(i)->name());
+    const LossFacts* const facts = LossFactsOf(kind);
+    EXPECT_EQ(facts != nullptr && facts->kind.has_value(), kind != "custom") << kind;
+  }
 }
 
 }  // namespace
