@@ -30,7 +30,7 @@
 #include "pserver/client/client.h"
 #include "pserver/embedded/dense_replica.h"
 #include "trainer/data/stream_rule.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/metric_result.h"
 #include "trainer/resume_check.h"
 
 namespace weir {

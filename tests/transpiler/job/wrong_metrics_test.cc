@@ -6,6 +6,7 @@
 #include "framework/graph/loss_facts.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
+#include "transpiler/job/metric_kind.h"
 
 namespace weir {
 namespace {
@@ -230,6 +231,15 @@ TEST(MetricTest, NeedsARankOfZeroOrMore) {
   const std::string recall = absl::StrCat(text, "metric { recall { key: \"user\" k: -1 } }");
   EXPECT_EQ(std::string(ParseJob(recall, "job.textproto", {}).status().message()),
             "job.textproto:22:31: metric[0].recall.k must be at least 0, got -1");
+}
+
+TEST(MetricKindsTest, EveryMemberOfTheJobIsRegistered) {
+  const v1::Metric none;
+  const Setting at(&none, "metric[0]", nullptr);
+  const google::protobuf::OneofDescriptor& kinds = *v1::Metric::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds.field_count(); ++i) {
+    EXPECT_TRUE(MetricKinds().Find({.key = std::string(kinds.field(i)->name()), .setting = at}).ok());
+  }
 }
 
 TEST(LossFactsTest, EveryMemberOfTheJobSaysWhatItPredicts) {
