@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "framework/graph/loss_facts.h"
 #include "framework/graph/op_view.h"
 
 namespace weir {
@@ -56,17 +57,19 @@ LossInputs LossInputsOf(const v1::ProgramDesc& program) {
     add(loss.label(), &inputs.required);
     add(loss.sample_weight(), &inputs.required);
   }
-  if (program.blocks_size() == 0) {
-    inputs.untransformed = inputs.required;
-    return inputs;
-  }
-  for (const v1::OpDesc& op : program.blocks(0).ops()) {
-    if (op.type() == "in_batch_softmax") add(InputOf(op, "Probability"), &inputs.required);
-  }
+  const auto add_numbers = [&](bool required, std::vector<std::string>* variables) {
+    if (program.blocks_size() == 0) return;
+    for (const v1::OpDesc& op : program.blocks(0).ops()) {
+      const LossFacts* const facts = LossFactsOf(op.type());
+      if (facts == nullptr) continue;
+      for (const LossFacts::Number& number : facts->numbers) {
+        if (number.above_zero == required) add(InputOf(op, number.slot), variables);
+      }
+    }
+  };
+  add_numbers(/*required=*/true, &inputs.required);
   inputs.untransformed = inputs.required;
-  for (const v1::OpDesc& op : program.blocks(0).ops()) {
-    if (op.type() == "listwise_softmax") add(InputOf(op, "Length"), &inputs.untransformed);
-  }
+  add_numbers(/*required=*/false, &inputs.untransformed);
   return inputs;
 }
 

@@ -13,10 +13,9 @@ namespace weir {
 // table takes part in, for itself; and a constant, as the label of a loss without one, for nothing. Each variable is
 // listed once, in order of first use.
 struct LossInputs {
-  // Labels, sample weights and probabilities of in_batch_softmax: an example that lacks one is a bad line.
+  // Labels, sample weights, and numbers that must be above 0: an example that lacks one is a bad line.
   std::vector<std::string> required;
-  // Those inputs and the lengths of listwise_softmax: data.dense leaves them as they are, unless data.dense.except is
-  // set.
+  // These and the other LossFacts::numbers: data.dense leaves them as they are, unless data.dense.except is set.
   std::vector<std::string> untransformed;
 };
 

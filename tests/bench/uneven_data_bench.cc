@@ -281,7 +281,9 @@ Outcome Train(const std::string& directory, const Set& set, uint64_t seed, int l
   CHECK(result.ok()) << set.name << ": " << result.status();
   const TrainSummary& summary = result->summary;
   CHECK(summary.eval.has_value() && summary.eval->samples == kEvalLines);
-  Outcome outcome = {.auc = summary.eval->auc, .loss = summary.eval->loss, .left_out_examples = summary.left_out};
+  Outcome outcome = {.auc = summary.eval->Measure("auc"),
+                     .loss = summary.eval->Measure("loss"),
+                     .left_out_examples = summary.left_out};
   for (const auto& [step, of_step] : samples) {
     if (step >= summary.steps) continue;
     outcome.smallest = std::min(outcome.smallest, static_cast<double>(of_step) / static_cast<double>(samples.at(0)));

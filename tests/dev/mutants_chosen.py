@@ -449,17 +449,22 @@ CHOSEN = [
     # Metrics.
     Chosen(
         "auc-without-ties",
-        "trainer/metrics.cc",
-        "(2 * static_cast<__int128>(negatives_below) + negatives_[b])",
+        "trainer/metrics/auc.cc",
+        "(2 * static_cast<__int128>(negatives_below) + negatives)",
         "(2 * static_cast<__int128>(negatives_below))",
     ),
     Chosen(
         "loss-by-lanes",
-        "trainer/metrics.cc",
-        "loss[0] / static_cast<double>(result.samples)",
-        "loss[0] / static_cast<double>(lanes_.size())",
+        "trainer/metrics/job_metrics.cc",
+        "sums->examples += n;",
+        "sums->examples += 1;",
     ),
-    Chosen("merged-positives-lost", "trainer/metrics.cc", "positives_[b] += other.positives_[b];", ""),
+    Chosen(
+        "merged-positives-lost",
+        "trainer/metrics/sums.cc",
+        "for (size_t i = 0; i < other.counts.size(); ++i) counts[i] += other.counts[i];",
+        "",
+    ),
     # Deaths, joins and resumes.
     Chosen(
         "table-steps-of-the-chief-after-a-resume",

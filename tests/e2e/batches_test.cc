@@ -174,7 +174,7 @@ TEST_F(BatchesTest, AccumulationLearnsTheJobInAsyncToo) {
                                       .servers = 2,
                                       .trainers = 2});
   ASSERT_TRUE(result.summary.eval.has_value());
-  EXPECT_GE(result.summary.eval->auc, kSlotJobAuc);
+  EXPECT_GE(result.summary.eval->Measure("auc"), kSlotJobAuc);
   EXPECT_EQ(result.summaries[0].examples + result.summaries[1].examples, 8 * 2000);
 }
 
@@ -214,7 +214,7 @@ TEST_F(BatchesTest, HalfAsyncLearnsTheJob) {
                                       .trainers = 2,
                                       .threads = 2});
   ASSERT_TRUE(result.summary.eval.has_value());
-  EXPECT_GE(result.summary.eval->auc, kSlotJobAuc);
+  EXPECT_GE(result.summary.eval->Measure("auc"), kSlotJobAuc);
   EXPECT_EQ(result.summaries[0].examples + result.summaries[1].examples, 8 * 2000);
 }
 

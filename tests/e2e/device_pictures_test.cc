@@ -99,7 +99,7 @@ TEST_P(DevicePicturesTest, EvaluationTakesTheRunningValues) {
   const InProcessResult cpu = Train({checkpoints, "train.max_steps=4"}, {}, /*trainers=*/1, /*resume=*/true);
   ASSERT_TRUE(cpu.summary.eval.has_value());
   EXPECT_EQ(cpu.summary.steps, 4);
-  EXPECT_NEAR(device.summary.eval->loss, cpu.summary.eval->loss, 1e-5);
+  EXPECT_NEAR(device.summary.eval->Measure("loss"), cpu.summary.eval->Measure("loss"), 1e-5);
 }
 
 TEST_P(DevicePicturesTest, LearnsWhatThePicturesShow) {
@@ -107,7 +107,7 @@ TEST_P(DevicePicturesTest, LearnsWhatThePicturesShow) {
       Train({"train.epochs=6", "optimizer.schedule.cosine.decay_steps=30"}, [&](int) { return memory(); });
   ASSERT_TRUE(device.summary.eval.has_value());
   EXPECT_EQ(device.summary.examples + device.summary.left_out, 6 * kTrain);
-  EXPECT_GT(device.summary.eval->accuracy, 0.9);
+  EXPECT_GT(device.summary.eval->Measure("accuracy"), 0.9);
 }
 
 // Whatever order the device's queues run in.

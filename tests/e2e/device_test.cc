@@ -79,8 +79,8 @@ TEST(DeviceTrainingTest, TrainsAsWellAsTheCpu) {
   EXPECT_EQ(device->summary.steps, cpu->summary.steps);
   EXPECT_EQ(device->summary.examples, cpu->summary.examples);
   EXPECT_NEAR(device->summary.train_loss, cpu->summary.train_loss, 1e-4);
-  EXPECT_NEAR(device->summary.eval->auc, cpu->summary.eval->auc, 1e-3);
-  EXPECT_GT(device->summary.eval->auc, kSlotJobAuc);
+  EXPECT_NEAR(device->summary.eval->Measure("auc"), cpu->summary.eval->Measure("auc"), 1e-3);
+  EXPECT_GT(device->summary.eval->Measure("auc"), kSlotJobAuc);
   EXPECT_GT(devices.device(0).ran(), 1000);
   EXPECT_GT(devices.graphs(0).replays, 100);
   EXPECT_EQ(devices.graphs(0).failures, 0);
@@ -112,7 +112,7 @@ TEST(DeviceTrainingTest, WithoutLanes) {
   const absl::StatusOr<InProcessResult> run =
       Train({.overrides = {"train.lanes=0", "distribute.reproducible=false"}, .device = devices.Of()});
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_GT(run->summary.eval->auc, kSlotJobAuc);
+  EXPECT_GT(run->summary.eval->Measure("auc"), kSlotJobAuc);
 }
 
 TEST(DeviceTrainingTest, InEveryMode) {
@@ -129,7 +129,7 @@ TEST(DeviceTrainingTest, InEveryMode) {
     overrides.push_back("train.epochs=4");
     const absl::StatusOr<InProcessResult> run = Train({.overrides = overrides, .device = devices.Of()});
     ASSERT_TRUE(run.ok()) << run.status();
-    EXPECT_GT(run->summary.eval->auc, 0.7);
+    EXPECT_GT(run->summary.eval->Measure("auc"), 0.7);
     EXPECT_GE(devices.memory(0).buffers, run->summary.steps);
   }
 }
@@ -144,7 +144,7 @@ TEST(DeviceTrainingTest, OperatorsThatTheJobSendsToTheCpuRunThere) {
       Train({.overrides = {"train.cpu_ops=\"concat\"", "train.cpu_ops=\"fc_grad\"", "train.epochs=4"},
              .device = devices.Of()});
   ASSERT_TRUE(on_cpu.ok()) << on_cpu.status();
-  EXPECT_GT(on_cpu->summary.eval->auc, 0.7);
+  EXPECT_GT(on_cpu->summary.eval->Measure("auc"), 0.7);
 }
 
 // A trace shows the queues of the device, and that gradients leave while it computes on.
@@ -218,7 +218,7 @@ INSTANTIATE_DEVICE_TESTS(OnEveryDeviceTest);
 TEST_P(OnEveryDeviceTest, TrainsToTheAucThatEveryWayOfTrainingMustReach) {
   const absl::StatusOr<InProcessResult> run = Train({.device = [&](int) { return memory(); }});
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_GT(run->summary.eval->auc, kSlotJobAuc);
+  EXPECT_GT(run->summary.eval->Measure("auc"), kSlotJobAuc);
 }
 
 }  // namespace

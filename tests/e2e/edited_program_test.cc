@@ -195,8 +195,8 @@ train { digest_every_steps: 3 }
   EXPECT_NEAR(results[0].summary.train_loss, results[1].summary.train_loss, 1e-6);
   ASSERT_TRUE(results[1].summary.eval.has_value());
   EXPECT_EQ(results[1].summary.eval->samples, 400);
-  EXPECT_NEAR(results[0].summary.eval->loss, results[1].summary.eval->loss, 1e-6);
-  EXPECT_EQ(results[0].summary.eval->auc, results[1].summary.eval->auc);
+  EXPECT_NEAR(results[0].summary.eval->Measure("loss"), results[1].summary.eval->Measure("loss"), 1e-6);
+  EXPECT_EQ(results[0].summary.eval->Measure("auc"), results[1].summary.eval->Measure("auc"));
 }
 
 }  // namespace

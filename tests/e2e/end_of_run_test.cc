@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/slot_job.h"
 #include "tests/testing/slot_job_test.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/job_metrics.h"
 
 namespace weir {
 namespace {
@@ -166,13 +166,13 @@ TEST_F(EndOfRunTest, WithADirectoryPerHostEveryHostHasTheFigures) {
   for (const char* dir : {"hosts", "other_host"}) {
     const auto manifest = ReadManifest(Path(absl::StrCat(dir, "/", StepDirectoryName(20))));
     ASSERT_TRUE(manifest.ok()) << manifest.status();
-    EXPECT_EQ(manifest->eval_auc(), first.summary.eval->auc);
+    EXPECT_EQ(manifest->eval_auc(), first.summary.eval->Measure("auc"));
   }
   InProcessRun resumed = again;
   resumed.resume = true;
   const InProcessResult second = Run(std::move(resumed));
   ASSERT_TRUE(second.summary.eval.has_value());
-  EXPECT_EQ(second.summary.eval->loss, first.summary.eval->loss);
+  EXPECT_EQ(second.summary.eval->Measure("loss"), first.summary.eval->Measure("loss"));
 }
 
 TEST_F(EndOfRunTest, TheLastEvaluationIsOfTheParametersThatWereSaved) {
@@ -187,8 +187,8 @@ TEST_F(EndOfRunTest, TheLastEvaluationIsOfTheParametersThatWereSaved) {
     const InProcessResult resumed = Run(std::move(again));
     ASSERT_TRUE(first.summary.eval.has_value() && resumed.summary.eval.has_value());
     EXPECT_EQ(resumed.summary.steps, first.summary.steps);
-    EXPECT_EQ(first.summary.eval->loss, resumed.summary.eval->loss);
-    EXPECT_EQ(first.summary.eval->auc, resumed.summary.eval->auc);
+    EXPECT_EQ(first.summary.eval->Measure("loss"), resumed.summary.eval->Measure("loss"));
+    EXPECT_EQ(first.summary.eval->Measure("auc"), resumed.summary.eval->Measure("auc"));
 
     InProcessRun predicting{.job_text = kSlotJob,
                             .directory = dir_,
@@ -198,17 +198,19 @@ TEST_F(EndOfRunTest, TheLastEvaluationIsOfTheParametersThatWereSaved) {
     const std::string output = Path(dir + ".predictions");
     const auto scored = PredictInProcess(predicting, {.checkpoints = Path(dir), .output = output});
     ASSERT_TRUE(scored.ok()) << scored.status();
-    Metrics metrics(v1::LossDesc::BINARY);
+    v1::ProgramDesc program;
+    program.add_losses();
+    JobMetrics metrics(MetricPlan::Create({}, program, {}).value());
     std::ifstream in(output);
     float p = 0;
     for (int64_t example = 2000; in >> p; ++example) {
       ASSERT_TRUE(metrics
-                      .Add(0, Tensor::Of<float>({1, 1}, {0}), Tensor::Of<float>({1, 1}, {p}),
-                           Tensor::Of<float>({1, 1}, {static_cast<float>(SlotLabel(example))}))
+                      .AddMeasures(0, Tensor::Of<float>({1, 1}, {0}), Tensor::Of<float>({1, 1}, {p}),
+                                   Tensor::Of<float>({1, 1}, {static_cast<float>(SlotLabel(example))}))
                       .ok());
     }
     EXPECT_EQ(metrics.Result().samples, 1000);
-    EXPECT_EQ(metrics.Result().auc, first.summary.eval->auc);
+    EXPECT_EQ(metrics.Result().Measure("auc"), first.summary.eval->Measure("auc"));
   }
 }
 

@@ -224,7 +224,7 @@ TEST_F(ExtensionTest, AJobOfExtensionsAloneLearns) {
   ASSERT_TRUE(result->summary.eval.has_value());
   EXPECT_EQ(result->summary.eval->samples, 1000);
   EXPECT_GT(variance_, 1);
-  EXPECT_LT(result->summary.eval->loss, 0.05 * variance_);
+  EXPECT_LT(result->summary.eval->Measure("loss"), 0.05 * variance_);
 
   std::map<std::string, int> servers;
   for (const v1::PlacedBlock& block : result->plan.blocks()) servers[block.name()] = block.server();

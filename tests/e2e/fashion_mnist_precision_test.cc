@@ -46,7 +46,7 @@ TEST_P(FashionMnistPrecisionTest, AccuracyIsThatOfFloat32) {
     if (!result.ok() || !result->summary.eval.has_value()) return 0.0;
     std::printf("%s: %s\n", precision.empty() ? "FP32" : precision[0].c_str(), result->summary.DoneLine().c_str());
     std::fflush(stdout);
-    return result->summary.eval->accuracy;
+    return result->summary.eval->Measure("accuracy");
   };
   // Guessing is 0.1. Of 10,000 pictures two networks that differ by chance see some 50 more or fewer right; of 1,024,
   // and at the beginning of their training, relatively many more.

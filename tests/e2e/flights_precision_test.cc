@@ -42,7 +42,7 @@ TEST(FlightsPrecisionTest, AucIsThatOfFloat32) {
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok() || !result->summary.eval.has_value()) return 0.0;
     std::printf("%s: %s\n", more.empty() ? "FP32" : more[0].c_str(), result->summary.DoneLine().c_str());
-    return result->summary.eval->auc;
+    return result->summary.eval->Measure("auc");
   };
   const double fp32 = auc({});
   EXPECT_GE(fp32, 0.766);

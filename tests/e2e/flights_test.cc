@@ -53,23 +53,23 @@ std::string FlightsTest::dir_;
 TEST_F(FlightsTest, SyncReachesTheReferenceAucWithTheSameBitsLocalAndDistributed) {
   const InProcessResult local = Run({.threads = 2});
   ASSERT_TRUE(local.summary.eval.has_value());
-  EXPECT_GE(local.summary.eval->auc, 0.766);
+  EXPECT_GE(local.summary.eval->Measure("auc"), 0.766);
   EXPECT_EQ(local.summary.eval->samples, 32735);
   EXPECT_EQ(local.summary.examples + local.summary.left_out, 294611);
-  EXPECT_LT(local.summary.eval->auc_error, 1e-4);
+  EXPECT_LT(local.summary.eval->measures[1].error.value(), 1e-4);
 
   const InProcessResult cluster = Run({.servers = 2, .trainers = 2});
   ASSERT_TRUE(cluster.summary.eval.has_value());
   EXPECT_EQ(cluster.digests, local.digests);
   EXPECT_FALSE(local.digests.empty());
-  EXPECT_EQ(cluster.summary.eval->auc, local.summary.eval->auc);
-  EXPECT_EQ(cluster.summary.eval->loss, local.summary.eval->loss);
+  EXPECT_EQ(cluster.summary.eval->Measure("auc"), local.summary.eval->Measure("auc"));
+  EXPECT_EQ(cluster.summary.eval->Measure("loss"), local.summary.eval->Measure("loss"));
 }
 
 TEST_F(FlightsTest, AsyncComesClose) {
   const InProcessResult result = Run({.overrides = {"distribute.sync=false"}, .servers = 2, .trainers = 2});
   ASSERT_TRUE(result.summary.eval.has_value());
-  EXPECT_GE(result.summary.eval->auc, 0.76);
+  EXPECT_GE(result.summary.eval->Measure("auc"), 0.76);
 }
 
 // Sparse tables, Adam, a schedule, and a norm over all gradients that is above its bound: the same bits after 200 steps

@@ -110,7 +110,7 @@ TEST_F(GeoTest, SeveralTrainersLearnTheJobAndExchangeEverySoManySteps) {
   const Trained geo = Train({.overrides = kGeo, .servers = 2, .trainers = 3});
   ASSERT_TRUE(geo.result.summary.eval.has_value());
   EXPECT_EQ(geo.result.summary.eval->samples, 1000);
-  EXPECT_GE(geo.result.summary.eval->auc, kSlotJobAuc);
+  EXPECT_GE(geo.result.summary.eval->Measure("auc"), kSlotJobAuc);
   int64_t exchanges = 0;
   for (const TrainSummary& summary : geo.result.summaries) exchanges += (summary.steps + 3) / 4;
   for (const auto& counters : geo.result.server_counters) EXPECT_EQ(counters.at("push.applied"), exchanges);
@@ -182,7 +182,7 @@ TEST_F(GeoTest, WithoutLanesAndWithAccumulationItLearnsToo) {
              .servers = 2,
              .trainers = 3});
   ASSERT_TRUE(geo.result.summary.eval.has_value());
-  EXPECT_GE(geo.result.summary.eval->auc, kSlotJobAuc);
+  EXPECT_GE(geo.result.summary.eval->Measure("auc"), kSlotJobAuc);
 }
 
 TEST_F(GeoTest, ProgramsFromFilesRunAsThoseOfTheJob) {

@@ -48,7 +48,7 @@ std::string HistoryTest::dir_;
 TEST_F(HistoryTest, LearnsWhatAnItemAndItsHistoryHaveInCommon) {
   const InProcessResult result = Run({.servers = 2, .trainers = 2});
   ASSERT_TRUE(result.summary.eval.has_value());
-  EXPECT_GE(result.summary.eval->auc, 0.75);
+  EXPECT_GE(result.summary.eval->Measure("auc"), 0.75);
 }
 
 TEST_F(HistoryTest, SameBitsOnEveryCluster) {
@@ -59,7 +59,7 @@ TEST_F(HistoryTest, SameBitsOnEveryCluster) {
     const InProcessResult result = Short(servers, trainers, {}, threads);
     EXPECT_EQ(result.digests, reference.digests) << servers << " servers, " << trainers << " trainers";
     ASSERT_TRUE(result.summary.eval.has_value());
-    EXPECT_EQ(result.summary.eval->loss, reference.summary.eval->loss);
+    EXPECT_EQ(result.summary.eval->Measure("loss"), reference.summary.eval->Measure("loss"));
   }
   EXPECT_EQ(Short(2, 2, {"distribute.memory_optimize=true"}).digests, reference.digests);
   EXPECT_EQ(Short(2, 2, {"table[3].fetch=WHOLE"}).digests, reference.digests);

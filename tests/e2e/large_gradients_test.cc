@@ -92,7 +92,7 @@ class LargeGradientsTest : public ::testing::Test {
     const absl::StatusOr<InProcessResult> result = Try(rows, dense, run);
     EXPECT_TRUE(result.ok()) << rows << " " << dense << ": " << result.status();
     if (!result.ok() || !result->summary.eval.has_value()) return {};
-    EXPECT_TRUE(std::isfinite(result->summary.eval->loss));
+    EXPECT_TRUE(std::isfinite(result->summary.eval->Measure("loss")));
     return result->summary;
   }
   // Expects of every format the AUC of float32.
@@ -103,7 +103,7 @@ class LargeGradientsTest : public ::testing::Test {
     for (const std::string format : {"WIRE_FLOAT16", "WIRE_BFLOAT16", "WIRE_INT8"}) {
       const TrainSummary lossy = Run(format, format, run);
       ASSERT_TRUE(lossy.eval.has_value()) << format << ", " << what;
-      EXPECT_NEAR(lossy.eval->auc, exact.eval->auc, 0.003) << format << ", " << what;
+      EXPECT_NEAR(lossy.eval->Measure("auc"), exact.eval->Measure("auc"), 0.003) << format << ", " << what;
       EXPECT_EQ(lossy.skipped_steps, exact.skipped_steps) << format << ", " << what;
       EXPECT_EQ(lossy.large_gradients > 0, format == "WIRE_FLOAT16") << format << ", " << what;
     }
@@ -139,9 +139,9 @@ TEST_F(LargeGradientsTest, Many) {
 
 TEST_F(LargeGradientsTest, OnlyInRowsOrInDenseParameters) {
   WriteData([&](int i) { return Every(3, "1e30", i); });
-  const double exact = Run("WIRE_FLOAT32", "WIRE_FLOAT32", {}).eval->auc;
-  EXPECT_NEAR(Run("WIRE_FLOAT16", "WIRE_FLOAT32", {}).eval->auc, exact, 0.003);
-  EXPECT_NEAR(Run("WIRE_FLOAT32", "WIRE_FLOAT16", {}).eval->auc, exact, 0.003);
+  const double exact = Run("WIRE_FLOAT32", "WIRE_FLOAT32", {}).eval->Measure("auc");
+  EXPECT_NEAR(Run("WIRE_FLOAT16", "WIRE_FLOAT32", {}).eval->Measure("auc"), exact, 0.003);
+  EXPECT_NEAR(Run("WIRE_FLOAT32", "WIRE_FLOAT16", {}).eval->Measure("auc"), exact, 0.003);
 }
 
 TEST_F(LargeGradientsTest, TheLastLineCountsThoseOfAllTrainers) {

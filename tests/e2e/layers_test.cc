@@ -149,7 +149,7 @@ class LayersTest : public SlotJobTest {
     EXPECT_EQ(EvalLines(resumed), EvalLines(one));
     std::filesystem::remove_all(Path("one"));
     std::filesystem::remove_all(Path("resumed"));
-    return one.summary.eval.has_value() ? one.summary.eval->auc : 0;
+    return one.summary.eval.has_value() ? one.summary.eval->Measure("auc") : 0;
   }
 };
 

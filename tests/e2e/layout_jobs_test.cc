@@ -67,7 +67,7 @@ TEST_P(LayoutJobsTest, ReachesTheAucThatTheModelReachesInPyTorch) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_TRUE(result->summary.eval.has_value());
   EXPECT_GT(result->summary.eval->samples, 12000);
-  EXPECT_NEAR(result->summary.eval->auc, layout.auc, layout.tolerance);
+  EXPECT_NEAR(result->summary.eval->Measure("auc"), layout.auc, layout.tolerance);
 }
 
 // The job's batch is for 40 million lines.
@@ -105,7 +105,7 @@ TEST(LayoutFlightsTest, AreReadAsTheyAreJoined) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_TRUE(result->summary.eval.has_value());
   EXPECT_EQ(result->summary.eval->samples, 31611) << "the days 10, 20 and 30";
-  EXPECT_NEAR(result->summary.eval->auc, 0.7403, 0.004);
+  EXPECT_NEAR(result->summary.eval->Measure("auc"), 0.7403, 0.004);
 }
 
 // A generator that gave other bytes would give other figures.

@@ -71,8 +71,8 @@ TEST(LayoutsTest, AvazuIsReadAsItIsPublished) {
   EXPECT_EQ(evaluated, 4800);
   EXPECT_EQ(result->summary.eval->samples, evaluated) << "the second day, by the rule on the time";
   // What the site and the hour say; 0.5 without them.
-  EXPECT_GE(result->summary.eval->auc, 0.70);
-  EXPECT_LE(result->summary.eval->auc, 0.85);
+  EXPECT_GE(result->summary.eval->Measure("auc"), 0.70);
+  EXPECT_LE(result->summary.eval->Measure("auc"), 0.85);
 }
 
 TEST(LayoutsTest, AnHourThatIsNoneNamesItsLine) {
@@ -112,7 +112,7 @@ TEST(LayoutsTest, MovieLensTrainsTwoTowers) {
   ASSERT_TRUE(result->summary.eval.has_value());
   EXPECT_EQ(result->summary.eval->samples, 10040);
   // The mean of eight seeds, and three deviations of one.
-  EXPECT_NEAR(result->summary.eval->auc, 0.638, 0.015) << outputs[0];
+  EXPECT_NEAR(result->summary.eval->Measure("auc"), 0.638, 0.015) << outputs[0];
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST_F(LocalSgdJobTest, SparseParametersAndRunningValuesAreAveraged) {
   ASSERT_EQ(a.digests.size(), 4u);
   EXPECT_EQ(a.digests, b.digests);
   ASSERT_TRUE(a.summary.eval.has_value());
-  EXPECT_GT(a.summary.eval->auc, 0.6);
+  EXPECT_GT(a.summary.eval->Measure("auc"), 0.6);
 }
 
 TEST_F(LocalSgdJobTest, LossScalesAndAccumulationWork) {

@@ -127,7 +127,7 @@ TEST_F(MixedPrecisionTest, LossScalingInEveryMode) {
     const std::vector<std::string> scaling = {"train.epochs=6", "train.loss_scaling={ growth_every: 10 }"};
     const InProcessResult result = Run({.overrides = Join(mode, scaling), .servers = 2, .trainers = 2});
     ASSERT_TRUE(result.summary.eval.has_value());
-    EXPECT_GT(result.summary.eval->auc, 0.7);
+    EXPECT_GT(result.summary.eval->Measure("auc"), 0.7);
     for (const TrainSummary& summary : result.summaries) EXPECT_GT(summary.loss_scale, 65536);
   }
 }
@@ -193,7 +193,7 @@ TEST_F(MixedPrecisionTest, BothPrecisionsComeCloseToFloat32) {
   const auto auc = [&](const std::vector<std::string>& overrides) {
     Devices devices(3);
     const InProcessResult result = Run({.overrides = Join(overrides, {"train.device=CUDA"}), .device = devices.Of()});
-    return result.summary.eval.has_value() ? result.summary.eval->auc : 0;
+    return result.summary.eval.has_value() ? result.summary.eval->Measure("auc") : 0;
   };
   const double fp32 = auc({});
   EXPECT_GT(fp32, kSlotJobAuc);
@@ -212,7 +212,7 @@ TEST_F(MixedPrecisionTest, Bf16OnTheCpuHasTheSameBitsOnEveryCluster) {
   const InProcessResult fp32 = Run({.overrides = shorter}), alone = Run({.overrides = bf16});
   ASSERT_GE(alone.digests.size(), 3u);
   EXPECT_NE(alone.digests, fp32.digests);
-  EXPECT_NEAR(alone.summary.eval->auc, fp32.summary.eval->auc, 0.01);
+  EXPECT_NEAR(alone.summary.eval->Measure("auc"), fp32.summary.eval->Measure("auc"), 0.01);
   EXPECT_EQ(Run({.overrides = bf16, .servers = 2, .trainers = 2}).digests, alone.digests);
   EXPECT_EQ(Run({.overrides = bf16, .servers = 1, .trainers = 3, .threads = 3}).digests, alone.digests);
   EXPECT_EQ(Run({.overrides = Join(bf16, {"distribute.memory_optimize=true"})}).digests, alone.digests);

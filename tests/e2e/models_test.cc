@@ -64,8 +64,8 @@ TEST_P(ModelsTest, ReachesItsAuc) {
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_TRUE(result->summary.eval.has_value());
   EXPECT_EQ(result->summary.eval->samples, example.samples);
-  EXPECT_GE(result->summary.eval->auc, example.least);
-  EXPECT_LE(result->summary.eval->auc, example.most);
+  EXPECT_GE(result->summary.eval->Measure("auc"), example.least);
+  EXPECT_LE(result->summary.eval->Measure("auc"), example.most);
 }
 
 }  // namespace

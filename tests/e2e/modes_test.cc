@@ -64,7 +64,7 @@ class ModesTest : public SlotJobTest {
   static void ExpectLearned(const InProcessResult& result) {
     ASSERT_TRUE(result.summary.eval.has_value());
     EXPECT_EQ(result.summary.eval->samples, 1000);
-    EXPECT_GE(result.summary.eval->auc, kSlotJobAuc);
+    EXPECT_GE(result.summary.eval->Measure("auc"), kSlotJobAuc);
   }
 };
 

@@ -76,7 +76,7 @@ class MultiTaskTest : public SlotJobTest {
 TEST_F(MultiTaskTest, TheSameBitsOnEveryClusterAndAfterAResume) {
   const InProcessResult one = Run({.job_text = kJob, .overrides = {CheckpointIn("one")}});
   ASSERT_GT(one.digests.size(), 5u);
-  EXPECT_GT(one.summary.eval->auc, 0.75);
+  EXPECT_GT(one.summary.eval->Measure("auc"), 0.75);
   EXPECT_THAT(EvalLines(one).back(), HasSubstr(" cvr_auc=0."));
   EXPECT_THAT(EvalLines(one).back(), HasSubstr(" price_rmse="));
   const auto same = [&](const char* name, InProcessRun other) {
@@ -106,7 +106,8 @@ TEST_F(MultiTaskTest, LearnedWeightsOfTasksBehindExpertsOfTheirOwn) {
   const InProcessResult one = Run({.job_text = job});
   ASSERT_GT(one.digests.size(), 5u);
   // The square error itself: s has left 0, so that e^-s loss + s / 2 is another number.
-  EXPECT_NEAR(one.summary.eval->loss, one.summary.eval->rmse * one.summary.eval->rmse, 1e-5);
+  const double rmse = one.summary.eval->Measure("rmse");
+  EXPECT_NEAR(one.summary.eval->Measure("loss"), rmse * rmse, 1e-5);
   for (const auto& [name, other] : std::vector<std::pair<std::string, InProcessRun>>{
            {"cluster", {.job_text = job, .servers = 2, .trainers = 3}},
            {"threads", {.job_text = job, .threads = 3}},

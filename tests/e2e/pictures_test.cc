@@ -111,7 +111,7 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
   ASSERT_GE(reference.digests.size(), 4u);
   EXPECT_EQ(reference.summary.examples + reference.summary.left_out, 8 * kExamples);
   ASSERT_TRUE(reference.summary.eval.has_value());
-  EXPECT_GE(reference.summary.eval->auc, 0.97);
+  EXPECT_GE(reference.summary.eval->Measure("auc"), 0.97);
   for (const auto& [servers, trainers, threads] :
        {std::tuple{1, 2, 2}, std::tuple{2, 3, 1}, std::tuple{3, 1, 2}, std::tuple{3, 4, 2}}) {
     const InProcessResult result = Train({.servers = servers, .trainers = trainers, .threads = threads});
@@ -123,7 +123,7 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
                                           .servers = servers,
                                           .trainers = trainers});
     EXPECT_EQ(result.digests, reference.digests) << servers << " servers, " << trainers << " trainers share updates";
-    EXPECT_EQ(result.summary.eval->auc, reference.summary.eval->auc);
+    EXPECT_EQ(result.summary.eval->Measure("auc"), reference.summary.eval->Measure("auc"));
   }
   const InProcessResult shared = Train({.overrides = {"distribute.memory_optimize=true"}, .trainers = 2});
   EXPECT_EQ(shared.digests, reference.digests) << "buffers shared";
@@ -132,7 +132,7 @@ TEST_F(PicturesTest, SameBitsOnEveryClusterAndAfterAResume) {
   const InProcessResult resumed = Train({.overrides = {checkpoints}, .servers = 3, .trainers = 2, .resume = true});
   ASSERT_EQ(resumed.digests.size() + 2, reference.digests.size());
   EXPECT_EQ(resumed.digests.back(), reference.digests.back());
-  EXPECT_EQ(resumed.summary.eval->auc, reference.summary.eval->auc);
+  EXPECT_EQ(resumed.summary.eval->Measure("auc"), reference.summary.eval->Measure("auc"));
 }
 
 TEST_F(PicturesTest, TheSplitIsTheUnsplitProgram) {
@@ -249,7 +249,7 @@ TEST_F(PicturesTest, EveryModeTrains) {
     const InProcessResult result = Train({.job_text = job, .overrides = overrides, .servers = 2, .trainers = 2});
     ASSERT_TRUE(result.summary.eval.has_value());
     // Evaluation normalises by the running values.
-    EXPECT_GE(result.summary.eval->auc, 0.95);
+    EXPECT_GE(result.summary.eval->Measure("auc"), 0.95);
     for (const float variance : Saved(name, "norm.variance")) {
       EXPECT_GT(variance, 0);
       EXPECT_LT(variance, 100);

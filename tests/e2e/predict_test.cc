@@ -145,11 +145,12 @@ TEST_F(PredictTest, TheReportedAucIsThatOfThePredictions) {
   std::vector<int> labels;
   for (int64_t i = kEvalBegin; i < kEvalEnd; ++i) labels.push_back(SlotLabel(i));
   ASSERT_TRUE(trained_->summary.eval.has_value());
-  EXPECT_GE(trained_->summary.eval->auc, kSlotJobAuc);
-  EXPECT_NEAR(Auc(scores, labels), trained_->summary.eval->auc, trained_->summary.eval->auc_error + 1e-12);
+  EXPECT_GE(trained_->summary.eval->Measure("auc"), kSlotJobAuc);
+  EXPECT_NEAR(Auc(scores, labels), trained_->summary.eval->Measure("auc"),
+              trained_->summary.eval->measures[1].error.value() + 1e-12);
   double loss = 0;
   for (size_t i = 0; i < scores.size(); ++i) loss -= std::log(labels[i] == 1 ? scores[i] : 1 - scores[i]);
-  EXPECT_NEAR(loss / static_cast<double>(scores.size()), trained_->summary.eval->loss, 1e-5);
+  EXPECT_NEAR(loss / static_cast<double>(scores.size()), trained_->summary.eval->Measure("loss"), 1e-5);
 }
 
 TEST_F(PredictTest, EveryClusterWritesTheSameBytes) {

@@ -284,7 +284,7 @@ TEST_F(PrefetchRowsTest, CachedRowsAreAskedForLessOften) {
     cached.push_back(absl::StrCat("table[", table, "].cache={rows: 80 max_steps: 6}"));
   const InProcessResult result = Run({.overrides = cached, .servers = 2, .trainers = 2});
   ASSERT_TRUE(result.summary.eval.has_value());
-  EXPECT_GE(result.summary.eval->auc, kSlotJobAuc);
+  EXPECT_GE(result.summary.eval->Measure("auc"), kSlotJobAuc);
   for (size_t t = 0; t < 2; ++t) EXPECT_LT(result.counters[t].rows_pulled, plain.counters[t].rows_pulled * 2 / 3) << t;
 }
 
@@ -306,7 +306,7 @@ TEST_F(PrefetchRowsTest, EveryModeLearnsTheJobAndAppliesEveryStepOnce) {
                                         .trainers = 3,
                                         .threads = 2});
     ASSERT_TRUE(result.summary.eval.has_value()) << name;
-    EXPECT_GE(result.summary.eval->auc, kSlotJobAuc) << name;
+    EXPECT_GE(result.summary.eval->Measure("auc"), kSlotJobAuc) << name;
     int64_t steps = 0, examples = 0;
     for (const TrainSummary& summary : result.summaries) {
       steps += summary.steps;

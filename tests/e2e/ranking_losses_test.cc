@@ -74,7 +74,7 @@ class RankingLossesTest : public SlotJobTest {
 TEST_F(RankingLossesTest, TheSameBitsOnEveryClusterAndAfterAResume) {
   const InProcessResult one = Run({.job_text = Job(), .overrides = {CheckpointIn("one")}});
   ASSERT_GT(one.digests.size(), 5u);
-  EXPECT_GT(one.summary.eval->auc, 0.7);
+  EXPECT_GT(one.summary.eval->Measure("auc"), 0.7);
   const auto same = [&](const char* name, InProcessRun other) {
     other.job_text = Job();
     const InProcessResult result = Run(std::move(other));
@@ -219,7 +219,7 @@ TEST_F(RankingLossesTest, NegativesAreDrawnAlikeOnEveryCluster) {
   const InProcessResult one = Run({.job_text = kDrawnJob, .overrides = {CheckpointIn("drawn")}});
   ASSERT_GT(one.digests.size(), 5u);
   // The labels say which items are liked, and drawn ones are liked as often as all. 16 seeds give 0.57 to 0.63.
-  EXPECT_GT(one.summary.eval->auc, 0.55);
+  EXPECT_GT(one.summary.eval->Measure("auc"), 0.55);
   const auto same = [&](const char* name, InProcessRun other) {
     other.job_text = kDrawnJob;
     const InProcessResult result = Run(std::move(other));

@@ -100,7 +100,7 @@ TEST_F(SegmentsTest, AnEpochReachesTheAucOfTwoTables) {
   const InProcessResult trained =
       Run({.job_text = SegmentsJob(kLater), .overrides = {"train.max_steps=0"}, .servers = 2, .trainers = 2});
   ASSERT_TRUE(trained.summary.eval.has_value());
-  EXPECT_GE(trained.summary.eval->auc, kSlotJobAuc);
+  EXPECT_GE(trained.summary.eval->Measure("auc"), kSlotJobAuc);
 }
 
 }  // namespace

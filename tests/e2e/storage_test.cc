@@ -168,7 +168,7 @@ TEST_F(StorageTest, EveryModeComesToItsAuc) {
   for (const auto& [name, overrides] : modes) {
     const InProcessResult result = Run({.job_text = job, .overrides = overrides, .servers = 2, .trainers = 2});
     ASSERT_TRUE(result.summary.eval.has_value()) << name;
-    EXPECT_GE(result.summary.eval->auc, kSlotJobAuc) << name;
+    EXPECT_GE(result.summary.eval->Measure("auc"), kSlotJobAuc) << name;
     EXPECT_EQ(Count(result, "table.vectors.rows"), 100) << name;
     EXPECT_GT(Count(result, "table.vectors.bytes"), 0) << name;
   }

@@ -40,7 +40,7 @@ class UnpreparedDataTest : public ::testing::Test {
   }
   double Auc(const std::string& job, InProcessRun run) {
     const InProcessResult result = Run(job, std::move(run));
-    return result.summary.eval.has_value() ? result.summary.eval->auc : 0;
+    return result.summary.eval.has_value() ? result.summary.eval->Measure("auc") : 0;
   }
 
   std::string dir_;

@@ -196,7 +196,7 @@ TEST_F(CheckpointingTest, AnErrorNamesTheStepThatIsLostAndTheNewestSavedOne) {
 
 TEST_F(CheckpointingTest, AnEvaluationIsAddedToTheLastCheckpoint) {
   Run run = Start();
-  const MetricResult eval = {.samples = 10, .loss = 0.5, .auc = 0.75};
+  const MetricResult eval = {.samples = 10, .measures = {{"loss", 0.5}, {"auc", 0.75}}};
   EXPECT_EQ(run.checkpointing->RecordEvaluation(eval), absl::OkStatus());  // there is none yet
   const absl::StatusOr<std::string> path = Save(run, 0);
   ASSERT_TRUE(path.ok()) << path.status();
@@ -208,7 +208,8 @@ TEST_F(CheckpointingTest, AnEvaluationIsAddedToTheLastCheckpoint) {
 
 TEST_F(CheckpointingTest, AFigureThatIsNoNumberIsLeftOut) {
   Run run = Start();
-  const MetricResult eval = {.samples = 10, .loss = 0.5, .auc = std::numeric_limits<double>::quiet_NaN()};
+  const MetricResult eval = {.samples = 10,
+                             .measures = {{"loss", 0.5}, {"auc", std::numeric_limits<double>::quiet_NaN()}}};
   const absl::StatusOr<std::string> path = Save(run, 0, {}, eval);
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_TRUE(ReadManifest(*path)->has_eval_loss());

@@ -16,7 +16,8 @@ v1::JobConfig JobWith(const std::string& text) {
   return job;
 }
 
-MetricResult Auc(double auc) { return {.samples = 10, .loss = 1 - auc, .auc = auc, .positives = 5}; }
+Figure Loss(double loss) { return {.name = "loss", .value = loss, .lower_is_better = true}; }
+MetricResult Auc(double auc) { return {.samples = 10, .measures = {Loss(1 - auc), {.name = "auc", .value = auc}}}; }
 
 // Judges the evaluation 10 steps after the last one.
 void Judge(EarlyStop* stop, const MetricResult& result) { stop->Judge(stop->State().step() + 10, result); }
@@ -58,9 +59,9 @@ TEST(EarlyStopTest, AFigureThatIsMissingOrNoNumberIsNoBetter) {
 
 TEST(EarlyStopTest, ALossWithoutALabelIsJudgedByItself) {
   EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 2 } }"));
-  MetricResult result = {.samples = 10, .auc = std::numeric_limits<double>::quiet_NaN(), .has_label = false};
+  MetricResult result = {.samples = 10};
   for (const double loss : {.5, .4, .3, .2}) {
-    result.loss = loss;
+    result.measures = {Loss(loss)};
     Judge(&stop, result);
   }
   EXPECT_FALSE(stop.Ends());
@@ -116,7 +117,7 @@ TEST(EarlyStopTest, AStateOfAnotherFigureOrADamagedOneIsNotTakenOver) {
 
 TEST(EarlyStopTest, AnEvaluationWithoutExamplesIsNoBetter) {
   EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { metric: \"loss\" patience: 1 } }"));
-  Judge(&stop, {.samples = 0, .loss = 0, .kind = v1::LossDesc::REGRESSION});
+  Judge(&stop, {.samples = 0, .measures = {Loss(0)}});
   EXPECT_TRUE(stop.Ends());
   EXPECT_EQ(stop.Why(), "none of 1 evaluations had the loss (train.early_stop)");
 }

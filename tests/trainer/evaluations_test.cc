@@ -42,6 +42,7 @@ class EvaluationsTest : public LineJobTest {
       Seat& seat = seats_[static_cast<size_t>(t)];
       seat.data = OpenData(t);
       seat.workers = MakeWorkers(t);
+      ASSIGN_OR_RETURN(const auto metrics, MetricPlan::Create(job_.config, programs_.main, TrainReader(t)->columns()));
       seat.progress = std::make_unique<Progress>(seat.lines.file(), /*live=*/false, absl::Seconds(5), Clock::Real());
       seat.checkpoints = std::make_unique<JobCheckpoints>(
           JobCheckpoints::Options{.trainer = Trainer(t), .progress = seat.progress.get()});
@@ -51,7 +52,8 @@ class EvaluationsTest : public LineJobTest {
                                                                             .session = &seat.workers->session(0),
                                                                             .checkpoints = seat.checkpoints.get(),
                                                                             .progress = seat.progress.get(),
-                                                                            .deferred = seat.deferred.get()});
+                                                                            .deferred = seat.deferred.get(),
+                                                                            .metrics = metrics});
       return absl::OkStatus();
     }),
               absl::OkStatus());
@@ -92,7 +94,7 @@ TEST_F(EvaluationsTest, ResultsOfAllTrainersAreMergedAndTheChiefReportsThem) {
     EXPECT_FALSE(Of(t).Has(6));
     ASSERT_TRUE(Of(t).result().has_value());
     EXPECT_EQ(Of(t).result()->samples, 4);
-    EXPECT_EQ(Of(t).result()->loss, (1 + 4 + 9 + 16) / 4.0);
+    EXPECT_EQ(Of(t).result()->Measure("loss"), (1 + 4 + 9 + 16) / 4.0);
   }
   EXPECT_EQ(Lines(0), "eval step=7 examples=4 loss=7.500000 rmse=2.738613 mae=2.500000\n");
   EXPECT_EQ(Lines(1), "");

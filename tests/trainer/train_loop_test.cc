@@ -21,19 +21,20 @@ TEST(TrainSummaryTest, ARunOfNoTimeHasNoSpeed) {
 
 TEST(TrainSummaryTest, AnEvaluationGivesTheLossAndTheMeasureOfItsKind) {
   TrainSummary summary = Summary();
-  summary.eval = MetricResult{.samples = 8, .loss = 0.5, .auc = 0.75, .kind = v1::LossDesc::BINARY};
+  summary.eval = MetricResult{.samples = 8, .measures = {{"loss", 0.5}, {"auc", 0.75}}};
   EXPECT_EQ(summary.DoneLine(), "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=0.500000 auc=0.750000");
-  summary.eval = MetricResult{.samples = 8, .loss = 0.5, .accuracy = 0.875, .kind = v1::LossDesc::MULTI_CLASS};
+  summary.eval = MetricResult{.samples = 8, .measures = {{"loss", 0.5}, {"accuracy", 0.875}}};
   EXPECT_EQ(summary.DoneLine(),
             "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=0.500000 accuracy=0.875000");
-  summary.eval = MetricResult{.samples = 8, .loss = 4, .rmse = 2, .mae = 1.5, .kind = v1::LossDesc::REGRESSION};
+  summary.eval = MetricResult{.samples = 8, .measures = {{"loss", 4}, {"rmse", 2}, {"mae", 1.5}}};
   EXPECT_EQ(summary.DoneLine(),
             "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=4.000000 rmse=2.000000 mae=1.500000");
 }
 
 TEST(TrainSummaryTest, AnAucThatIsUndefinedIsLeftOut) {
   TrainSummary summary = Summary();
-  summary.eval = MetricResult{.samples = 8, .loss = 0.5, .auc = std::numeric_limits<double>::quiet_NaN()};
+  summary.eval =
+      MetricResult{.samples = 8, .measures = {{"loss", 0.5}, {"auc", std::numeric_limits<double>::quiet_NaN()}}};
   EXPECT_EQ(summary.DoneLine(), "done steps=3 examples=40 seconds=2.00 examples_per_s=20 loss=0.500000");
 }
 

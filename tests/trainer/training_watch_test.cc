@@ -48,7 +48,7 @@ TEST(TrainingWatchTest, AFigureMayHaveTheNameOfAnyOtherEntry) {
 TEST(TrainingWatchTest, FiguresOfEvaluationsAreApartFromThoseOfTraining) {
   absl::StatusOr<std::unique_ptr<TrainingWatch>> watch = TrainingWatch::Create({.trainer_id = 8});
   ASSERT_TRUE(watch.ok()) << watch.status();
-  (*watch)->Evaluation(5, {.samples = 10, .loss = 0.25, .auc = 0.875});
+  (*watch)->Evaluation(5, {.samples = 10, .measures = {{"loss", 0.25}, {"auc", 0.875}}});
   EXPECT_THAT(Gauges(), Contains(Pair("trainer.8.eval.loss", 0.25)));
   EXPECT_THAT(Gauges(), Contains(Pair("trainer.8.eval.auc", 0.875)));
   EXPECT_THAT(Gauges(), Not(Contains(Key("trainer.8.loss"))));

@@ -31,13 +31,12 @@ absl::Status BuildGate(const custom::Gate& m, ModelContext& ctx) {
 REGISTER_CUSTOM_LAYER(gate, custom::Gate, BuildGate);
 
 absl::Status BuildScaled(const custom::Scaled& m, ModelContext& ctx, v1::LossDesc* loss) {
-  loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_prediction(m.input());
   loss->set_weight(loss->weight() * m.factor());
   return AppendLoss(
       ctx, {.type = "square_error", .x_slot = "X", .x = m.input(), .x_field = "input", .label = m.label()}, loss);
 }
-REGISTER_CUSTOM_LOSS(scaled, custom::Scaled, BuildScaled);
+REGISTER_CUSTOM_LOSS(scaled, custom::Scaled, BuildScaled, {.kind = v1::LossDesc::REGRESSION});
 
 REGISTER_OP(sign_sgd)
 ({.type = "sign_sgd",
@@ -113,6 +112,16 @@ TEST(CustomTest, TheirErrorsStandAtTheirPlace) {
                 "above (did you mean 'features'?)"));
   EXPECT_THAT(std::string(StatusOf("columns: 7", "columns: 0").message()),
               HasSubstr("data.custom.columns must be at least 1"));
+}
+
+TEST(CustomTest, ALossSaysByWhatItsPredictionsAreJudged) {
+  EXPECT_EQ(TranspiledOf(JobOf(kJob)).trainer().main.losses(0).kind(), v1::LossDesc::REGRESSION);
+  const std::string job =
+      Replaced(Replaced(kJob, "batch_size: 8", "batch_size: 8 eval { files: \"eval.txt\" }"), "distribute { servers",
+               "checkpoint { keep_best: 1 best_by: \"auc\" } distribute { servers");
+  EXPECT_THAT(std::string(ParseJob(job, "job.textproto", {}).status().message()),
+              HasSubstr("checkpoint.best_by 'auc' is no figure of the evaluations; there are: loss, rmse, mae. Add a "
+                        "metric to the job"));
 }
 
 TEST(CustomTest, ADispatcherCannotInventServers) {

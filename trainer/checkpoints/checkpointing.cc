@@ -52,8 +52,8 @@ absl::Status WriteExtra(const std::string& directory, const char* name, const st
 
 // Leaves out figures that are not numbers, since they cannot rank checkpoints.
 void SetFigures(const MetricResult& eval, const std::string& best_by, v1::CheckpointManifest* manifest) {
-  if (std::isfinite(eval.loss)) manifest->set_eval_loss(eval.loss);
-  if (eval.kind == v1::LossDesc::BINARY && !std::isnan(eval.auc)) manifest->set_eval_auc(eval.auc);
+  if (const double loss = eval.Measure("loss"); std::isfinite(loss)) manifest->set_eval_loss(loss);
+  if (const double auc = eval.Measure("auc"); !std::isnan(auc)) manifest->set_eval_auc(auc);
   manifest->clear_eval_figure();
   for (const Figure& figure : eval.figures) {
     if (!std::isfinite(figure.value)) continue;

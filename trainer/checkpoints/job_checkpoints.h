@@ -18,7 +18,7 @@
 #include "proto/stream_places.pb.h"
 #include "trainer/checkpoints/checkpointing.h"
 #include "trainer/data/statistics.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/metric_result.h"
 #include "trainer/progress/progress.h"
 #include "trainer/this_trainer.h"
 

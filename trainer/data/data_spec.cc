@@ -4,13 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/loss_facts.h"
 #include "framework/graph/loss_inputs.h"
 #include "framework/graph/op_view.h"
 #include "framework/graph/reported_loss.h"
+#include "framework/graph/var_index.h"
 
 namespace weir {
 namespace {
@@ -35,19 +36,6 @@ bool MayBeMissing(const v1::ProgramDesc& program, const std::string& label) {
   return optional;
 }
 
-bool OfTwoClasses(std::string_view loss) {
-  static const auto* const types = new std::set<std::string_view>(
-      {"sigmoid_cross_entropy_with_logits", "log_loss", "focal_loss", "hinge_loss", "multi_label_cross_entropy"});
-  return types->contains(loss);
-}
-
-// Losses whose label is a factor.
-bool HasFactorAsLabel(std::string_view loss) {
-  static const auto* const types =
-      new std::set<std::string_view>({"bpr_loss", "pairwise_hinge_loss", "sampled_softmax", "in_batch_softmax"});
-  return types->contains(loss);
-}
-
 bool IsWritten(const v1::BlockDesc& block, const std::string& name) {
   return std::any_of(block.ops().begin(), block.ops().end(),
                      [&](const v1::OpDesc& op) { return Names(op.outputs(), name); });
@@ -67,26 +55,35 @@ std::vector<LabelRange> LabelRanges(const v1::ProgramDesc& program) {
   if (program.blocks_size() == 0) return ranges;
   const v1::BlockDesc& block = program.blocks(0);
   for (const v1::OpDesc& op : block.ops()) {
-    const std::string probability = op.type() == "in_batch_softmax" ? InputOf(op, "Probability") : "";
-    if (!probability.empty() && !IsWritten(block, probability)) {
+    const LossFacts* const facts = LossFactsOf(op.type());
+    if (facts == nullptr) continue;
+    for (const LossFacts::Number& number : facts->numbers) {
+      const std::string variable = InputOf(op, number.slot);
+      if (!number.above_zero || variable.empty() || IsWritten(block, variable)) continue;
       ranges.push_back(
-          {.variable = probability, .loss = op.type(), .most = std::numeric_limits<float>::max(), .above_zero = true});
+          {.variable = variable, .loss = op.type(), .most = std::numeric_limits<float>::max(), .above_zero = true});
     }
     LabelRange range{.variable = InputOf(op, "Label"), .loss = op.type()};
-    if (op.type() == "softmax_with_cross_entropy") {
-      range.whole = true;
-      const std::string logits = InputOf(op, "Logits");
-      for (const v1::VarDesc& var : block.vars()) {
-        if (var.name() == logits && var.dims_size() == 2) range.most = static_cast<float>(var.dims(1) - 1);
-      }
-    } else if (op.type() == "poisson_loss" || op.type() == "listwise_softmax") {
-      range.most = std::numeric_limits<float>::max();
-    } else if (HasFactorAsLabel(op.type())) {
-      // The operator reads it as, or in, its weight.
-      range.variable = LabelOf(program, op);
-      if (range.variable.empty()) continue;
-    } else if (!OfTwoClasses(op.type())) {
-      continue;
+    switch (facts->labels) {
+      case LossFacts::Labels::kAny:
+        continue;
+      case LossFacts::Labels::kTwoClasses:
+        break;
+      case LossFacts::Labels::kFactor:
+        // The operator reads it as, or in, its weight.
+        range.variable = LabelOf(program, op);
+        if (range.variable.empty()) continue;
+        break;
+      case LossFacts::Labels::kClass:
+        range.whole = true;
+        if (const v1::VarDesc* const scores = FindVar(block, InputOf(op, facts->classes));
+            scores != nullptr && scores->dims_size() == 2) {
+          range.most = static_cast<float>(scores->dims(1) - 1);
+        }
+        break;
+      case LossFacts::Labels::kNotNegative:
+        range.most = std::numeric_limits<float>::max();
+        break;
     }
     // A label that may be missing must be in the range where it is there.
     for (const v1::OpDesc& other : block.ops()) {
@@ -117,11 +114,12 @@ std::string LabelRange::Wanted(float label) const {
   }
   if (whole) return absl::StrCat(loss, " needs a class, a whole number from 0 to ", most);
   if (above_zero) return absl::StrCat(loss, " needs a probability, a number above 0");
-  if (HasFactorAsLabel(loss)) {
+  const LossFacts* const facts = LossFactsOf(loss);
+  if (facts != nullptr && facts->labels == LossFacts::Labels::kFactor) {
     return absl::StrCat(loss, " needs 0 or 1, or what is between; a factor of another size is for sample_weight");
   }
-  if (most > 1) {
-    return absl::StrCat(loss, " needs a ", loss == "poisson_loss" ? "count" : "relevance", ", which is not negative");
+  if (facts != nullptr && facts->labels == LossFacts::Labels::kNotNegative) {
+    return absl::StrCat(loss, " needs a ", facts->label_name, ", which is not negative");
   }
   return absl::StrCat(loss, " needs 0 or 1, or what is between",
                       label == -1 ? "; a layer scale { scale: 0.5 bias: 0.5 } makes them of -1 and 1" : "");

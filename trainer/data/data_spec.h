@@ -23,7 +23,7 @@ struct LabelRange {
   float most = 1;
   // If true, only whole numbers are accepted: classes.
   bool whole = false;
-  // If true, 0 is not accepted: in_batch_softmax.probability.
+  // If true, 0 is not accepted: a probability (LossFacts::Number).
   bool above_zero = false;
   // If true, these are sample weights of the loss.
   bool weight = false;
@@ -44,8 +44,8 @@ struct DataSpec {
   int trainers = 1;
   int64_t epochs = 1;
   // Float variables that are never transformed: those of data.dense.except if it is set, else what losses read as
-  // numbers of the data (labels, sample weights, lengths of listwise_softmax, probabilities of in_batch_softmax), or
-  // the data variables from which the program computes those.
+  // numbers of the data (labels, sample weights, LossFacts::numbers), or the data variables from which the program
+  // computes those.
   std::vector<std::string> never_transformed;
   // Labels, sample weights and probabilities, or their data variables, even if data.dense.except is set: an example
   // that lacks one is a bad line.

@@ -11,7 +11,7 @@
 
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/metric_result.h"
 
 namespace weir {
 

@@ -24,21 +24,12 @@ std::string EvaluationKey(int64_t step) { return absl::StrCat("eval.", step); }
 
 }  // namespace
 
-Evaluations::Evaluations(Options options)
-    : o_(std::move(options)),
-      metrics_(o_.metrics != nullptr ? o_.metrics : std::make_shared<const MetricPlan>()),
-      kind_(o_.session->loss().kind()),
-      has_label_(o_.session->has_label()) {}
-
 absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, o_.data->EvalReader());
-  Metrics measures(kind_, has_label_);
-  JobMetrics metrics(metrics_);
-  RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.UntilStop(), &measures, &metrics));
+  JobMetrics metrics(o_.metrics);
+  RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.UntilStop(), &metrics));
   WarnOfSkippedLines(*reader, "data.eval");
   v1::EvaluationPart part;
-  part.set_measures(measures.Serialize());
-  if (measures.not_finite() > 0) part.set_not_finite(measures.not_finite());
   metrics.Serialize(&part);
   // Metrics of groups send every example. Server 0 has room for twice as much of one trainer: the evaluation before may
   // still be there.
@@ -58,8 +49,7 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
 absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& all, std::vector<size_t>* without,
                                                 bool* stopped) const {
   *stopped = false;
-  Metrics measures(kind_, has_label_);
-  JobMetrics metrics(metrics_);
+  JobMetrics metrics(o_.metrics);
   for (size_t t = 0; t < all.size(); ++t) {
     if (all[t].empty()) {
       without->push_back(t);
@@ -73,12 +63,9 @@ absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& 
       *stopped = true;
       continue;
     }
-    RETURN_IF_ERROR(measures.MergeSerialized(part.measures(), part.not_finite()));
     RETURN_IF_ERROR(metrics.Merge(part));
   }
-  MetricResult result = measures.Result();
-  if (result.samples > 0) result.figures = metrics.Figures();
-  return result;
+  return metrics.Result();
 }
 
 absl::StatusOr<std::string> Evaluations::EvaluateStreams(int64_t version) {

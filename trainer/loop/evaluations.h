@@ -12,16 +12,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer/checkpoints/job_checkpoints.h"
 #include "trainer/loop/deferred_error.h"
 #include "trainer/loop/early_stop.h"
+#include "trainer/checkpoints/job_checkpoints.h"
 #include "trainer/loop/job_data.h"
-#include "trainer/metrics.h"
 #include "trainer/metrics/job_metrics.h"
+#include "trainer/metrics/metric_result.h"
 #include "trainer/progress/progress.h"
 #include "trainer/session/session.h"
 #include "trainer/this_trainer.h"
@@ -45,9 +46,10 @@ class Evaluations {
     TrainingWatch* watch = nullptr;
     // Early stop of the job. Null: the job has none.
     EarlyStop* early_stop = nullptr;
+    // Not null.
     std::shared_ptr<const MetricPlan> metrics;
   };
-  explicit Evaluations(Options options);
+  explicit Evaluations(Options options) : o_(std::move(options)) {}
 
   // Evaluates the parameters that the session has, after `step` steps; rows of tables at `version` of the servers.
   // Waits for all trainers; reports the result and adds it to a checkpoint of this step. `key`: of the exchange. A
@@ -85,9 +87,6 @@ class Evaluations {
   void ReportLive(int64_t step, const MetricResult& result, const std::vector<size_t>& without);
 
   const Options o_;
-  const std::shared_ptr<const MetricPlan> metrics_;
-  const v1::LossDesc::Kind kind_;
-  const bool has_label_;
   std::vector<int64_t> open_;
   std::optional<MetricResult> result_;
   int64_t result_step_ = -1;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/graph/loss_facts.h"
 
 namespace weir {
 namespace {
@@ -33,7 +34,8 @@ std::vector<std::string> AcrossExamples(const v1::ProgramDesc& main) {
   for (const v1::VarDesc& var : main.blocks(0).vars()) vars[var.name()] = &var;
   for (const v1::OpDesc& op : main.blocks(0).ops()) {
     const bool norm = op.type() == "batch_norm", dice = op.type() == "dice";
-    if (!norm && !dice && op.type() != "in_batch_softmax") continue;
+    const LossFacts* const loss = LossFactsOf(op.type());
+    if (!norm && !dice && (loss == nullptr || !loss->across_examples)) continue;
     const std::string* const x = FirstVar(op.inputs(), "X");
     const std::string* const out = FirstVar(op.outputs(), "Out");
     if (const auto found = x == nullptr ? vars.end() : vars.find(*x);

@@ -1,7 +1,7 @@
 // Warning of batches of one example, in programs with operators that compute across the examples of a lane's batch.
 //
-// These are batch_norm and dice, which take mean and variance of the lane's own examples in training, and
-// in_batch_softmax, whose negatives are the other examples. A job of which every batch has one example is refused
+// These are batch_norm and dice, which take mean and variance of the lane's own examples in training, and losses whose
+// negatives are the other examples (LossFacts::across_examples). A job of which every batch has one example is refused
 // (ModelContext::NeedSeveralExamples); here it is the data that gives too few.
 #ifndef WEIR_TRAINER_LOOP_LONE_EXAMPLES_H_
 #define WEIR_TRAINER_LOOP_LONE_EXAMPLES_H_

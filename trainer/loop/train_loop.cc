@@ -103,12 +103,7 @@ class TrainLoop {
   std::unique_ptr<Rounds> rounds_;
   std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<Digests> digests_;
-  // Over the examples since the last progress line.
-  struct TrainMetrics {
-    Metrics measures;
-    JobMetrics of_job;
-  };
-  std::optional<TrainMetrics> train_metrics_;
+  std::optional<JobMetrics> train_metrics_;  // over the examples since the last progress line
   // The run was resumed at a step that has an evaluation, which is not in the checkpoint.
   bool makes_up_evaluation_ = false;
   int64_t step_ = 0;           // steps done
@@ -218,8 +213,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                       data_->statistics() == nullptr ? nullptr : &data_->statistics()->learned()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> in_training,
                    MetricPlan::CreateForTraining(o_.job->config, o_.programs->main, reader->columns()));
-  train_metrics_ =
-      TrainMetrics{.measures = Metrics(o_.programs->main.losses(0).kind()), .of_job = JobMetrics(in_training)};
+  train_metrics_ = JobMetrics(in_training);
   std::vector<std::string> judged, items;
   for (const v1::LossDesc& loss : metrics->losses()) judged.insert(judged.end(), {loss.prediction(), loss.label()});
   for (const MetricPlan::Catalogue& catalogue : metrics->catalogues()) {
@@ -357,7 +351,7 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
 
 absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
   // With several rounds the verdict comes after their metrics have been added, and may take them back.
-  std::optional<TrainMetrics> before;
+  std::optional<JobMetrics> before;
   const bool may_skip = train().nan_policy() == v1::Train::SKIP_STEP || loss_scaler_.on();
   if (mode_.accumulate() > 1 && may_skip) before = train_metrics_;
   workers_->SetLossScale(loss_scaler_.scale());
@@ -380,7 +374,7 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
       result->loss_sum += of_worker.loss_sum;
       const bool took_effect = batch + 1 < mode_.accumulate() || !of_worker.outcome.skipped;
       if (!took_effect) continue;
-      RETURN_IF_ERROR(workers_->session(worker).AddTrainMetrics(&train_metrics_->measures, &train_metrics_->of_job));
+      RETURN_IF_ERROR(workers_->session(worker).AddTrainMetrics(&*train_metrics_));
     }
     result->outcome = results[0].outcome;
   }
@@ -418,14 +412,12 @@ void TrainLoop::ReportStep(const StepResult& result) {
                    .skipped_steps = summary_.skipped_steps,
                    .loss_scale = loss_scaler_.on() ? loss_scaler_.scale() : 0},
                   [this] {
-                    const MetricResult result = train_metrics_->measures.Result();
-                    std::vector<Figure> figures = train_metrics_->of_job.Figures();
-                    if (result.kind == v1::LossDesc::BINARY) {
-                      figures.insert(figures.begin(), {.name = "auc", .value = result.auc});
+                    MetricResult result = train_metrics_->Result();
+                    if (const double auc = result.Measure("auc"); !std::isnan(auc)) {
+                      result.figures.insert(result.figures.begin(), {.name = "auc", .value = auc});
                     }
-                    train_metrics_->measures.Clear();
-                    train_metrics_->of_job.Clear();
-                    return figures;
+                    train_metrics_->Clear();
+                    return std::move(result.figures);
                   });
 }
 
@@ -542,7 +534,7 @@ void TrainLoop::ReportRestarts() {
 std::string TrainSummary::DoneLine() const {
   std::string line = absl::StrFormat("done steps=%d examples=%d seconds=%.2f examples_per_s=%.0f loss=%.6f", steps,
                                      examples, seconds, seconds > 0 ? static_cast<double>(examples) / seconds : 0,
-                                     eval.has_value() ? eval->loss : train_loss);
+                                     eval.has_value() ? eval->Measure("loss") : train_loss);
   if (eval.has_value()) {
     for (const Figure& figure : eval->All()) {
       if (figure.name != "loss" && !std::isnan(figure.value)) absl::StrAppend(&line, " ", FigureText(figure));

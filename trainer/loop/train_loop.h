@@ -15,7 +15,7 @@
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/replica/dense_replica.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/metric_result.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

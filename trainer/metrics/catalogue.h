@@ -86,9 +86,9 @@ class CatalogueQueries {
   // B).
   absl::Status Add(int lane, const Tensor& query, const std::vector<float>& labels,
                    const std::function<void(size_t example)>& add);
-  // Returns whether so many queries wait that they should be ranked.
+  // Whether so many queries wait that they should be ranked.
   bool full() const { return static_cast<int64_t>(items_of_.size()) >= kMost; }
-  // Ranks the waiting queries and forgets them; `use` sees them in the order of Add, with indexes from 0.
+  // Ranks what waits and forgets it; `use` sees the queries in the order of Add, with indexes from 0.
   void Rank(const Use& use);
   // Number of examples that were ranked, and of those whose item is no candidate.
   int64_t ranked() const { return ranked_; }

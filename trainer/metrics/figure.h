@@ -2,6 +2,7 @@
 #ifndef WEIR_TRAINER_METRICS_FIGURE_H_
 #define WEIR_TRAINER_METRICS_FIGURE_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -13,8 +14,9 @@ struct Figure {
   std::string name;
   double value = 0;  // NaN: undefined
   bool lower_is_better = false;
-  bool is_count = false;       // printed as a whole number
-  std::string undefined = {};  // why: "no group has both classes"
+  bool is_count = false;             // printed as a whole number
+  std::string undefined = {};        // why: "no group has both classes"
+  std::optional<double> error = {};  // upper bound of the distance from the exact value
 };
 
 // Returns "ndcg@10=0.431200".

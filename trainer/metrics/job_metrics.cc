@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 #include <variant>
@@ -13,6 +14,8 @@
 #include "framework/base/feature_id.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/op_view.h"
+#include "framework/runtime/lane_tree.h"
 #include "glog/logging.h"
 #include "transpiler/job/check_metrics.h"
 
@@ -46,16 +49,36 @@ absl::StatusOr<std::vector<float>> LabelsOf(const Tensor& label, size_t examples
 
 // Largest count in a message: sums over a few thousand trainers stay within int64.
 constexpr int64_t kMostExamples = int64_t{1} << 48;
+constexpr uint64_t kMostLanes = uint64_t{1} << 24;
 
-// Returns whether a slice has the sizes that the rule's figures read.
-bool IsSliceOf(const MetricRule& rule, const v1::EvaluationPart::Slice& slice) {
-  const auto counts = static_cast<size_t>(slice.counts_size());
-  if (slice.examples() < 1 || slice.examples() > kMostExamples) return false;
-  if (static_cast<size_t>(slice.sums_size()) != rule.sums) return false;
-  for (const int64_t count : slice.counts()) {
+// Whether parts of a metric leave counts out that are 0, as most of them may be.
+bool LeavesZerosOut(const MetricRule& rule) { return rule.counts > 64; }
+
+// Reads the sums of a slice. Returns false if they are not of the sizes that the rule's figures read, or no sums.
+bool ReadSlice(const MetricRule& rule, const v1::EvaluationPart::Slice& slice, SliceSums* sums) {
+  *sums = {.examples = slice.examples(),
+           .counts = {slice.counts().begin(), slice.counts().end()},
+           .doubles = {slice.doubles().begin(), slice.doubles().end()}};
+  if (sums->examples < 1 || sums->examples > kMostExamples) return false;
+  if (rule.add_lane != nullptr && slice.value() >= (rule.doubles > 0 ? kMostLanes : 1)) return false;
+  for (const int64_t count : sums->counts) {
     if (count < 0 || count > kMostExamples) return false;
   }
-  if (rule.counts > 0 || rule.sums > 0) return counts == rule.counts;
+  if (LeavesZerosOut(rule)) {
+    if (slice.count_at_size() != slice.counts_size()) return false;
+    sums->counts.assign(rule.counts, 0);
+    for (int i = 0; i < slice.count_at_size(); ++i) {
+      const int32_t at = slice.count_at(i);
+      if (at <= (i == 0 ? -1 : slice.count_at(i - 1)) || static_cast<size_t>(at) >= rule.counts) return false;
+      sums->counts[static_cast<size_t>(at)] = slice.counts(i);
+    }
+  }
+  for (const std::string& bytes : slice.sums()) {
+    if (!sums->sums.emplace_back().FromBytes(bytes).ok()) return false;
+  }
+  const size_t counts = sums->counts.size();
+  if (sums->sums.size() != rule.sums || sums->doubles.size() != rule.doubles) return false;
+  if (rule.counts > 0 || rule.sums > 0 || rule.doubles > 0) return counts == rule.counts;
   const auto side = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(counts))));
   return counts >= 4 && side * side == counts;
 }
@@ -67,6 +90,16 @@ int64_t WidthOf(const std::string& name, const v1::ProgramDesc& program) {
     if (var.name() == name && var.dims_size() == 2 && var.dims(1) > 0) return var.dims(1);
   }
   return 1;
+}
+
+// Whether a loss of the program judges predictions by a label. If not, the program makes a label of ones, as every
+// example is a positive.
+bool HasLabel(const v1::ProgramDesc& program, const v1::LossDesc& loss) {
+  if (program.blocks_size() == 0) return true;
+  const auto& ops = program.blocks(0).ops();
+  return std::none_of(ops.begin(), ops.end(), [&](const v1::OpDesc& op) {
+    return op.type() == "fill_like_batch" && OutputOf(op, "Out") == loss.label();
+  });
 }
 
 // The shortest text that reads as this number.
@@ -103,90 +136,103 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::Create(const v1::J
                                                                      const std::vector<Column>& columns,
                                                                      const Learned* learned) {
   auto plan = std::make_shared<MetricPlan>();
+  std::vector<MetricRule> measures = MeasuresOf(program.losses(0).kind());
+  if (!HasLabel(program, program.losses(0))) measures.resize(1);
+  plan->AddMeasures(std::move(measures));
   for (int i = 0; i < job.metric_size(); ++i) {
-    const v1::Metric& config = job.metric(i);
-    Metric metric{.rule = RuleOf(config), .most_values = config.most_values()};
-    metric.name = NameOf(config);
-    const auto loss = std::find_if(program.losses().begin(), program.losses().end(), [&](const v1::LossDesc& l) {
-      return !config.has_loss() || l.name() == config.loss();
-    });
-    if (loss == program.losses().end()) {
-      return absl::NotFoundError(absl::StrCat("metric[", i, "].loss: the program has no loss '", config.loss(), "'"));
-    }
-    const auto known = std::find_if(plan->losses_.begin(), plan->losses_.end(),
-                                    [&](const v1::LossDesc& l) { return l.var() == loss->var(); });
-    metric.loss = static_cast<size_t>(known - plan->losses_.begin());
-    if (known == plan->losses_.end()) plan->losses_.push_back(*loss);
-    const int64_t classes = WidthOf(loss->prediction(), program);
-    metric.classes = classes;
-    const std::string path = absl::StrCat("metric[", i, "]");
-    if (metric.rule.one_number && classes != 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": ", metric.name, " judges a prediction of one number; that of ", loss->name(), " has ", classes));
-    }
-    if (const int64_t labels = WidthOf(loss->label(), program); labels != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": ", metric.name, " judges by one label; ", loss->name(), " has ", labels));
-    }
-    if (config.has_normalized_entropy() && loss->kind() != v1::LossDesc::BINARY) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": normalized_entropy judges probabilities of two classes; ",
-                                                     loss->name(), " does not predict them"));
-    }
-    if (metric.rule.of_group == nullptr) {
-      const size_t bytes = metric.rule.SliceBytes(classes);
-      metric.most_slices = std::min(kMostSlices, kMostSliceBytes / bytes);
-      if (metric.most_slices == 0) {
-        return absl::InvalidArgumentError(absl::StrCat(path, ": ", metric.name, " of ", classes, " classes would take ",
-                                                       bytes >> 20, " MiB; at most ", kMostSliceBytes >> 20,
-                                                       " are possible"));
-      }
-    }
-    ASSIGN_OR_RETURN(metric.by, plan->KeyOf(config.by(), job, columns));
-    for (const std::string& value : config.value()) {
-      metric.value_names[static_cast<int64_t>(StableHash(value))] = value;
-      if (int64_t id = 0; absl::SimpleAtoi(value, &id)) metric.value_names[id] = value;
-      metric.always.insert(FigureValue(value));
-    }
-    if (metric.rule.of_group != nullptr) {
-      GroupSet set{.loss = metric.loss, .by = metric.by};
-      ASSIGN_OR_RETURN(set.key, plan->KeyOf(metric.rule.key, job, columns));
-      const auto same = std::find_if(plan->group_sets_.begin(), plan->group_sets_.end(), [&](const GroupSet& other) {
-        return other.loss == set.loss && other.key == set.key && other.by == set.by;
-      });
-      metric.place = static_cast<size_t>(same - plan->group_sets_.begin());
-      if (same == plan->group_sets_.end()) plan->group_sets_.push_back(set);
-    } else {
-      metric.place = plan->summed_++;
-    }
-    if (const RankedMetric ranked = RankedOf(config); ranked.catalogue != nullptr) {
-      std::string key = absl::StrCat(metric.loss, " ", ranked.catalogue->SerializeAsString());
-      const auto same = std::find_if(plan->catalogues_.begin(), plan->catalogues_.end(),
-                                     [&](const Catalogue& other) { return other.key == key; });
-      metric.catalogue = static_cast<int>(same - plan->catalogues_.begin());
-      if (same == plan->catalogues_.end()) {
-        ASSIGN_OR_RETURN(CataloguePlan catalogue,
-                         CataloguePlan::Create(*ranked.catalogue, job, program, columns, learned,
-                                               absl::StrCat(path, ".", ranked.kind, ".catalogue")));
-        plan->catalogues_.push_back({std::move(catalogue), metric.loss, std::move(key)});
-      }
-    }
-    plan->metrics_.push_back(std::move(metric));
+    RETURN_IF_ERROR(plan->AddMetric(job, i, program, columns, learned));
   }
   return plan;
+}
+
+void MetricPlan::AddMeasures(std::vector<MetricRule> measures) {
+  for (MetricRule& rule : measures) metrics_.push_back({.rule = std::move(rule), .place = summed_++});
+  measures_ = metrics_.size();
+}
+
+absl::Status MetricPlan::AddMetric(const v1::JobConfig& job, int index, const v1::ProgramDesc& program,
+                                   const std::vector<Column>& columns, const Learned* learned) {
+  const v1::Metric& config = job.metric(index);
+  Metric metric{.name = NameOf(config), .rule = MetricKindOf(config).rule(config), .most_values = config.most_values()};
+  const auto loss = std::find_if(program.losses().begin(), program.losses().end(), [&](const v1::LossDesc& l) {
+    return !config.has_loss() || l.name() == config.loss();
+  });
+  if (loss == program.losses().end()) {
+    return absl::NotFoundError(absl::StrCat("metric[", index, "].loss: the program has no loss '", config.loss(), "'"));
+  }
+  const auto known =
+      std::find_if(losses_.begin(), losses_.end(), [&](const v1::LossDesc& l) { return l.var() == loss->var(); });
+  metric.loss = static_cast<size_t>(known - losses_.begin());
+  if (known == losses_.end()) losses_.push_back(*loss);
+  const int64_t classes = WidthOf(loss->prediction(), program);
+  metric.classes = classes;
+  const std::string path = absl::StrCat("metric[", index, "]");
+  if (metric.rule.one_number && classes != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", metric.name, " judges a prediction of one number; that of ", loss->name(), " has ", classes));
+  }
+  if (const int64_t labels = WidthOf(loss->label(), program); labels != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", metric.name, " judges by one label; ", loss->name(), " has ", labels));
+  }
+  if (metric.rule.two_classes && loss->kind() != v1::LossDesc::BINARY) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", metric.name, " judges probabilities of two classes; ",
+                                                   loss->name(), " does not predict them"));
+  }
+  if (metric.rule.of_group == nullptr) {
+    const size_t bytes = metric.rule.SliceBytes(classes);
+    metric.most_slices = std::min(kMostSlices, kMostSliceBytes / bytes);
+    if (metric.most_slices == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", metric.name, " of ", classes, " classes would take ",
+                                                     bytes >> 20, " MiB; at most ", kMostSliceBytes >> 20,
+                                                     " are possible"));
+    }
+  }
+  ASSIGN_OR_RETURN(metric.by, KeyOf(config.by(), job, columns));
+  for (const std::string& value : config.value()) {
+    metric.value_names[static_cast<int64_t>(StableHash(value))] = value;
+    if (int64_t id = 0; absl::SimpleAtoi(value, &id)) metric.value_names[id] = value;
+    metric.always.insert(FigureValue(value));
+  }
+  if (metric.rule.of_group != nullptr) {
+    GroupSet set{.loss = metric.loss, .by = metric.by};
+    ASSIGN_OR_RETURN(set.key, KeyOf(metric.rule.key, job, columns));
+    const auto same = std::find_if(group_sets_.begin(), group_sets_.end(), [&](const GroupSet& other) {
+      return other.loss == set.loss && other.key == set.key && other.by == set.by;
+    });
+    metric.place = static_cast<size_t>(same - group_sets_.begin());
+    if (same == group_sets_.end()) group_sets_.push_back(set);
+  } else {
+    metric.place = summed_++;
+  }
+  if (const RankedMetric ranked = RankedOf(config); ranked.catalogue != nullptr) {
+    std::string key = absl::StrCat(metric.loss, " ", ranked.catalogue->SerializeAsString());
+    const auto same =
+        std::find_if(catalogues_.begin(), catalogues_.end(), [&](const Catalogue& other) { return other.key == key; });
+    metric.catalogue = static_cast<int>(same - catalogues_.begin());
+    if (same == catalogues_.end()) {
+      ASSIGN_OR_RETURN(CataloguePlan catalogue,
+                       CataloguePlan::Create(*ranked.catalogue, job, program, columns, learned,
+                                             absl::StrCat(path, ".", ranked.kind, ".catalogue")));
+      catalogues_.push_back({std::move(catalogue), metric.loss, std::move(key)});
+    }
+  }
+  metrics_.push_back(std::move(metric));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::CreateForTraining(const v1::JobConfig& job,
                                                                                 const v1::ProgramDesc& program,
                                                                                 const std::vector<Column>& columns) {
-  v1::JobConfig cheap = job;
-  cheap.clear_metric();
-  for (const v1::Metric& metric : job.metric()) {
+  auto plan = std::make_shared<MetricPlan>();
+  plan->AddMeasures(MeasuresOf(program.losses(0).kind()));
+  for (int i = 0; i < job.metric_size(); ++i) {
+    const v1::Metric& metric = job.metric(i);
     const bool of_first = !metric.has_loss() || metric.loss() == program.losses(0).name();
-    const bool summed = metric.has_accuracy() || metric.has_calibration() || metric.has_normalized_entropy() ||
-                        metric.has_rmse() || metric.has_mae();
-    if (of_first && summed && !metric.has_by()) *cheap.add_metric() = metric;
+    if (!of_first || metric.has_by() || !MetricKindOf(metric).rule(metric).in_training) continue;
+    RETURN_IF_ERROR(plan->AddMetric(job, i, program, columns, /*learned=*/nullptr));
   }
-  return Create(cheap, program, columns);
+  return plan;
 }
 
 std::string MetricPlan::SliceName(const Metric& metric, uint64_t value) const {
@@ -257,6 +303,35 @@ absl::Status JobMetrics::TakeKeys(const std::vector<LaneBatch>& batches) {
 
 uint64_t JobMetrics::KeyAt(int lane, int key, int64_t example) const {
   return key < 0 ? 0 : keys_[static_cast<size_t>(lane)][static_cast<size_t>(key)][static_cast<size_t>(example)];
+}
+
+absl::Status JobMetrics::AddMeasures(int job_lane, const Tensor& loss, const Tensor& prediction, const Tensor& label) {
+  // A scalar is the mean over the examples, whose number is the size of the label.
+  const int64_t n = loss.rank() == 0 && loss.size() == 1 ? label.size() : loss.size();
+  if (n == 0) return absl::OkStatus();
+  const int64_t classes = prediction.size() / n;
+  // A label for each example, or for each of its numbers.
+  if ((label.size() != n && label.size() != prediction.size()) || classes * n != prediction.size() || classes < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("loss ", ShapeString(loss.dims()), ", prediction ",
+                                                   ShapeString(prediction.dims()), " and label ",
+                                                   ShapeString(label.dims()), " are not of the same examples"));
+  }
+  const JudgedLane lane{.examples = n, .classes = classes, .loss = loss, .prediction = prediction, .label = label};
+  for (size_t m = 0; m < plan_->measures_; ++m) {
+    const MetricPlan::Metric& measure = plan_->metrics_[m];
+    // Counts are the same in any order.
+    SliceSums* const sums = SumsOf(measure, measure.rule.doubles > 0 ? static_cast<uint64_t>(job_lane) : 0);
+    sums->examples += n;
+    RETURN_IF_ERROR(measure.rule.add_lane(lane, sums));
+  }
+  return absl::OkStatus();
+}
+
+SliceSums* JobMetrics::SumsOf(const MetricPlan::Metric& metric, uint64_t slice, int64_t classes) {
+  std::map<uint64_t, SliceSums>& slices = slices_[metric.place];
+  const auto found = slices.find(slice);
+  if (found != slices.end()) return &found->second;
+  return &slices.emplace(slice, metric.rule.NoExamples(classes)).first->second;
 }
 
 absl::Status JobMetrics::Add(int lane, size_t loss, const Tensor& prediction, const Tensor& label) {
@@ -333,10 +408,9 @@ void JobMetrics::Rank(size_t catalogue) {
     for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
       const MetricPlan::Metric& metric = plan_->metrics_[m];
       if (metric.catalogue != static_cast<int>(catalogue)) continue;
-      SliceSums& sums = slices_[metric.place][query_slices_[m][static_cast<size_t>(index)]];
-      sums.sums.resize(1);
-      ++sums.examples;
-      if (rank != nullptr) sums.sums[0].Add(FigureOf(metric.rule, *rank, &gains_[m]));
+      SliceSums* const sums = SumsOf(metric, query_slices_[m][static_cast<size_t>(index)]);
+      ++sums->examples;
+      if (rank != nullptr) sums->sums[0].Add(FigureOf(metric.rule, *rank, &gains_[m]));
     }
   });
   for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
@@ -346,7 +420,6 @@ void JobMetrics::Rank(size_t catalogue) {
 
 absl::Status JobMetrics::AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
                                    const std::vector<float>& labels) {
-  std::map<uint64_t, SliceSums>& slices = slices_[metric.place];
   const auto classes = prediction.size() / static_cast<int64_t>(labels.size());
   // Examples of one slice often follow each other.
   uint64_t last = 0;
@@ -355,7 +428,7 @@ absl::Status JobMetrics::AddSlices(const MetricPlan::Metric& metric, int lane, c
     if (std::isnan(labels[i])) continue;  // Loss.label_may_be_missing
     const uint64_t slice = KeyAt(lane, metric.by, static_cast<int64_t>(i));
     if (sums == nullptr || slice != last) {
-      sums = &slices[slice];
+      sums = SumsOf(metric, slice, classes);
       last = slice;
     }
     ++sums->examples;
@@ -400,14 +473,22 @@ void JobMetrics::Serialize(v1::EvaluationPart* part) {
       out->add_label(scored.label);
     }
   }
-  for (const std::map<uint64_t, SliceSums>& slices : slices_) {
+  for (const MetricPlan::Metric& metric : plan_->metrics_) {
+    if (metric.rule.of_group != nullptr) continue;
     v1::EvaluationPart::Slices* const out = part->add_slices();
-    for (const auto& [value, sums] : slices) {
+    for (const auto& [value, sums] : slices_[metric.place]) {
       v1::EvaluationPart::Slice* const slice = out->add_slice();
       slice->set_value(value);
       slice->set_examples(sums.examples);
-      slice->mutable_counts()->Add(sums.counts.begin(), sums.counts.end());
+      for (size_t i = 0; i < sums.counts.size(); ++i) {
+        if (LeavesZerosOut(metric.rule)) {
+          if (sums.counts[i] == 0) continue;
+          slice->add_count_at(static_cast<int32_t>(i));
+        }
+        slice->add_counts(sums.counts[i]);
+      }
       for (const DoubleSum& sum : sums.sums) slice->add_sums(sum.ToBytes());
+      slice->mutable_doubles()->Add(sums.doubles.begin(), sums.doubles.end());
     }
   }
 }
@@ -444,9 +525,8 @@ absl::Status JobMetrics::Merge(const v1::EvaluationPart& part) {
   }
   for (int m = 0; m < part.slices_size(); ++m) {
     for (const v1::EvaluationPart::Slice& slice : part.slices(m).slice()) {
-      if (!IsSliceOf(summed[static_cast<size_t>(m)]->rule, slice)) return bad;
-      SliceSums sums{.examples = slice.examples(), .counts = {slice.counts().begin(), slice.counts().end()}};
-      for (const std::string& bytes : slice.sums()) RETURN_IF_ERROR(sums.sums.emplace_back().FromBytes(bytes));
+      SliceSums sums;
+      if (!ReadSlice(summed[static_cast<size_t>(m)]->rule, slice, &sums)) return bad;
       slices_[static_cast<size_t>(m)][slice.value()].Merge(sums);
       // However the examples are spread over trainers, the same evaluation is too much.
       RETURN_IF_ERROR(CheckSlices(*summed[static_cast<size_t>(m)]));
@@ -459,7 +539,7 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
   struct Slice {
     uint64_t value = 0;
     int64_t examples = 0;
-    std::vector<FigurePart> parts = {};
+    std::vector<Figure> parts = {};
   };
   std::vector<Slice> slices;
   if (metric.rule.of_group != nullptr) {
@@ -489,9 +569,9 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
   const bool nothing = metric.by < 0 && slices.empty();
   if (nothing) {
     const MetricRule& rule = metric.rule;
-    slices.push_back({0, 0,
-                      rule.of_group != nullptr ? std::vector<FigurePart>{{"", kNan}}
-                                               : rule.figures(rule.NoExamples(metric.classes))});
+    slices.push_back(
+        {0, 0,
+         rule.of_group != nullptr ? std::vector<Figure>{{"", kNan}} : rule.figures(rule.NoExamples(metric.classes))});
   }
   std::stable_sort(slices.begin(), slices.end(),
                    [](const Slice& x, const Slice& y) { return x.examples > y.examples; });
@@ -506,9 +586,9 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
     const std::string by = metric.by < 0 ? ""
                                          : absl::StrCat("[", plan_->keys_[static_cast<size_t>(metric.by)].name, "=",
                                                         plan_->SliceName(metric, slice.value), "]");
-    for (const FigurePart& part : slice.parts) {
+    for (const Figure& part : slice.parts) {
       figures->push_back(
-          {.name = absl::StrCat(metric.name, part.suffix, by),
+          {.name = absl::StrCat(metric.name, part.name, by),
            .value = part.value,
            .lower_is_better = part.lower_is_better,
            .is_count = part.is_count,
@@ -520,8 +600,36 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
 std::vector<Figure> JobMetrics::Figures() {
   Sort();
   std::vector<Figure> figures;
-  for (const MetricPlan::Metric& metric : plan_->metrics_) AddFigures(metric, &figures);
+  for (size_t m = plan_->measures_; m < plan_->metrics_.size(); ++m) AddFigures(plan_->metrics_[m], &figures);
   return figures;
+}
+
+SliceSums JobMetrics::AllLanes(const MetricPlan::Metric& measure) const {
+  std::vector<LaneRange> nodes;
+  std::vector<SliceSums> sums;
+  for (const auto& [lane, of_lane] : slices_[measure.place]) {
+    nodes.push_back({static_cast<int>(lane), 1});
+    sums.push_back(of_lane);
+  }
+  if (nodes.empty()) return measure.rule.NoExamples(1);
+  for (const LaneAdd& add : TreeAdds(nodes, nodes.back().begin + 1)) sums[add.left].Merge(sums[add.right]);
+  return std::move(sums[0]);
+}
+
+MetricResult JobMetrics::Result() {
+  MetricResult result;
+  for (size_t m = 0; m < plan_->measures_; ++m) {
+    const MetricPlan::Metric& measure = plan_->metrics_[m];
+    const SliceSums sums = AllLanes(measure);
+    if (m == 0) {
+      result.samples = sums.examples;
+      result.not_finite = sums.counts[0];
+    }
+    std::vector<Figure> figures = measure.rule.figures(sums);
+    std::move(figures.begin(), figures.end(), std::back_inserter(result.measures));
+  }
+  if (result.samples > 0) result.figures = Figures();
+  return result;
 }
 
 }  // namespace weir

@@ -1,4 +1,5 @@
-// Metrics that a job names, over all trainers (proto/metric.proto).
+// Figures of an evaluation, over all trainers: measures of the first loss, and the metrics that the job names
+// (proto/metric.proto).
 //
 // An evaluation adds batches to a JobMetrics in each trainer; its parts are merged in any order, and the figures have
 // the same bits. For each set of groups (of one loss, key and `by`) 24 bytes of each example are kept; a part has 8
@@ -26,6 +27,7 @@
 #include "trainer/data/lane_reader.h"
 #include "trainer/metrics/catalogue.h"
 #include "trainer/metrics/figure.h"
+#include "trainer/metrics/metric_result.h"
 #include "trainer/metrics/rules.h"
 
 namespace weir {
@@ -37,21 +39,21 @@ class MetricPlan {
   static constexpr size_t kMostSlices = 4096;
   static constexpr size_t kMostSliceBytes = size_t{256} << 20;
 
-  // `columns`: of the readers. `learned` (may be null): what the job has learned. NotFound: a metric names a loss that
-  // the program does not have. InvalidArgument: a metric cannot judge the loss's predictions, or its sums would take
-  // too much memory; CataloguePlan::Create.
+  // `program` must have a loss. `columns`: of the readers. `learned` (may be null): what the job has learned. NotFound:
+  // a metric names a loss that the program does not have. InvalidArgument: a metric cannot judge the loss's
+  // predictions, or its sums would take too much memory; CataloguePlan::Create.
   static absl::StatusOr<std::shared_ptr<const MetricPlan>> Create(const v1::JobConfig& job,
                                                                   const v1::ProgramDesc& program,
                                                                   const std::vector<Column>& columns,
                                                                   const Learned* learned = nullptr);
 
-  // The plan of those metrics of the first loss that a few sums judge, without groups and slices: cheap enough for
-  // training. Errors as Create.
+  // The plan of the measures, and of those metrics of the first loss that are cheap enough for training, without
+  // slices. Errors as Create.
   static absl::StatusOr<std::shared_ptr<const MetricPlan>> CreateForTraining(const v1::JobConfig& job,
                                                                              const v1::ProgramDesc& program,
                                                                              const std::vector<Column>& columns);
 
-  // Losses that some metric judges; a loss of a metric is an index into them.
+  // Losses that some metric of the job judges; a loss of a metric is an index into them.
   const std::vector<v1::LossDesc>& losses() const { return losses_; }
   // Items to rank, each for the label of one loss; several metrics share one.
   struct Catalogue {
@@ -60,7 +62,6 @@ class MetricPlan {
     std::string key;  // of the settings
   };
   const std::vector<Catalogue>& catalogues() const { return catalogues_; }
-  bool empty() const { return metrics_.empty(); }
 
  private:
   friend class JobMetrics;
@@ -75,9 +76,9 @@ class MetricPlan {
   struct Metric {
     std::string name;
     MetricRule rule;
-    size_t loss = 0;
-    int64_t classes = 1;  // numbers of a prediction
-    int by = -1;          // index into keys_; -1: one slice
+    size_t loss = SIZE_MAX;  // of a measure none
+    int64_t classes = 1;     // numbers of a prediction
+    int by = -1;             // index into keys_; -1: one slice
     int most_values = 10;
     size_t most_slices = 0;                      // of a metric without groups
     std::map<int64_t, std::string> value_names;  // by raw id
@@ -91,15 +92,20 @@ class MetricPlan {
     int key = -1, by = -1;
   };
 
+  // Add the measures of a loss, which come before all metrics, and the metric of an index in the job.
+  void AddMeasures(std::vector<MetricRule> measures);
+  absl::Status AddMetric(const v1::JobConfig& job, int index, const v1::ProgramDesc& program,
+                         const std::vector<Column>& columns, const Learned* learned);
   absl::StatusOr<int> KeyOf(const std::string& variable, const v1::JobConfig& job, const std::vector<Column>& columns);
   std::string SliceName(const Metric& metric, uint64_t value) const;
 
   std::vector<v1::LossDesc> losses_;
   std::vector<Key> keys_;
   std::vector<Metric> metrics_;
+  size_t measures_ = 0;  // the first of these metrics: measures of the first loss, of which the loss is the first
   std::vector<GroupSet> group_sets_;
   std::vector<Catalogue> catalogues_;
-  size_t summed_ = 0;  // metrics without groups
+  size_t summed_ = 0;  // measures, and metrics without groups
 };
 
 // Not thread-safe.
@@ -109,12 +115,17 @@ class JobMetrics {
 
   const MetricPlan& plan() const { return *plan_; }
 
+  // Adds the examples of a lane of the job to the measures of the first loss: loss [B, 1], or [] with their mean;
+  // prediction [B, 1] or [B, C]; label [B, 1], or as the prediction, float32 or int64. A lane may be in one process
+  // only. InvalidArgument when sizes or types differ.
+  absl::Status AddMeasures(int job_lane, const Tensor& loss, const Tensor& prediction, const Tensor& label);
   // Keeps the keys of the examples of a batch, by lane of this process; call it before the batch is fed to the program.
   // A plan for training needs none. InvalidArgument: an example has no key, or several.
   absl::Status TakeKeys(const std::vector<LaneBatch>& batches);
   // Forgets all examples.
   void Clear() { *this = JobMetrics(plan_); }
-  // Adds the examples of a lane: prediction [B, 1] or [B, C], label [B, 1]. `loss`: index into plan().losses().
+  // Adds the examples of a lane of this process to the metrics of a loss: prediction [B, 1] or [B, C], label [B, 1].
+  // `loss`: index into plan().losses().
   absl::Status Add(int lane, size_t loss, const Tensor& prediction, const Tensor& label);
 
   // Sets the vectors of a catalogue's candidates; call it before AddQueries. `catalogue`: index into
@@ -130,8 +141,10 @@ class JobMetrics {
   // DataLoss: the part is not one of this plan. InvalidArgument: `by` has too many values over all parts. *this is then
   // unusable.
   absl::Status Merge(const v1::EvaluationPart& part);
-  // Returns the figures in the order of the job. A metric without `by` always has its figures, undefined if no example
-  // has a label.
+  // Returns the result, with figures of the job's metrics only if there are examples.
+  MetricResult Result();
+  // Returns the figures of the job's metrics, in their order. A metric without `by` always has its figures, undefined
+  // if no example has a label.
   std::vector<Figure> Figures();
 
  private:
@@ -145,6 +158,10 @@ class JobMetrics {
   absl::Status AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
                          const std::vector<float>& labels);
   absl::Status CheckSlices(const MetricPlan::Metric& metric) const;
+  // Returns the sums of a measure over all lanes.
+  SliceSums AllLanes(const MetricPlan::Metric& measure) const;
+  // Returns the sums of a slice of a metric, to which examples with predictions of `classes` numbers are added.
+  SliceSums* SumsOf(const MetricPlan::Metric& metric, uint64_t slice, int64_t classes = 1);
   // Returns the figure of an item. `gains` are those of the rule up to some rank, and may grow.
   double FigureOf(const MetricRule& rule, const ItemRank& rank, std::vector<double>* gains) const;
   void Rank(size_t catalogue);
@@ -153,12 +170,12 @@ class JobMetrics {
   void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const;
 
   std::shared_ptr<const MetricPlan> plan_;
-  // Values of the current batch, by lane and key.
+  // Of the batch at hand: values by lane and key.
   std::vector<std::vector<std::vector<uint64_t>>> keys_;
   std::vector<std::vector<Entry>> groups_;             // by group set
-  std::vector<std::map<uint64_t, SliceSums>> slices_;  // by metric without groups
+  std::vector<std::map<uint64_t, SliceSums>> slices_;  // by measure, and by metric without groups
   std::vector<CatalogueQueries> queries_;              // by catalogue
-  // Slices of the queries that wait, by metric of a catalogue.
+  // By metric of a catalogue: the slices of the queries that wait.
   std::vector<std::vector<uint64_t>> query_slices_;
   std::vector<std::vector<double>> gains_;  // sums by rank, as far as they were wanted
   bool sorted_ = true;

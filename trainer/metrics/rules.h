@@ -1,53 +1,61 @@
-// Rules of the metrics that a job names (proto/metric.proto): how a metric adds an example to its sums, and computes
-// its figures from them.
+// Rules of metrics: what each takes of an example, and what it makes of all. One file per kind or family of kinds.
+//
+// A metric is one that a job names (proto/metric.proto); a measure is what every evaluation has of the first loss
+// without being asked.
 #ifndef WEIR_TRAINER_METRICS_RULES_H_
 #define WEIR_TRAINER_METRICS_RULES_H_
 
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "framework/tensor/tensor.h"
 #include "proto/metric.pb.h"
+#include "proto/program.pb.h"
+#include "trainer/metrics/figure.h"
 #include "trainer/metrics/ranking.h"
 #include "trainer/metrics/sums.h"
+#include "transpiler/job/metric_kind.h"
 
 namespace weir {
 
-// A figure of a metric; `suffix` is what is appended to the metric's name: "" or ".error".
-struct FigurePart {
-  std::string suffix;
-  double value = 0;
-  bool lower_is_better = false;
-  bool is_count = false;
-};
-
 struct MetricRule {
-  // Reason for a missing figure: "no group has both classes".
+  // Why there is no figure, if there is none: "no group has both classes".
   std::string undefined;
-  // True if the prediction must be one number.
+  // The prediction must be one number.
   bool one_number = true;
+  // The loss must predict probabilities of two classes.
+  bool two_classes = false;
+  // Cheap enough for the examples that the job trains on.
+  bool in_training = false;
 
-  // Variable whose value names the group, for a metric of groups; empty: a slice is one group.
+  // Of a metric of groups: the variable whose value is the group's; empty: a slice is one group.
   std::string key = {};
   // Figure of a group, NaN if it has none, and its weight in the mean over groups. Null for other metrics.
   std::function<double(absl::Span<const Scored>)> of_group = nullptr;
   std::function<double(absl::Span<const Scored>)> weight = nullptr;
 
-  // Gain of an item by rank, from 1, and the last rank with a gain (0: no end), for a metric of a catalogue. Null for
-  // other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and 0 for
-  // one that is no candidate.
+  // Set for a metric of a catalogue: what an item of a rank, from 1, gains, and the last rank with a gain (0: no end).
+  // Null for other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and
+  // 0 for one that is no candidate.
   std::function<double(int64_t)> gain = nullptr;
   int64_t last_rank = 0;
 
-  // Add an example (null if the metric has a gain), and make the figures of a slice. Null for metrics of groups.
+  // Set for a metric without groups: adds an example (null if it has a gain), and makes the figures of a slice. The
+  // name of a figure is what follows the metric's name: "" or ".error". A measure has add_lane in place of `add`, and
+  // whole names. The sums have the sizes below.
   std::function<void(const Judged&, SliceSums*)> add = nullptr;
-  std::function<std::vector<FigurePart>(const SliceSums&)> figures = nullptr;
-  // Sizes of SliceSums' vectors. counts 0: a square of at least 4, of a matrix.
-  size_t counts = 0, sums = 0;
+  std::function<absl::Status(const JudgedLane&, SliceSums*)> add_lane = nullptr;
+  std::function<std::vector<Figure>(const SliceSums&)> figures = nullptr;
+  // Sizes of SliceSums' vectors. All 0: counts are a square of at least 4, of a matrix.
+  size_t counts = 0, sums = 0, doubles = 0;
 
-  // Returns the sums of no examples, for predictions of `classes` numbers. Requires: a metric without groups.
+  // Of a metric without groups: returns the sums of no examples, for predictions of `classes` numbers.
   SliceSums NoExamples(int64_t classes) const;
   // Returns the bytes of the sums of one slice, for predictions of `classes` numbers.
   size_t SliceBytes(int64_t classes) const;
@@ -56,8 +64,28 @@ struct MetricRule {
   size_t CountsOf(int64_t classes) const;
 };
 
-// Returns the rule of a metric whose kind is set.
-MetricRule RuleOf(const v1::Metric& metric);
+// Returns the measures of the first loss: the loss, whose count is the number of examples without a finite one, and
+// what the kind of its predictions has besides.
+std::vector<MetricRule> MeasuresOf(v1::LossDesc::Kind kind);
+// Those that the losses of a kind have beside the loss: auc in equal buckets of the prediction; accuracy; rmse and mae.
+MetricRule BucketAucMeasure();
+MetricRule AccuracyMeasure();
+MetricRule DistanceMeasure();
+
+// For rules.
+using ScoredGroup = absl::Span<const Scored>;
+// Mean over the groups that have a figure, each with one weight.
+MetricRule RuleOfGroups(const std::string& key, const char* undefined, std::function<double(ScoredGroup)> of_group);
+// NaN if y is 0.
+double Ratio(double x, double y);
+// A label of an example as a number. InvalidArgument if labels are neither FLOAT32 nor INT64.
+absl::StatusOr<double> LabelAt(const Tensor& label, int64_t i);
+
+struct MetricRegistrar {
+  MetricRegistrar(const std::string& name, MetricKind kind) { MetricKinds().Register(name, std::move(kind)); }
+};
+// Use at namespace scope. `name`: the member of v1::Metric.kind.
+#define REGISTER_METRIC(name, ...) static const ::weir::MetricRegistrar weir_metric_##name(#name, __VA_ARGS__)
 
 }  // namespace weir
 

@@ -24,6 +24,8 @@ void SliceSums::Merge(const SliceSums& other) {
   for (size_t i = 0; i < other.counts.size(); ++i) counts[i] += other.counts[i];
   sums.resize(std::max(sums.size(), other.sums.size()));
   for (size_t i = 0; i < other.sums.size(); ++i) sums[i].Merge(other.sums[i]);
+  doubles.resize(std::max(doubles.size(), other.doubles.size()));
+  for (size_t i = 0; i < other.doubles.size(); ++i) doubles[i] += other.doubles[i];
 }
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// Sums of an evaluation that need no order of the examples. Exact: the order of adding and of merging changes no bit.
+// Sums of an evaluation. Counts and DoubleSum are exact: the order of adding and of merging changes no bit.
 #ifndef WEIR_TRAINER_METRICS_SUMS_H_
 #define WEIR_TRAINER_METRICS_SUMS_H_
 
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "framework/base/exact_sum.h"
+#include "framework/tensor/tensor.h"
 
 namespace weir {
 
@@ -26,11 +27,22 @@ class DoubleSum {
   ExactSum sum_;
 };
 
-// Values of an example that a metric reads. `row`: its prediction, `classes` numbers.
+// What a metric wants of each example. `row`: its prediction, `classes` numbers.
 struct Judged {
   const float* row = nullptr;
   int64_t classes = 1;
   float label = 0;
+};
+
+// The examples of a lane, of which a measure takes them all at once.
+struct JudgedLane {
+  int64_t examples = 0;
+  int64_t classes = 1;  // numbers of a prediction
+  // loss [examples, 1], or [] with their mean; prediction [examples, classes]; label of each example, or of each number
+  // of its prediction.
+  const Tensor& loss;
+  const Tensor& prediction;
+  const Tensor& label;
 };
 
 // Sums over the examples of one slice, of which each metric uses its own.
@@ -40,6 +52,9 @@ struct SliceSums {
   std::vector<int64_t> counts;
   // Sums that the metric needs, by its own numbering.
   std::vector<DoubleSum> sums;
+  // Plain sums, which depend on their order: those of a lane are added in order of its examples, and lanes in the lane
+  // tree.
+  std::vector<double> doubles;
 
   void Merge(const SliceSums& other);
 };

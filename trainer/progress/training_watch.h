@@ -28,7 +28,7 @@
 #include "framework/base/counters.h"
 #include "framework/watch/event_log.h"
 #include "proto/program.pb.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/metric_result.h"
 #include "trainer/progress/training_point.h"
 
 namespace weir {

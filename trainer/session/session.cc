@@ -395,20 +395,13 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
   return result;
 }
 
-absl::Status Session::AddMetrics(Executor& executor, Metrics* metrics) {
-  for (int lane = 0; lane < lanes_.count; ++lane) {
-    if (batch_sizes_[lane] == 0) continue;
-    RETURN_IF_ERROR(metrics->Add(lanes_.begin + lane, std::get<Tensor>(*executor.Find(lane, reported_loss_)),
-                                 std::get<Tensor>(*executor.Find(lane, loss_.prediction())),
-                                 std::get<Tensor>(*executor.Find(lane, loss_.label()))));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Session::AddJobMetrics(Executor& executor, JobMetrics* metrics) {
+absl::Status Session::AddMetrics(Executor& executor, JobMetrics* metrics) {
   const std::vector<v1::LossDesc>& losses = metrics->plan().losses();
   for (int lane = 0; lane < lanes_.count; ++lane) {
     if (batch_sizes_[lane] == 0) continue;
+    RETURN_IF_ERROR(metrics->AddMeasures(lanes_.begin + lane, std::get<Tensor>(*executor.Find(lane, reported_loss_)),
+                                         std::get<Tensor>(*executor.Find(lane, loss_.prediction())),
+                                         std::get<Tensor>(*executor.Find(lane, loss_.label()))));
     for (size_t loss = 0; loss < losses.size(); ++loss) {
       const Variable* const prediction = executor.Find(lane, losses[loss].prediction());
       const Variable* const label = executor.Find(lane, losses[loss].label());
@@ -509,10 +502,8 @@ absl::StatusOr<std::unique_ptr<PackedItems>> Session::ComputeItems(int64_t step,
   return items;
 }
 
-absl::Status Session::AddTrainMetrics(Metrics* metrics, JobMetrics* job_metrics) {
-  if (!health_.non_finite().empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(AddMetrics(*train_, metrics));
-  return AddJobMetrics(*train_, job_metrics);
+absl::Status Session::AddTrainMetrics(JobMetrics* metrics) {
+  return health_.non_finite().empty() ? AddMetrics(*train_, metrics) : absl::OkStatus();
 }
 
 absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* batches,
@@ -559,8 +550,8 @@ absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::funct
 }
 
 absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
-                               Metrics* metrics, JobMetrics* job_metrics) {
-  const std::vector<MetricPlan::Catalogue>& catalogues = job_metrics->plan().catalogues();
+                               JobMetrics* metrics) {
+  const std::vector<MetricPlan::Catalogue>& catalogues = metrics->plan().catalogues();
   std::vector<std::shared_ptr<const PackedItems>> computed;
   for (size_t c = 0; c < catalogues.size(); ++c) {
     const auto same = std::find_if(catalogues.begin(), catalogues.begin() + static_cast<std::ptrdiff_t>(c),
@@ -571,14 +562,12 @@ absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::func
     } else {
       ASSIGN_OR_RETURN(computed.emplace_back(), ComputeItems(step, catalogues[c].plan, keep_waiting));
     }
-    job_metrics->SetItems(c, computed.back(), options_.pool);
+    metrics->SetItems(c, computed.back(), options_.pool);
   }
-  const auto add = [&](Executor& executor, const std::vector<LaneBatch>&) -> absl::Status {
-    RETURN_IF_ERROR(AddMetrics(executor, metrics));
-    return AddJobMetrics(executor, job_metrics);
-  };
-  return Forward(step, reader, keep_waiting, add,
-                 [&](const std::vector<LaneBatch>& batches) { return job_metrics->TakeKeys(batches); });
+  return Forward(
+      step, reader, keep_waiting,
+      [&](Executor& executor, const std::vector<LaneBatch>&) { return AddMetrics(executor, metrics); },
+      [&](const std::vector<LaneBatch>& batches) { return metrics->TakeKeys(batches); });
 }
 
 }  // namespace weir

@@ -30,7 +30,6 @@
 #include "proto/program.pb.h"
 #include "pserver/channels/accumulate.h"
 #include "trainer/data/lane_reader.h"
-#include "trainer/metrics.h"
 #include "trainer/metrics/job_metrics.h"
 
 namespace weir {
@@ -110,9 +109,8 @@ class Session {
   // batch before. A FailedPrecondition for a value that is not finite says where the value came from. Requires: batches
   // 0, 1, ... of a step in order; TakeAhead before each if SessionOptions.ahead is set.
   absl::StatusOr<StepResult> Train(int64_t step, int batch, std::vector<LaneBatch>* batches);
-  // Adds the predictions of the last Train to `metrics`, and to `job_metrics` of a plan for training, unless a value in
-  // it was not finite.
-  absl::Status AddTrainMetrics(Metrics* metrics, JobMetrics* job_metrics);
+  // Adds the predictions of the last Train to metrics of a plan for training, unless a value in it was not finite.
+  absl::Status AddTrainMetrics(JobMetrics* metrics);
 
   // Runs forward only, on the parameters of the last step and rows of tables as they are before `step`, until `reader`
   // has ended. Calls `use` after each batch, with the executor to read predictions from.
@@ -122,11 +120,11 @@ class Session {
   absl::Status Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                        const Use& use, const Before& before = nullptr);
 
-  // Runs forward over everything `reader` gives, and adds the results for the first loss to metrics, and those for the
-  // job's metrics, of which `judged` and `items` name the variables, to `job_metrics`. First computes the vectors of
-  // the candidates of the catalogues.
+  // Runs forward over everything `reader` gives, and adds the results to `metrics`: those of the first loss, and those
+  // for the job's metrics, of which `judged` and `items` name the variables. First computes the vectors of the
+  // candidates of the catalogues.
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
-                        Metrics* metrics, JobMetrics* job_metrics);
+                        JobMetrics* metrics);
 
   // Returns a lane's variable after Train; nullptr if the program has no such variable. Gradients and activations have
   // their value only if they keep memory of their own. Received parameters are one variable for all lanes.
@@ -139,8 +137,6 @@ class Session {
   const v1::TrainingMode& mode() const { return mode_; }
   // Returns the loss of evaluation and prediction: the first.
   const v1::LossDesc& loss() const { return loss_; }
-  // Returns whether that loss has a label.
-  bool has_label() const { return HasLabel(options_.main, loss_); }
 
  private:
   explicit Session(SessionOptions options);
@@ -157,8 +153,7 @@ class Session {
   StepContext Context(int64_t step, bool training);
   // Swaps the batches' variables with the executor's.
   absl::Status Feed(Executor* executor, std::vector<LaneBatch>* batches);
-  absl::Status AddMetrics(Executor& executor, Metrics* metrics);
-  absl::Status AddJobMetrics(Executor& executor, JobMetrics* metrics);
+  absl::Status AddMetrics(Executor& executor, JobMetrics* metrics);
   // Computes the vectors of all candidates, on the parameters of the last step and rows as they are before `step`.
   absl::StatusOr<std::unique_ptr<PackedItems>> ComputeItems(int64_t step, const CataloguePlan& catalogue,
                                                             const std::function<absl::Status()>& keep_waiting);

@@ -13,6 +13,7 @@
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/loss_facts.h"
 #include "framework/graph/op_view.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/statistics.h"
@@ -127,7 +128,8 @@ class MadeUpSteps : public JobSteps {
     positive_.push_back(false);
     for (const v1::OpDesc& op : main.blocks(0).ops()) {
       if (InputOf(op, "Probability") == var.name()) positive_.back() = true;
-      if (op.type() == "listwise_softmax" && InputOf(op, "Label") == var.name()) classes_.back() = 2;
+      const LossFacts* const loss = LossFactsOf(op.type());
+      if (loss != nullptr && loss->several_numbers && InputOf(op, "Label") == var.name()) classes_.back() = 2;
     }
     for (const v1::LossDesc& loss : main.losses()) {
       if (loss.sample_weight() == var.name()) positive_.back() = true;

@@ -4,89 +4,85 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/substitute.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/loss_facts.h"
 #include "transpiler/base/setting.h"
 #include "transpiler/job/check_values.h"
 
 namespace weir {
 namespace {
 
-constexpr int64_t kMostBuckets = 10'000;
-constexpr int64_t kMostClasses = int64_t{1} << 20;
 constexpr int64_t kMostValues = 4096;
-// Returns whether predictions are judged by a label. Without one every example is a positive.
+
+// Returns the kind of a loss or a metric, with a setting that has no place.
+absl::StatusOr<Kind> KindIn(const google::protobuf::Message& message) {
+  static const auto* const nowhere = new TextPositions;
+  return KindOf(Setting(&message, "", nowhere), "kind");
+}
+
+// Returns null if the message has no such field.
+const google::protobuf::FieldDescriptor* FieldOf(const google::protobuf::Message& message, const std::string& field) {
+  return message.GetDescriptor()->FindFieldByName(field);
+}
+
+// Returns the text in a field of a message; "" if it has no such field.
+std::string TextOf(const google::protobuf::Message& message, const std::string& field) {
+  const google::protobuf::FieldDescriptor* const found = FieldOf(message, field);
+  const bool text = found != nullptr && !found->is_repeated() &&
+                    found->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
+  return text ? message.GetReflection()->GetString(message, found) : "";
+}
+
+// Returns the field k of a metric's settings, if it has one.
+std::optional<int> KOf(const google::protobuf::Message& settings) {
+  const google::protobuf::FieldDescriptor* const k = FieldOf(settings, "k");
+  if (k == nullptr) return std::nullopt;
+  return settings.GetReflection()->GetInt32(settings, k);
+}
+
+// Returns the facts of a loss. One without a kind has none, like a loss that is registered without facts.
+LossFacts FactsOf(const v1::Loss& loss) {
+  const absl::StatusOr<Kind> kind = KindIn(loss);
+  const LossFacts* const facts = kind.ok() ? LossFactsOf(kind->key) : nullptr;
+  return facts != nullptr ? *facts : LossFacts();
+}
+
+// Whether predictions are judged by a label. Without one every example is a positive.
 bool HasLabel(const v1::Loss& loss) {
-  switch (loss.kind_case()) {
-    case v1::Loss::kBprLoss:
-      return !loss.bpr_loss().label().empty();
-    case v1::Loss::kPairwiseHingeLoss:
-      return !loss.pairwise_hinge_loss().label().empty();
-    case v1::Loss::kSampledSoftmax:
-      return !loss.sampled_softmax().label().empty();
-    case v1::Loss::kInBatchSoftmax:
-      return !loss.in_batch_softmax().label().empty();
-    default:
-      return true;
-  }
+  return !FactsOf(loss).label_is_optional || !TextOf(KindIn(loss)->setting.message(), "label").empty();
 }
 
 // Figures that an evaluation has besides the loss: all of them if it is not known which the first loss brings.
 std::vector<std::string> BuiltInFigures(const v1::JobConfig& job) {
-  const v1::Loss::KindCase kind = job.model().loss_size() > 0 ? job.model().loss(0).kind_case() : v1::Loss::kCustom;
-  if (job.model().loss_size() > 0 && !HasLabel(job.model().loss(0))) return {"loss"};
-  switch (kind) {
-    case v1::Loss::kCustom:
-    case v1::Loss::KIND_NOT_SET:
-      return {"loss", "auc", "accuracy", "rmse", "mae"};
-    case v1::Loss::kSquareError:
-    case v1::Loss::kHuberLoss:
-    case v1::Loss::kPoissonLoss:
-    case v1::Loss::kQuantileLoss:
-      return {"loss", "rmse", "mae"};
-    case v1::Loss::kSoftmaxCrossEntropy:
-      return {"loss", "accuracy"};
-    case v1::Loss::kListwiseSoftmax:
-      return {"loss"};
-    case v1::Loss::kSigmoidCrossEntropy:
-    case v1::Loss::kLogLoss:
-    case v1::Loss::kFocalLoss:
-    case v1::Loss::kHingeLoss:
-    case v1::Loss::kBprLoss:
-    case v1::Loss::kPairwiseHingeLoss:
-    case v1::Loss::kSampledSoftmax:
-    case v1::Loss::kInBatchSoftmax:
+  const LossFacts facts = job.model().loss_size() > 0 ? FactsOf(job.model().loss(0)) : LossFacts();
+  if (facts.several_numbers || (job.model().loss_size() > 0 && !HasLabel(job.model().loss(0)))) return {"loss"};
+  if (!facts.kind.has_value()) return {"loss", "auc", "accuracy", "rmse", "mae"};
+  switch (*facts.kind) {
+    case v1::LossDesc::BINARY:
       return {"loss", "auc"};
+    case v1::LossDesc::MULTI_CLASS:
+      return {"loss", "accuracy"};
+    case v1::LossDesc::REGRESSION:
+      return {"loss", "rmse", "mae"};
   }
   return {"loss"};
 }
 
-std::string AtK(const char* name, int k, int plain) { return k == plain ? name : absl::StrCat(name, "@", k); }
-
-// Returns what follows a metric's name in the names of its figures.
-std::vector<std::string> PartsOf(const v1::Metric& metric) {
-  if (metric.has_confusion()) return {".precision", ".recall", ".f1", ".tn", ".fp", ".fn", ".tp"};
-  if (metric.has_calibration()) return {"", ".error"};
-  return {""};
-}
-
-// Returns whether a loss names the variable as a number that it takes as it is in the data.
+// Whether a loss names the variable as a number that it takes as it is in the data.
 bool IsOfLoss(const std::string& name, const v1::Loss& loss) {
-  const google::protobuf::FieldDescriptor* const kind =
-      loss.GetReflection()->GetOneofFieldDescriptor(loss, v1::Loss::descriptor()->FindOneofByName("kind"));
-  if (kind == nullptr) return false;
-  const google::protobuf::Message& settings = loss.GetReflection()->GetMessage(loss, kind);
-  for (const char* const field : {"label", "sample_weight", "length", "probability"}) {
-    // The probability of log_loss is the prediction.
-    if (loss.has_log_loss() && std::string_view(field) == "probability") continue;
-    const google::protobuf::FieldDescriptor* const found = settings.GetDescriptor()->FindFieldByName(field);
-    if (found != nullptr && settings.GetReflection()->GetString(settings, found) == name) return true;
-  }
-  return false;
+  const absl::StatusOr<Kind> kind = KindIn(loss);
+  if (!kind.ok()) return false;
+  std::vector<std::string> fields = {"label", "sample_weight"};
+  for (const LossFacts::Number& number : FactsOf(loss).numbers) fields.push_back(number.field);
+  return std::any_of(fields.begin(), fields.end(),
+                     [&](const std::string& field) { return TextOf(kind->setting.message(), field) == name; });
 }
 
 // Returns whether the values of a float variable reach a metric changed from what the data has.
@@ -186,43 +182,33 @@ absl::Status CheckCatalogue(const Setting& at, const std::string& field, const v
   return absl::OkStatus();
 }
 
-absl::Status CheckKind(const Setting& at, const v1::Metric& metric, const v1::JobConfig& job,
-                       const std::vector<v1::VarDesc>& schema) {
-  if (const RankedMetric ranked = RankedOf(metric); ranked.key != nullptr) {
-    RETURN_IF_ERROR(AtLeast(at, absl::StrCat(ranked.kind, ".k"), ranked.k, 0));
-    if (ranked.catalogue != nullptr) {
-      const std::string field = absl::StrCat(ranked.kind, ".catalogue");
-      if (!ranked.key->empty()) {
-        return at.Error(absl::StrCat(ranked.kind, ".key"),
-                        "makes groups, each of which is ranked by itself, and catalogue ranks all items: set one");
-      }
-      return CheckCatalogue(at, field, *ranked.catalogue, job, schema);
+absl::Status CheckRanked(const Setting& at, const RankedMetric& ranked, const v1::JobConfig& job,
+                         const std::vector<v1::VarDesc>& schema) {
+  RETURN_IF_ERROR(AtLeast(at, absl::StrCat(ranked.kind, ".k"), ranked.k, 0));
+  if (ranked.catalogue != nullptr) {
+    const std::string field = absl::StrCat(ranked.kind, ".catalogue");
+    if (!ranked.key.empty()) {
+      return at.Error(absl::StrCat(ranked.kind, ".key"),
+                      "makes groups, each of which is ranked by itself, and catalogue ranks all items: set one");
     }
-    if (ranked.key->empty()) {
-      return at.Error(ranked.kind, absl::StrCat("needs a key: the variable of the data whose values make the groups, "
-                                                "such as a user",
-                                                metric.has_gauc() ? "" : "; or a catalogue, to rank among all items"));
-    }
-    return CheckKey(at, absl::StrCat(ranked.kind, ".key"), *ranked.key, job, schema);
+    return CheckCatalogue(at, field, *ranked.catalogue, job, schema);
   }
-  if (metric.has_accuracy()) {
-    RETURN_IF_ERROR(AtLeast(at, "accuracy.k", metric.accuracy().k(), 1));
-    return AtMost(at, "accuracy.k", metric.accuracy().k(), kMostClasses);
+  if (ranked.key.empty()) {
+    return at.Error(ranked.kind,
+                    absl::StrCat("needs a key: the variable of the data whose values make the groups, such as a user",
+                                 ranked.may_have_catalogue ? "; or a catalogue, to rank among all items" : ""));
   }
-  if (metric.has_calibration()) {
-    RETURN_IF_ERROR(AtLeast(at, "calibration.buckets", metric.calibration().buckets(), 1));
-    return AtMost(at, "calibration.buckets", metric.calibration().buckets(), kMostBuckets);
-  }
-  if (metric.has_confusion() && !std::isfinite(metric.confusion().threshold())) {
-    return at.Error("confusion.threshold", "must be a number");
-  }
-  return absl::OkStatus();
+  return CheckKey(at, absl::StrCat(ranked.kind, ".key"), ranked.key, job, schema);
 }
 
 absl::Status CheckMetric(const Setting& at, const v1::Metric& metric, const v1::JobConfig& job,
                          const std::vector<v1::VarDesc>& schema) {
-  RETURN_IF_ERROR(KindOf(at, "kind").status());
-  RETURN_IF_ERROR(CheckKind(at, metric, job, schema));
+  ASSIGN_OR_RETURN(const Kind kind, KindOf(at, "kind"));
+  ASSIGN_OR_RETURN(const MetricKind* const rules, MetricKinds().Find(kind));
+  if (const RankedMetric ranked = RankedOf(metric); !ranked.kind.empty()) {
+    RETURN_IF_ERROR(CheckRanked(at, ranked, job, schema));
+  }
+  if (rules->check != nullptr) RETURN_IF_ERROR(rules->check(at, metric));
   const auto& losses = job.model().loss();
   const auto named = [&](const v1::Loss& loss) {
     if (loss.has_name()) return loss.name() == metric.loss();
@@ -265,12 +251,12 @@ absl::Status CheckMetric(const Setting& at, const v1::Metric& metric, const v1::
 absl::Status CheckFigure(const Setting& at, std::string_view field, const std::string& name, const v1::JobConfig& job) {
   std::vector<std::string> known = BuiltInFigures(job);
   for (const v1::Metric& metric : job.metric()) {
-    for (const std::string& part : PartsOf(metric)) {
+    const MetricKind& kind = MetricKindOf(metric);
+    for (const std::string& part : kind.parts) {
       const std::string figure = NameOf(metric) + part;
       if (!metric.has_by()) {
-        if (figure == name && metric.has_calibration() && part.empty()) {
-          return at.Error(field, absl::StrCat("'", name, "' is best at 1, neither high nor low; ", name,
-                                              ".error or normalized_entropy can be compared"));
+        if (figure == name && !kind.ranks_nothing.empty() && part.empty()) {
+          return at.Error(field, absl::StrCat("'", name, "' ", absl::Substitute(kind.ranks_nothing, name)));
         }
         known.push_back(figure);
         continue;
@@ -313,51 +299,30 @@ absl::Status CheckEarlyStop(const Job& job) {
 }  // namespace
 
 RankedMetric RankedOf(const v1::Metric& metric) {
-  const auto of = [](const char* kind, const auto& settings) {
-    return RankedMetric{.kind = kind,
-                        .key = &settings.key(),
-                        .k = settings.k(),
-                        .catalogue = settings.has_catalogue() ? &settings.catalogue() : nullptr};
-  };
-  if (metric.has_gauc()) return {.kind = "gauc", .key = &metric.gauc().key()};
-  if (metric.has_ndcg()) return of("ndcg", metric.ndcg());
-  if (metric.has_hit_rate()) return of("hit_rate", metric.hit_rate());
-  if (metric.has_recall()) return of("recall", metric.recall());
-  if (metric.has_mrr()) return of("mrr", metric.mrr());
-  return {};
+  const absl::StatusOr<Kind> kind = KindIn(metric);
+  if (!kind.ok() || FieldOf(kind->setting.message(), "key") == nullptr) return {};
+  const google::protobuf::Message& settings = kind->setting.message();
+  const google::protobuf::FieldDescriptor* const catalogue = FieldOf(settings, "catalogue");
+  const bool has_catalogue = catalogue != nullptr && settings.GetReflection()->HasField(settings, catalogue);
+  return {.kind = kind->key,
+          .key = TextOf(settings, "key"),
+          .k = KOf(settings).value_or(0),
+          .may_have_catalogue = catalogue != nullptr,
+          .catalogue = has_catalogue ? static_cast<const v1::Metric::Catalogue*>(
+                                           &settings.GetReflection()->GetMessage(settings, catalogue))
+                                     : nullptr};
 }
+
+const MetricKind& MetricKindOf(const v1::Metric& metric) { return **MetricKinds().Find(*KindIn(metric)); }
 
 std::string NameOf(const v1::Metric& metric) {
   if (metric.has_name()) return metric.name();
-  switch (metric.kind_case()) {
-    case v1::Metric::kAuc:
-      return "auc";
-    case v1::Metric::kGauc:
-      return "gauc";
-    case v1::Metric::kNdcg:
-      return AtK("ndcg", metric.ndcg().k(), 0);
-    case v1::Metric::kHitRate:
-      return AtK("hit_rate", metric.hit_rate().k(), 0);
-    case v1::Metric::kRecall:
-      return AtK("recall", metric.recall().k(), 0);
-    case v1::Metric::kMrr:
-      return AtK("mrr", metric.mrr().k(), 0);
-    case v1::Metric::kAccuracy:
-      return AtK("accuracy", metric.accuracy().k(), 1);
-    case v1::Metric::kConfusion:
-      return "confusion";
-    case v1::Metric::kCalibration:
-      return "calibration";
-    case v1::Metric::kNormalizedEntropy:
-      return "normalized_entropy";
-    case v1::Metric::kRmse:
-      return "rmse";
-    case v1::Metric::kMae:
-      return "mae";
-    case v1::Metric::KIND_NOT_SET:
-      return "";
-  }
-  return "";
+  const absl::StatusOr<Kind> kind = KindIn(metric);
+  if (!kind.ok()) return "";
+  const std::optional<int> k = KOf(kind->setting.message());
+  // The whole group; of a metric without groups the best one.
+  const int plain = RankedOf(metric).kind.empty() ? 1 : 0;
+  return k.value_or(plain) == plain ? kind->key : absl::StrCat(kind->key, "@", *k);
 }
 
 bool IsLabelOrWeight(const std::string& variable, const v1::JobConfig& job) {
@@ -384,7 +349,7 @@ absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema
     }
     RETURN_IF_ERROR(CheckMetric(at, metric, config, schema));
     if (metric.has_name()) RETURN_IF_ERROR(CheckName(at, "name", metric.name()));
-    for (const std::string& part : PartsOf(metric)) {
+    for (const std::string& part : MetricKindOf(metric).parts) {
       const std::string figure = NameOf(metric) + part;
       if (names.insert(metric.has_by() ? absl::StrCat(figure, "[", metric.by()) : figure).second) continue;
       return at.Error(metric.has_name() ? "name" : "",

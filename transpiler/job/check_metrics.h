@@ -9,19 +9,24 @@
 #include "proto/metric.pb.h"
 #include "proto/program.pb.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/metric_kind.h"
 
 namespace weir {
 
 // Returns the name of a metric: its own, or made of its kind ("ndcg@10").
 std::string NameOf(const v1::Metric& metric);
 
+// Returns the kind of a metric that CheckMetrics has passed.
+const MetricKind& MetricKindOf(const v1::Metric& metric);
+
 // Settings of a metric that ranks examples of a group, or items of a catalogue.
 struct RankedMetric {
-  // The member of Metric.kind; "" for a metric that ranks nothing.
-  const char* kind = "";
-  // key is null for a metric that ranks nothing; catalogue is null unless it is set.
-  const std::string* key = nullptr;
+  // The member of Metric.kind; "" for a metric that ranks nothing, whose settings have no field `key`.
+  std::string kind = {};
+  std::string key = {};
   int k = 0;
+  bool may_have_catalogue = false;
+  // Null unless it is set.
   const v1::Metric::Catalogue* catalogue = nullptr;
 };
 // Borrows the metric.

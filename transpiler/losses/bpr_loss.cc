@@ -7,7 +7,7 @@ namespace {
 absl::Status Build(const v1::BprLoss& m, ModelContext& ctx, v1::LossDesc* loss) {
   return AppendPairLoss(ctx, "bpr_loss", m.positive(), m.negative(), m.label(), m.sample_weight(), {}, loss);
 }
-REGISTER_LOSS(bpr_loss, v1::BprLoss, Build);
+REGISTER_LOSS(bpr_loss, v1::BprLoss, Build, PairFacts());
 
 }  // namespace
 }  // namespace weir

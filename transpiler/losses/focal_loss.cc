@@ -20,11 +20,11 @@ absl::Status Build(const v1::FocalLoss& m, ModelContext& ctx, v1::LossDesc* loss
                               .sample_weight = m.sample_weight(),
                               .attrs = {AttrF("gamma", m.gamma()), AttrF("alpha", m.has_alpha() ? m.alpha() : -1)}},
                              loss));
-  loss->set_kind(v1::LossDesc::BINARY);
   loss->set_prediction(ctx.name() + ".prediction");
   return ctx.Append(MakeOp("sigmoid", {{"X", {m.logits()}}}, {{"Out", {loss->prediction()}}}));
 }
-REGISTER_LOSS(focal_loss, v1::FocalLoss, Build);
+REGISTER_LOSS(focal_loss, v1::FocalLoss, Build,
+              {.kind = v1::LossDesc::BINARY, .labels = LossFacts::Labels::kTwoClasses});
 
 }  // namespace
 }  // namespace weir

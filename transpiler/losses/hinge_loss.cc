@@ -17,11 +17,11 @@ absl::Status Build(const v1::HingeLoss& m, ModelContext& ctx, v1::LossDesc* loss
                               .sample_weight = m.sample_weight(),
                               .attrs = {AttrF("margin", m.margin())}},
                              loss));
-  loss->set_kind(v1::LossDesc::BINARY);
   loss->set_prediction(ctx.name() + ".prediction");
   return ctx.Append(MakeOp("sigmoid", {{"X", {m.scores()}}}, {{"Out", {loss->prediction()}}}));
 }
-REGISTER_LOSS(hinge_loss, v1::HingeLoss, Build);
+REGISTER_LOSS(hinge_loss, v1::HingeLoss, Build,
+              {.kind = v1::LossDesc::BINARY, .labels = LossFacts::Labels::kTwoClasses});
 
 }  // namespace
 }  // namespace weir

@@ -8,7 +8,6 @@ namespace {
 
 absl::Status Build(const v1::HuberLoss& m, ModelContext& ctx, v1::LossDesc* loss) {
   if (!(m.delta() > 0)) return ctx.Error("delta", absl::StrCat("must be positive, got ", m.delta()));
-  loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_prediction(m.input());
   return AppendLoss(ctx,
                     {.type = "huber_loss",
@@ -20,7 +19,7 @@ absl::Status Build(const v1::HuberLoss& m, ModelContext& ctx, v1::LossDesc* loss
                      .attrs = {AttrF("delta", m.delta())}},
                     loss);
 }
-REGISTER_LOSS(huber_loss, v1::HuberLoss, Build);
+REGISTER_LOSS(huber_loss, v1::HuberLoss, Build, {.kind = v1::LossDesc::REGRESSION});
 
 }  // namespace
 }  // namespace weir

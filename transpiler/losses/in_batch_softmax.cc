@@ -54,7 +54,6 @@ absl::Status Build(const v1::InBatchSoftmax& m, ModelContext& ctx, v1::LossDesc*
   RETURN_IF_ERROR(
       ctx.Append(MakeOp("scale", {{"X", {product}}}, {{"Out", {score}}}, {AttrF("scale", 1 / m.temperature())})));
   loss->set_var(ctx.name() + ".loss");
-  loss->set_kind(v1::LossDesc::BINARY);
   loss->set_prediction(ctx.name() + ".prediction");
   ASSIGN_OR_RETURN(const std::string weight, PositiveWeight(ctx, m.label(), m.sample_weight(), score, loss));
   if (!weight.empty()) inputs.push_back({"Weight", {weight}});
@@ -64,7 +63,13 @@ absl::Status Build(const v1::InBatchSoftmax& m, ModelContext& ctx, v1::LossDesc*
   RETURN_IF_ERROR(ctx.Append(std::move(desc)));
   return ctx.Append(MakeOp("sigmoid", {{"X", {score}}}, {{"Out", {loss->prediction()}}}));
 }
-REGISTER_LOSS(in_batch_softmax, v1::InBatchSoftmax, Build);
+LossFacts Facts() {
+  LossFacts facts = PairFacts();
+  facts.across_examples = true;
+  facts.numbers = {{.field = "probability", .slot = "Probability", .above_zero = true}};
+  return facts;
+}
+REGISTER_LOSS(in_batch_softmax, v1::InBatchSoftmax, Build, Facts());
 
 }  // namespace
 }  // namespace weir

@@ -27,8 +27,6 @@ absl::Status Build(const v1::ListwiseSoftmax& m, ModelContext& ctx, v1::LossDesc
     inputs.push_back({"Weight", {m.sample_weight()}});
     loss->set_sample_weight(m.sample_weight());
   }
-  // A prediction of several numbers: an evaluation has the loss alone.
-  loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_var(ctx.name() + ".loss");
   loss->set_prediction(ctx.name() + ".prediction");
   loss->set_label(m.label());
@@ -36,7 +34,13 @@ absl::Status Build(const v1::ListwiseSoftmax& m, ModelContext& ctx, v1::LossDesc
   desc.set_role(v1::LOSS);
   return ctx.Append(std::move(desc));
 }
-REGISTER_LOSS(listwise_softmax, v1::ListwiseSoftmax, Build);
+REGISTER_LOSS(listwise_softmax, v1::ListwiseSoftmax, Build,
+              {.kind = v1::LossDesc::REGRESSION,
+               .several_numbers = true,
+
+               .labels = LossFacts::Labels::kNotNegative,
+               .label_name = "relevance",
+               .numbers = {{.field = "length", .slot = "Length"}}});
 
 }  // namespace
 }  // namespace weir

@@ -10,7 +10,6 @@ absl::Status Build(const v1::LogLoss& m, ModelContext& ctx, v1::LossDesc* loss) 
   if (!(m.epsilon() >= 0 && m.epsilon() < 0.5)) {
     return ctx.Error("epsilon", absl::StrCat("must be in [0, 0.5), got ", m.epsilon()));
   }
-  loss->set_kind(v1::LossDesc::BINARY);
   loss->set_prediction(m.probability());
   return AppendLoss(ctx,
                     {.type = "log_loss",
@@ -23,7 +22,7 @@ absl::Status Build(const v1::LogLoss& m, ModelContext& ctx, v1::LossDesc* loss) 
                      .attrs = {AttrF("epsilon", m.epsilon())}},
                     loss);
 }
-REGISTER_LOSS(log_loss, v1::LogLoss, Build);
+REGISTER_LOSS(log_loss, v1::LogLoss, Build, {.kind = v1::LossDesc::BINARY, .labels = LossFacts::Labels::kTwoClasses});
 
 }  // namespace
 }  // namespace weir

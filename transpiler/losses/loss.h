@@ -5,8 +5,11 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "framework/graph/loss_facts.h"
 #include "proto/job.pb.h"
 #include "transpiler/base/setting.h"
 #include "transpiler/model/model_context.h"
@@ -14,22 +17,24 @@
 namespace weir {
 
 // Appends the loss's operators and describes their results in `loss`: var [B, 1] (ctx.name() + ".loss" by custom),
-// prediction, label, sample_weight, kind. name and weight are already set. Operators with role LOSS are those that
-// compute the loss itself.
+// prediction, label, sample_weight. name, weight and LossFacts::kind are already set. Operators with role LOSS are
+// those that compute the loss itself.
 using LossRule = std::function<absl::Status(const google::protobuf::Message&, ModelContext&, v1::LossDesc* loss)>;
 KindRegistry<LossRule>& LossRegistry();
 
 template <typename M>
 struct LossRegistrar {
   using Function = absl::Status (*)(const M&, ModelContext&, v1::LossDesc*);
-  LossRegistrar(const std::string& key, Function rule) {
-    LossRegistry().Register(key,
-                            [rule](const google::protobuf::Message& message, ModelContext& ctx, v1::LossDesc* loss) {
-                              return rule(static_cast<const M&>(message), ctx, loss);
-                            });
+  LossRegistrar(const std::string& key, Function rule, LossFacts facts = {}) {
+    LossRegistry().Register(key, [rule, kind = facts.kind](const google::protobuf::Message& message, ModelContext& ctx,
+                                                           v1::LossDesc* loss) {
+      if (kind.has_value()) loss->set_kind(*kind);
+      return rule(static_cast<const M&>(message), ctx, loss);
+    });
+    RegisterLossFacts(key, std::move(facts));
   }
 };
-// Use at namespace scope. `name`: the member of v1::Loss.kind.
+// Use at namespace scope; after the rule come the facts. `name`: the member of v1::Loss.kind.
 #define REGISTER_LOSS(name, Message, ...) \
   static const ::weir::LossRegistrar<Message> weir_loss_##name(#name, __VA_ARGS__)
 #define REGISTER_CUSTOM_LOSS(name, Message, ...) \

@@ -34,6 +34,10 @@ absl::StatusOr<std::string> PositiveWeight(ModelContext& ctx, const std::string&
   return weight;
 }
 
+LossFacts PairFacts() {
+  return {.kind = v1::LossDesc::BINARY, .labels = LossFacts::Labels::kFactor, .label_is_optional = true};
+}
+
 absl::Status AppendPairLoss(ModelContext& ctx, const std::string& type, const std::string& positive,
                             const std::string& negative, const std::string& label, const std::string& sample_weight,
                             std::vector<v1::OpAttr> attrs, v1::LossDesc* loss) {
@@ -47,7 +51,6 @@ absl::Status AppendPairLoss(ModelContext& ctx, const std::string& type, const st
   v1::OpDesc desc = MakeOp(type, inputs, {{"Out", {loss->var()}}}, std::move(attrs));
   desc.set_role(v1::LOSS);
   RETURN_IF_ERROR(ctx.Append(std::move(desc)));
-  loss->set_kind(v1::LossDesc::BINARY);
   loss->set_prediction(ctx.name() + ".prediction");
   return ctx.Append(MakeOp("sigmoid", {{"X", {positive}}}, {{"Out", {loss->prediction()}}}));
 }

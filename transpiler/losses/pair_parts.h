@@ -18,6 +18,9 @@ absl::StatusOr<std::string> PositiveWeight(ModelContext& ctx, const std::string&
                                            const std::string& sample_weight, const std::string& like,
                                            v1::LossDesc* loss);
 
+// Facts of a loss of scores.
+LossFacts PairFacts();
+
 // A loss of a positive score beside negative ones (ops/pair_loss.h). The prediction is sigmoid(positive).
 absl::Status AppendPairLoss(ModelContext& ctx, const std::string& type, const std::string& positive,
                             const std::string& negative, const std::string& label, const std::string& sample_weight,

@@ -11,7 +11,7 @@ absl::Status Build(const v1::PairwiseHingeLoss& m, ModelContext& ctx, v1::LossDe
   return AppendPairLoss(ctx, "pairwise_hinge_loss", m.positive(), m.negative(), m.label(), m.sample_weight(),
                         {AttrF("margin", m.margin())}, loss);
 }
-REGISTER_LOSS(pairwise_hinge_loss, v1::PairwiseHingeLoss, Build);
+REGISTER_LOSS(pairwise_hinge_loss, v1::PairwiseHingeLoss, Build, PairFacts());
 
 }  // namespace
 }  // namespace weir

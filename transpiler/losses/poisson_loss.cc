@@ -14,11 +14,14 @@ absl::Status Build(const v1::PoissonLoss& m, ModelContext& ctx, v1::LossDesc* lo
                               .label = m.label(),
                               .sample_weight = m.sample_weight()},
                              loss));
-  loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_prediction(ctx.name() + ".prediction");
   return ctx.Append(MakeOp("exp", {{"X", {m.log_rate()}}}, {{"Out", {loss->prediction()}}}));
 }
-REGISTER_LOSS(poisson_loss, v1::PoissonLoss, Build);
+REGISTER_LOSS(poisson_loss, v1::PoissonLoss, Build,
+              {.kind = v1::LossDesc::REGRESSION,
+
+               .labels = LossFacts::Labels::kNotNegative,
+               .label_name = "count"});
 
 }  // namespace
 }  // namespace weir

@@ -10,7 +10,6 @@ absl::Status Build(const v1::QuantileLoss& m, ModelContext& ctx, v1::LossDesc* l
   if (!(m.quantile() > 0 && m.quantile() < 1)) {
     return ctx.Error("quantile", absl::StrCat("must be between 0 and 1, got ", m.quantile()));
   }
-  loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_prediction(m.input());
   return AppendLoss(ctx,
                     {.type = "quantile_loss",
@@ -22,7 +21,7 @@ absl::Status Build(const v1::QuantileLoss& m, ModelContext& ctx, v1::LossDesc* l
                      .attrs = {AttrF("quantile", m.quantile())}},
                     loss);
 }
-REGISTER_LOSS(quantile_loss, v1::QuantileLoss, Build);
+REGISTER_LOSS(quantile_loss, v1::QuantileLoss, Build, {.kind = v1::LossDesc::REGRESSION});
 
 }  // namespace
 }  // namespace weir

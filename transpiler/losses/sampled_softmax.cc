@@ -7,7 +7,7 @@ namespace {
 absl::Status Build(const v1::SampledSoftmax& m, ModelContext& ctx, v1::LossDesc* loss) {
   return AppendPairLoss(ctx, "sampled_softmax", m.positive(), m.negative(), m.label(), m.sample_weight(), {}, loss);
 }
-REGISTER_LOSS(sampled_softmax, v1::SampledSoftmax, Build);
+REGISTER_LOSS(sampled_softmax, v1::SampledSoftmax, Build, PairFacts());
 
 }  // namespace
 }  // namespace weir

@@ -18,11 +18,13 @@ absl::Status Build(const v1::SigmoidCrossEntropy& m, ModelContext& ctx, v1::Loss
                               .label = m.label(),
                               .sample_weight = m.sample_weight()},
                              loss));
-  loss->set_kind(v1::LossDesc::BINARY);
   loss->set_prediction(ctx.name() + ".prediction");
   return ctx.Append(MakeOp("sigmoid", {{"X", {m.logits()}}}, {{"Out", {loss->prediction()}}}));
 }
-REGISTER_LOSS(sigmoid_cross_entropy, v1::SigmoidCrossEntropy, Build);
+REGISTER_LOSS(sigmoid_cross_entropy, v1::SigmoidCrossEntropy, Build,
+              {.kind = v1::LossDesc::BINARY,
+               .other_ops = {"sigmoid_cross_entropy_with_logits", "multi_label_cross_entropy"},
+               .labels = LossFacts::Labels::kTwoClasses});
 
 }  // namespace
 }  // namespace weir

@@ -6,7 +6,6 @@ namespace weir {
 namespace {
 
 absl::Status Build(const v1::SoftmaxCrossEntropy& m, ModelContext& ctx, v1::LossDesc* loss) {
-  loss->set_kind(v1::LossDesc::MULTI_CLASS);
   loss->set_prediction(ctx.name() + ".prediction");
   return AppendLoss(ctx,
                     {.type = "softmax_with_cross_entropy",
@@ -19,7 +18,11 @@ absl::Status Build(const v1::SoftmaxCrossEntropy& m, ModelContext& ctx, v1::Loss
                      .outputs = {{"Softmax", {loss->prediction()}}}},
                     loss);
 }
-REGISTER_LOSS(softmax_cross_entropy, v1::SoftmaxCrossEntropy, Build);
+REGISTER_LOSS(softmax_cross_entropy, v1::SoftmaxCrossEntropy, Build,
+              {.kind = v1::LossDesc::MULTI_CLASS,
+               .other_ops = {"softmax_with_cross_entropy"},
+               .labels = LossFacts::Labels::kClass,
+               .classes = "Logits"});
 
 }  // namespace
 }  // namespace weir

@@ -6,7 +6,6 @@ namespace weir {
 namespace {
 
 absl::Status Build(const v1::SquareError& m, ModelContext& ctx, v1::LossDesc* loss) {
-  loss->set_kind(v1::LossDesc::REGRESSION);
   loss->set_prediction(m.input());
   return AppendLoss(ctx,
                     {.type = "square_error",
@@ -17,7 +16,7 @@ absl::Status Build(const v1::SquareError& m, ModelContext& ctx, v1::LossDesc* lo
                      .sample_weight = m.sample_weight()},
                     loss);
 }
-REGISTER_LOSS(square_error, v1::SquareError, Build);
+REGISTER_LOSS(square_error, v1::SquareError, Build, {.kind = v1::LossDesc::REGRESSION});
 
 }  // namespace
 }  // namespace weir

@@ -286,7 +286,7 @@ TEST(CatalogueTest, ManyQueriesAndManyEqualProducts) {
   }
   v1::EvaluationPart part;
   metrics.Serialize(&part);
-  ASSERT_EQ(part.slices(0).slice(0).examples(), 2 * kQueries);
+  ASSERT_EQ(part.slices(2).slice(0).examples(), 2 * kQueries);
   const std::vector<Figure> figures = metrics.Figures();
   const int64_t telling = (kQueries + 9) / 10;
   EXPECT_NEAR(figures[0].value, (reciprocals + mean * static_cast<double>(kQueries - telling)) / kQueries, 1e-9);

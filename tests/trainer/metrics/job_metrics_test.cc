@@ -440,7 +440,7 @@ TEST(JobMetricsTest, DamagedPartsAreDataLoss) {
   EXPECT_FALSE(refused([](v1::EvaluationPart*) {}));
   const auto slice_with_counts = [](v1::EvaluationPart* part) {
     for (v1::EvaluationPart::Slices& slices : *part->mutable_slices()) {
-      if (slices.slice(0).counts_size() > 0) return slices.mutable_slice(0);
+      if (slices.slice_size() > 0 && slices.slice(0).counts_size() > 0) return slices.mutable_slice(0);
     }
     return static_cast<v1::EvaluationPart::Slice*>(nullptr);
   };
@@ -457,7 +457,7 @@ TEST(JobMetricsTest, DamagedPartsAreDataLoss) {
     groups->set_score(0, groups->score(groups->score_size() - 1) - 1);
   })) << "out of order";
   EXPECT_TRUE(
-      refused([](v1::EvaluationPart* part) { part->mutable_slices(4)->mutable_slice(0)->set_sums(0, "no sum"); }));
+      refused([](v1::EvaluationPart* part) { part->mutable_slices(6)->mutable_slice(0)->set_sums(0, "no sum"); }));
 }
 
 }  // namespace

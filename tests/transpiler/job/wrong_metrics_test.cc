@@ -3,8 +3,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "framework/graph/loss_facts.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
+#include "transpiler/job/metric_kind.h"
 
 namespace weir {
 namespace {
@@ -229,6 +231,24 @@ TEST(MetricTest, NeedsARankOfZeroOrMore) {
   const std::string recall = absl::StrCat(text, "metric { recall { key: \"user\" k: -1 } }");
   EXPECT_EQ(std::string(ParseJob(recall, "job.textproto", {}).status().message()),
             "job.textproto:22:31: metric[0].recall.k must be at least 0, got -1");
+}
+
+TEST(MetricKindsTest, EveryMemberOfTheJobIsRegistered) {
+  const v1::Metric none;
+  const Setting at(&none, "metric[0]", nullptr);
+  const google::protobuf::OneofDescriptor& kinds = *v1::Metric::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds.field_count(); ++i) {
+    EXPECT_TRUE(MetricKinds().Find({.key = std::string(kinds.field(i)->name()), .setting = at}).ok());
+  }
+}
+
+TEST(LossFactsTest, EveryMemberOfTheJobSaysWhatItPredicts) {
+  const google::protobuf::OneofDescriptor& kinds = *v1::Loss::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds.field_count(); ++i) {
+    const std::string kind(kinds.field(i)->name());
+    const LossFacts* const facts = LossFactsOf(kind);
+    EXPECT_EQ(facts != nullptr && facts->kind.has_value(), kind != "custom") << kind;
+  }
 }
 
 }  // namespace
