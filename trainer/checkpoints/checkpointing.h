@@ -29,9 +29,9 @@
 #include "proto/stream_places.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/replica/dense_replica.h"
+#include "trainer/checkpoints/resume_check.h"
 #include "trainer/files/stream_rule.h"
 #include "trainer/metrics/metric_result.h"
-#include "trainer/checkpoints/resume_check.h"
 
 namespace weir {
 

@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "trainer/checkpoints/job_checkpoints.h"
 #include "trainer/loop/deferred_error.h"
 #include "trainer/loop/early_stop.h"
-#include "trainer/checkpoints/job_checkpoints.h"
 #include "trainer/loop/job_data.h"
 #include "trainer/metrics/job_metrics.h"
 #include "trainer/metrics/metric_result.h"
