@@ -433,7 +433,7 @@ TEST_F(DeathsTest, ATrainerThatHasFoundAServerDeadDoesNotGoBeforeTheLivingKnow) 
       const Glance glance = LookAt(server, method, request);
       if (glance.method == Method::kPush && glance.step >= 30) *dead_ = true;
       v1::HeartbeatRequest beat;
-      if (method == Method::kHeartbeat && beat.ParseFromString(Flatten(request)) && !beat.failure().empty() &&
+      if (method == Method::kHeartbeat && beat.ParseFromString(Flatten(request)) && beat.has_failure() &&
           tries_++ < 1) {
         return done(absl::UnavailableError("lost"));
       }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
+#include "framework/base/status_message.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
@@ -182,14 +183,13 @@ TEST_F(ServerCoreTest, WhoJoinsAJobThatHasFailedHearsTheCauseWithItsOwnCode) {
   Start({.trainers = 2});
   ASSERT_TRUE(Join(0, "trainer:0").ok());
   ASSERT_TRUE(Beat(0, [](auto& r) {
-                r.set_failure("trainer 0 (trainer:0): train.txt:7: bad line");
-                r.set_failure_code(static_cast<int>(absl::StatusCode::kInvalidArgument));
+                *r.mutable_failure() =
+                    StatusMessage(absl::InvalidArgumentError("trainer 0 (trainer:0): train.txt:7: bad line"));
               }).ok());
   EXPECT_FALSE(core_->Finished());
   const auto reply = CallNow<v1::JoinReply>(Method::kJoin, JoinMessage(1, "trainer:1").SerializeAsString());
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(reply->failure(), "trainer 0 (trainer:0): train.txt:7: bad line");
-  EXPECT_EQ(reply->failure_code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(StatusOf(reply->failure()), absl::InvalidArgumentError("trainer 0 (trainer:0): train.txt:7: bad line"));
   EXPECT_FALSE(reply->has_session());
   // All trainers have been told.
   EXPECT_TRUE(core_->Finished());
@@ -236,8 +236,7 @@ TEST_F(ServerCoreTest, ADeadTrainerInSyncEndsTheJobForAllAndIsNamed) {
   EXPECT_STATUS((*waiting)->status(), kAborted, "trainer 0 (trainer:0) is dead");
   const auto beat = Beat(1);
   ASSERT_TRUE(beat.ok());
-  EXPECT_THAT(beat->failure(), HasSubstr("trainer 0 (trainer:0) is dead"));
-  EXPECT_EQ(beat->failure_code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_STATUS(StatusOf(beat->failure()), kUnavailable, "trainer 0 (trainer:0) is dead");
   EXPECT_FALSE(PushStep(0, 0, {}, 1).ok());
   EXPECT_TRUE(core_->Finished());
 }
@@ -245,7 +244,7 @@ TEST_F(ServerCoreTest, ADeadTrainerInSyncEndsTheJobForAllAndIsNamed) {
 TEST_F(ServerCoreTest, AServerWaitsTwoLeasesForThoseWhoComeLateToAJobThatHasFailed) {
   Start({.trainers = 2});
   ASSERT_TRUE(Join(0, "trainer:0").ok());
-  ASSERT_TRUE(Beat(0, [](auto& r) { r.set_failure("trainer 0 (trainer:0): disk on fire"); }).ok());
+  ASSERT_TRUE(Beat(0, [](auto& r) { r.mutable_failure()->set_message("trainer 0 (trainer:0): disk on fire"); }).ok());
   Pass(19.5, {});
   EXPECT_FALSE(core_->Finished());
   Pass(1, {});
@@ -257,8 +256,8 @@ TEST_F(ServerCoreTest, AServerDoesNotWaitForTheDeadOfAJobThatHasFailed) {
   Start({.trainers = 3});
   JoinAll();
   Pass(9, {1, 2});
-  ASSERT_TRUE(Beat(1, [](auto& r) { r.set_failure("trainer 0 (trainer:0) is dead"); }).ok());
-  EXPECT_THAT(Beat(2)->failure(), HasSubstr("trainer 0 (trainer:0) is dead"));
+  ASSERT_TRUE(Beat(1, [](auto& r) { r.mutable_failure()->set_message("trainer 0 (trainer:0) is dead"); }).ok());
+  EXPECT_THAT(Beat(2)->failure().message(), HasSubstr("trainer 0 (trainer:0) is dead"));
   EXPECT_FALSE(core_->Finished()) << "its lease runs a second more";
   Pass(1.5, {});
   EXPECT_TRUE(core_->Finished());
@@ -483,12 +482,10 @@ TEST_F(ServerCoreTest, AHeldPullExcusesTheStepThatItBeginsAndNoOtherOne) {
 TEST_F(ServerCoreTest, AFailureThatOneProcessReportsReachesAll) {
   Start({.trainers = 3});
   JoinAll();
-  ASSERT_TRUE(Beat(2, [](auto& r) {
-                r.set_failure("trainer 2 (trainer:2): disk on fire");
-                r.set_failure_code(static_cast<int>(absl::StatusCode::kDataLoss));
-              }).ok());
+  const v1::Status failure = StatusMessage(absl::DataLossError("trainer 2 (trainer:2): disk on fire"));
+  ASSERT_TRUE(Beat(2, [&](auto& r) { *r.mutable_failure() = failure; }).ok());
   EXPECT_STATUS(core_->JobStatus(), kDataLoss, "disk on fire");
-  EXPECT_THAT(Beat(0)->failure(), HasSubstr("disk on fire"));
+  EXPECT_THAT(Beat(0)->failure().message(), HasSubstr("disk on fire"));
   EXPECT_STATUS(PushStep(1, 0, {}, 1), kAborted, "disk on fire");
   EXPECT_TRUE(core_->Finished());
 }
@@ -505,7 +502,9 @@ TEST_F(ServerCoreTest, WordsOfCallersReachLogsAndPagesWithoutControlCharacters) 
   EXPECT_EQ(report.trainers[0].name, "trainer 0 (host\\x0a:1\\x1b[2J)");
   EXPECT_THAT(report.trainers[1].waits, StartsWith("rows\\x0d\\xffww"));
   EXPECT_EQ(report.trainers[1].waits.size(), 500u);
-  ASSERT_TRUE(Beat(1, [](v1::HeartbeatRequest& beat) { beat.set_failure("no\nmore \x1b]0;disk\x07"); }).ok());
+  ASSERT_TRUE(Beat(1, [](v1::HeartbeatRequest& beat) {
+                beat.mutable_failure()->set_message("no\nmore \x1b]0;disk\x07");
+              }).ok());
   EXPECT_EQ(core_->JobStatus().message(), "no\\x0amore \\x1b]0;disk\\x07");
 }
 

@@ -264,7 +264,7 @@ TEST_F(ServerReadersTest, AReaderPushesNothingAndControlsNothing) {
   };
   EXPECT_STATUS(beat([](auto& r) { r.set_done(true); }), kFailedPrecondition, hears);
   EXPECT_STATUS(beat([](auto& r) { r.set_stop_requested(true); }), kFailedPrecondition, hears);
-  EXPECT_STATUS(beat([](auto& r) { r.set_failure("no"); }), kFailedPrecondition, hears);
+  EXPECT_STATUS(beat([](auto& r) { r.mutable_failure()->set_message("no"); }), kFailedPrecondition, hears);
   EXPECT_TRUE(beat([](auto& r) { r.set_step(1000); }).ok());
   EXPECT_TRUE(core_->JobStatus().ok());
   EXPECT_FALSE(Beat(0)->stop_requested());
@@ -428,15 +428,15 @@ TEST_F(ServerReadersTest, ReadersHearWhyAJobHasFailed) {
   Start({.trainers = 2});
   JoinAll();
   ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
-  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& beat) { beat.set_failure("no more disk"); }).ok());
-  EXPECT_EQ(Beat(kReader)->failure(), "no more disk");
+  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& beat) { beat.mutable_failure()->set_message("no more disk"); }).ok());
+  EXPECT_EQ(Beat(kReader)->failure().message(), "no more disk");
   EXPECT_STATUS(Pull(kReader, 0, "b", 5).status(), kAborted, "the job has failed: no more disk");
   const auto late = JoinReader("late:1");
   ASSERT_TRUE(late.ok()) << late.status();
-  EXPECT_EQ(late->failure(), "no more disk");
+  EXPECT_EQ(late->failure().message(), "no more disk");
   EXPECT_EQ(late->session(), 0u);
   EXPECT_FALSE(core_->Finished());
-  EXPECT_EQ(Beat(1)->failure(), "no more disk");
+  EXPECT_EQ(Beat(1)->failure().message(), "no more disk");
   EXPECT_TRUE(core_->Finished());
 }
 
