@@ -3,10 +3,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <set>
 #include <string_view>
@@ -18,6 +15,7 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/net/resolve.h"
 #include "gloo/allreduce.h"
 #include "gloo/context.h"
@@ -78,41 +76,16 @@ absl::Status Caught(const F& f) {
   }
 }
 
-// Reason for which a rank has ended the mesh: the code, and text up to the first zero byte.
-struct EndNotice {
-  int32_t code = 0;
-  std::array<char, 2044> text = {};
-};
-static_assert(sizeof(EndNotice) == 2048);
-
-EndNotice NoticeOf(const absl::Status& status) {
-  EndNotice notice;
-  notice.code = static_cast<int32_t>(status.code());
-  const std::string_view text(status.message().data(), std::min(status.message().size(), notice.text.size() - 1));
-  std::copy(text.begin(), text.end(), notice.text.begin());
-  return notice;
+// Appends two bytes of length, and the bytes: at most 65535.
+template <typename Bytes>
+void Pack(const Bytes& bytes, std::string* packed) {
+  packed->push_back(static_cast<char>(bytes.size() & 255));
+  packed->push_back(static_cast<char>(bytes.size() >> 8 & 255));
+  packed->append(bytes.begin(), bytes.end());
 }
 
-absl::Status StatusOf(const EndNotice& notice) {
-  const auto end = std::find(notice.text.begin(), notice.text.end(), '\0');
-  const bool known = notice.code > 0 && notice.code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
-  return absl::Status(known ? static_cast<absl::StatusCode>(notice.code) : absl::StatusCode::kUnknown,
-                      std::string(notice.text.begin(), end));
-}
-
-// Addresses at which a rank awaits each other rank, as one text: two bytes of length and the address, by rank.
-std::string PackAddresses(const std::vector<std::vector<char>>& addresses) {
-  std::string packed;
-  for (const std::vector<char>& address : addresses) {
-    packed.push_back(static_cast<char>(address.size() & 255));
-    packed.push_back(static_cast<char>(address.size() >> 8 & 255));
-    packed.append(address.begin(), address.end());
-  }
-  return packed;
-}
-
-// Returns address `index` of the text; empty if the text is not one of PackAddresses.
-std::vector<char> AddressOf(std::string_view packed, int index) {
+// Returns what the call `index` of Pack has appended; empty if `packed` was not made by Pack.
+std::vector<char> Unpack(std::string_view packed, int index) {
   for (int i = 0; packed.size() >= 2; ++i) {
     const size_t size = static_cast<uint8_t>(packed[0]) | size_t{static_cast<uint8_t>(packed[1])} << 8;
     packed.remove_prefix(2);
@@ -121,6 +94,27 @@ std::vector<char> AddressOf(std::string_view packed, int index) {
     packed.remove_prefix(size);
   }
   return {};
+}
+
+// Bytes of the message that says why a rank has ended the mesh, and of the text in it at most.
+constexpr size_t kNoticeBytes = 2048;
+constexpr size_t kMaxReason = 2000;
+
+// Returns a v1::Status, packed, and zeros behind it.
+std::string NoticeOf(const absl::Status& status) {
+  std::string notice;
+  Pack(StatusMessage(status, kMaxReason).SerializeAsString(), &notice);
+  notice.resize(kNoticeBytes);
+  return notice;
+}
+
+// Returns the status of a notice; Unknown if it cannot be read.
+absl::Status ReasonIn(const std::string& notice) {
+  const std::vector<char> bytes = Unpack(notice, 0);
+  v1::Status reason;
+  if (!reason.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || reason.code() == 0)
+    reason.set_code(static_cast<int>(absl::StatusCode::kUnknown));
+  return StatusOf(reason);
 }
 
 class GlooMesh : public Mesh {
@@ -151,17 +145,18 @@ class GlooMesh : public Mesh {
       ::sigaction(SIGPIPE, &action, nullptr);
     }
     RETURN_IF_ERROR(CheckHost(options_.host));
-    std::vector<std::vector<char>> addresses(static_cast<size_t>(options_.size));
+    // Addresses at which this rank awaits each other rank, by rank.
+    std::string addresses;
     RETURN_IF_ERROR(Caught([&] {
       device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options_.host.c_str()));
       context_ = device_->createContext(options_.rank, options_.size);
       context_->setTimeout(absl::ToChronoMilliseconds(options_.connect_deadline));
       for (int peer = 0; peer < options_.size; ++peer) {
-        if (peer != options_.rank) addresses[static_cast<size_t>(peer)] = context_->createPair(peer)->address().bytes();
+        Pack(peer == options_.rank ? std::vector<char>() : context_->createPair(peer)->address().bytes(), &addresses);
       }
     }));
     ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                     options_.exchange(absl::StrCat("gloo/", absl::Hex(options_.group)), PackAddresses(addresses)));
+                     options_.exchange(absl::StrCat("gloo/", absl::Hex(options_.group)), std::move(addresses)));
     if (all.size() != static_cast<size_t>(options_.size)) {
       return absl::InternalError(absl::StrCat("the exchange gave ", all.size(), " contributions of ", options_.size));
     }
@@ -215,12 +210,12 @@ class GlooMesh : public Mesh {
       if (!ended_.ok()) return;
       End(status);
     }
-    const EndNotice notice = NoticeOf(status);
+    std::string notice = NoticeOf(status);
     std::vector<std::unique_ptr<Buffer>> sends;
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
       (void)Caught([&] {
-        sends.push_back(context_->createUnboundBuffer(const_cast<EndNotice*>(&notice), sizeof(notice)));
+        sends.push_back(context_->createUnboundBuffer(notice.data(), notice.size()));
         sends.back()->send(peer, kEndTag);
       });
     }
@@ -242,7 +237,7 @@ class GlooMesh : public Mesh {
   absl::Status ConnectAll(const std::vector<std::string>& all) {
     for (int peer = 0; peer < options_.size; ++peer) {
       if (peer == options_.rank) continue;
-      const std::vector<char> address = AddressOf(all[static_cast<size_t>(peer)], options_.rank);
+      const std::vector<char> address = Unpack(all[static_cast<size_t>(peer)], options_.rank);
       if (address.empty()) {
         return absl::InternalError(absl::StrCat("the exchange gave no address of ", Describe(peer)));
       }
@@ -442,17 +437,17 @@ class GlooMesh : public Mesh {
   // Waits for the reason of a rank that ends the mesh; also when the mesh has ended, since that rank waits until it is
   // heard. On a thread for each rank: of receives from any rank Gloo loses some when several send at once.
   void AwaitNotice(int peer) {
-    EndNotice notice;
+    std::string notice(kNoticeBytes, '\0');
     std::unique_ptr<Buffer> buffer;
     const absl::Status begun = Caught([&] {
-      buffer = context_->createUnboundBuffer(&notice, sizeof(notice));
+      buffer = context_->createUnboundBuffer(notice.data(), notice.size());
       buffer->recv(peer, kEndTag);
     });
     if (!begun.ok()) return;
     const absl::StatusOr<bool> come = Await(buffer.get(), /*sends=*/false, absl::InfiniteFuture(), /*until_end=*/false);
     if (!come.ok() || !*come) return;
     MutexLock lock(&mu_);
-    End(StatusOf(notice));
+    End(ReasonIn(notice));
   }
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (Buffer* buffer : sends_) buffer->abortWaitSend();

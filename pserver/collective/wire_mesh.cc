@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
-#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
@@ -488,13 +488,11 @@ void WireMeshImpl::HandleDeliver(const Slices& bytes, ReplyCallback reply) {
     of.heard = true;
     of.deserted_since = absl::InfiniteFuture();
   }
-  if (request.tag() == kProbeTag && !request.has_abort()) return reply(Slices());
-  if (request.has_abort()) {
-    const auto code = static_cast<absl::StatusCode>(request.abort_code());
-    End(absl::Status(request.abort_code() > 0 && request.abort_code() <= 16 ? code : absl::StatusCode::kUnknown,
-                     Printable(request.abort(), kMaxAbortText)));
+  if (const absl::Status abort = StatusOf(request.abort(), kMaxAbortText); !abort.ok()) {
+    End(abort);
     return reply(Slices());
   }
+  if (request.tag() == kProbeTag) return reply(Slices());
   Unread message{.payload = std::move(frame->payload), .checksum = request.checksum(), .reply = std::move(reply)};
   std::shared_ptr<Incoming> to;
   bool repeat = false;
@@ -531,8 +529,7 @@ void WireMeshImpl::Abort(const absl::Status& status) {
   v1::DeliverRequest header;
   header.set_group(options_.group);
   header.set_from(rank());
-  header.set_abort(std::string(status.message().substr(0, kMaxAbortText)));
-  header.set_abort_code(static_cast<int>(status.code()));
+  *header.mutable_abort() = StatusMessage(status, kMaxAbortText);
   const std::string text = header.SerializeAsString();
   {
     MutexLock lock(&state_->mu);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
+#include "framework/base/status_message.h"
 #include "framework/membership/limits.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
@@ -87,9 +88,10 @@ void TakeAnswer(int server, bool sync, absl::Time now, const absl::StatusOr<Slic
                    << (sync ? "the job ends, since a step needs all trainers" : "the others go on");
     }
   }
-  if (reply.failure().empty()) return;
+  const absl::Status failure = StatusOf(reply.failure(), kMaxFailureText);
+  if (failure.ok()) return;
   sessions->KnowsFailure(server);
-  job->Fail(FailureIn(reply));
+  job->Fail(failure);
 }
 
 }  // namespace
@@ -153,10 +155,7 @@ void Heartbeats::Send(int server) {
   request.set_waiting_for(awaits_files ? "new files of data.train" : waits_->on());
   if (awaits_files) request.set_awaits_files(true);
   request.set_stop_requested(job_->stop_requested());
-  if (const absl::Status failure = job_->failure(); !failure.ok()) {
-    request.set_failure(std::string(failure.message()));
-    request.set_failure_code(static_cast<int>(failure.code()));
-  }
+  if (const absl::Status failure = job_->failure(); !failure.ok()) *request.mutable_failure() = StatusMessage(failure);
   request.set_done(job_->done());
   Slices bytes = MessageBytes(request);
   const std::shared_ptr<CallCounters> counters = settings_.transport->is_own(server) ? nullptr : counters_;

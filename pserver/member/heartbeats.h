@@ -11,8 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "framework/base/printable.h"
-#include "framework/membership/limits.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/member/call_counters.h"
 #include "pserver/member/call_settings.h"
@@ -54,15 +52,6 @@ class Heartbeats {
   absl::Time last_round_ = absl::InfinitePast();  // used only by the thread that calls Round
   std::thread thread_;
 };
-
-// Returns the failure of the job that a JoinReply or HeartbeatReply tells of, safe to show.
-template <typename Reply>
-absl::Status FailureIn(const Reply& reply) {
-  const int code = reply.failure_code();
-  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      Printable(reply.failure(), kMaxFailureText));
-}
 
 }  // namespace weir
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/membership/limits.h"
 #include "pserver/member/messages.h"
 #include "pserver/protocol/handshake.h"
@@ -30,9 +31,9 @@ absl::Status Membership::TakeReply(int server, const v1::JoinReply& reply, const
     return absl::DataLossError(
         absl::StrCat("it speaks of step ", reply.next_step(), "; steps run from 0 to ", kMaxStep));
   }
-  if (!reply.failure().empty()) {
-    job_->Fail(FailureIn(reply));
-    return absl::AbortedError(FailureIn(reply).message());
+  if (const absl::Status failure = StatusOf(reply.failure(), kMaxFailureText); !failure.ok()) {
+    job_->Fail(failure);
+    return absl::AbortedError(failure.message());
   }
   absl::Status welcomed = welcome(server, reply);
   // A server that is not welcome has to be told so.
@@ -94,8 +95,7 @@ void Membership::ReportFailure(const absl::Status& status) {
       named ? status : absl::Status(status.code(), absl::StrCat(self, ": ", status.message())));
   if (!failure.has_value()) return;
   last.set_step(job_->step());
-  last.set_failure(std::string(failure->message()));
-  last.set_failure_code(static_cast<int>(failure->code()));
+  *last.mutable_failure() = StatusMessage(*failure);
   (void)heartbeats_.SendLast(last);
 }
 
@@ -111,8 +111,8 @@ absl::Status Membership::Done(bool stopped) {
     calls.push_back(Calls::New(
         s, Method::kHeartbeat, MessageBytes(request), [this, s](const Slices& answer) -> absl::StatusOr<bool> {
           ASSIGN_OR_RETURN(const v1::HeartbeatReply reply, ParseMessage<v1::HeartbeatReply>(answer));
-          if (!reply.failure().empty())
-            return absl::AbortedError(absl::StrCat("the job has failed: ", FailureIn(reply).message()));
+          if (const absl::Status failure = StatusOf(reply.failure(), kMaxFailureText); !failure.ok())
+            return absl::AbortedError(absl::StrCat("the job has failed: ", failure.message()));
           sessions_->Release(s);
           return true;
         }));

@@ -30,12 +30,12 @@ namespace weir {
 
 // Head of a message. The channel carries it and does not read it.
 struct SharedHead {
-  // `kind` of an answer that found no room: beside absl's codes.
-  static constexpr uint32_t kNoRoom = 1000;
+  // Kinds of answers: what was asked for, a v1::Status, and nothing, because the answer found no room.
+  enum Answer : uint32_t { kReply = 0, kError = 1, kNoRoom = 2 };
 
   // Number of the call, which its answer repeats.
   uint64_t call = 0;
-  // A request: the Method. An answer: an absl::StatusCode, or kNoRoom.
+  // The Method of a request, the Answer of an answer.
   uint32_t kind = 0;
   // The ProfiledCall of a request that is recorded.
   uint64_t profiled_id = 0;

@@ -12,9 +12,10 @@
 
 #include "framework/base/clock.h"
 #include "framework/base/exhausted.h"
-#include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/profile/profiler.h"
+#include "framework/wire/frame.h"
 #include "glog/logging.h"
 #include "pserver/network/unix_socket.h"
 
@@ -116,13 +117,13 @@ void SharedClient::Receive() {
     if (done == nullptr) continue;
     if (message.head.kind == SharedHead::kNoRoom) {
       done(std::nullopt);
-    } else if (message.head.kind == 0) {
+    } else if (message.head.kind == SharedHead::kReply) {
       done(absl::StatusOr<Slices>(std::move(message.bytes)));
     } else {
-      const Slices& text = message.bytes;
-      done(absl::StatusOr<Slices>(
-          absl::Status(static_cast<absl::StatusCode>(message.head.kind),
-                       text.empty() ? "" : Printable(std::string_view(text[0].data, text[0].size)))));
+      v1::Status error;
+      if (!error.ParseFromString(Flatten(message.bytes)) || error.code() == 0)
+        error.set_code(static_cast<int>(absl::StatusCode::kUnknown));
+      done(absl::StatusOr<Slices>(StatusOf(error, SIZE_MAX)));
     }
   }
 }

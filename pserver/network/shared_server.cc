@@ -21,6 +21,7 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "pserver/network/shared_channel.h"
@@ -85,10 +86,11 @@ class Open {
 };
 
 void Answer(SharedChannel* channel, uint64_t call, const absl::StatusOr<Slices>& reply) {
-  SharedHead head{.call = call, .kind = static_cast<uint32_t>(reply.status().code())};
-  const Slices text =
-      reply.ok() ? Slices() : Slices{Slice::Borrow(reply.status().message().data(), reply.status().message().size())};
-  if (channel->Send(head, reply.ok() ? *reply : text)) return;
+  SharedHead head{.call = call, .kind = reply.ok() ? SharedHead::kReply : SharedHead::kError};
+  if (channel->Send(head,
+                    reply.ok() ? *reply : Slices{Slice::Own(StatusMessage(reply.status()).SerializeAsString())})) {
+    return;
+  }
   head.kind = SharedHead::kNoRoom;
   // Fails only in a channel that is closed, or whose client reads no answers: it gives the call up at its deadline.
   channel->Send(head, {});

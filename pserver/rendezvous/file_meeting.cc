@@ -26,14 +26,6 @@ constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
 // Time for members to read that the meeting has failed.
 constexpr absl::Duration kFailedLinger = absl::Seconds(1);
 
-v1::RendezvousAnswer AnswerOf(v1::RendezvousAnswer::State state, const absl::Status& status) {
-  v1::RendezvousAnswer answer;
-  answer.set_state(state);
-  answer.set_text(std::string(status.message()));
-  answer.set_code(static_cast<int>(status.code()));
-  return answer;
-}
-
 class Host {
  public:
   Host(const RendezvousOptions& options, const v1::RendezvousGreeting& own, const Cancellation& cancellation,
@@ -176,22 +168,14 @@ class Member {
       RETURN_IF_ERROR(board_->Beat());
       RETURN_IF_ERROR(board_->Look());
       ASSIGN_OR_RETURN(const std::optional<v1::RendezvousAnswer> answer, board_->Answer());
-      if (answer.has_value()) return Understand(*answer);
+      if (answer.has_value() && answer->state() == v1::RendezvousAnswer::COMPLETE) return *answer;
+      if (answer.has_value()) return ErrorIn(*answer, absl::StrCat("in ", options_.method.directory));
       (void)cancellation_.WaitFor(std::min(kBetweenLooks, waiting.Next()));
     }
   }
 
  private:
-  absl::StatusOr<v1::RendezvousAnswer> Understand(const v1::RendezvousAnswer& answer) const {
-    if (answer.state() == v1::RendezvousAnswer::COMPLETE) return answer;
-    const bool failed = answer.state() == v1::RendezvousAnswer::FAILED;
-    const bool known = answer.code() > 0 && answer.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-    return absl::Status(known ? static_cast<absl::StatusCode>(answer.code()) : absl::StatusCode::kUnknown,
-                        absl::StrCat(failed ? "trainer 0 has ended the meeting in " : "refused in ",
-                                     options_.method.directory, ": ", Printable(answer.text())));
-  }
-
-  // Returns which processes are missing, judged by the greetings that change, and why others do not count.
+  // Says who is missing by the greetings that change, and why others do not count.
   std::string WaitsFor() const {
     Gathering view(own_);
     std::string other;

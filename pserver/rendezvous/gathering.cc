@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "pserver/cluster/endpoint.h"
 #include "pserver/cluster/init_method.h"
 
@@ -49,6 +50,21 @@ std::string ListOf(const std::vector<int>& trainers, const std::vector<int>& ser
   AppendList("trainer", trainers, &text);
   AppendList("server", servers, &text);
   return text;
+}
+
+v1::RendezvousAnswer AnswerOf(v1::RendezvousAnswer::State state, const absl::Status& error) {
+  v1::RendezvousAnswer answer;
+  answer.set_state(state);
+  *answer.mutable_error() = StatusMessage(error);
+  return answer;
+}
+
+absl::Status ErrorIn(const v1::RendezvousAnswer& answer, const std::string& place) {
+  const bool failed = answer.state() == v1::RendezvousAnswer::FAILED;
+  v1::Status error = answer.error();
+  error.set_message(
+      absl::StrCat(failed ? "trainer 0 has ended the meeting " : "refused ", place, ": ", error.message()));
+  return StatusOf(error, SIZE_MAX);
 }
 
 Gathering::Gathering(v1::RendezvousGreeting own) : own_(std::move(own)) { there_[{own_.server(), own_.id()}] = own_; }

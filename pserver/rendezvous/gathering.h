@@ -23,6 +23,12 @@ std::string NameOf(const v1::RendezvousGreeting& greeting);
 // Returns "trainers 1 and 3, server 0" of two lists of ids: at most ten of each, and how many more.
 std::string ListOf(const std::vector<int>& trainers, const std::vector<int>& servers);
 
+// Returns the answer that tells a process of an error.
+v1::RendezvousAnswer AnswerOf(v1::RendezvousAnswer::State state, const absl::Status& error);
+// Returns the error in an answer, safe to show, and names `place` in front: "refused at tcp://host:6170: ...". Unknown
+// if the answer has no error.
+absl::Status ErrorIn(const v1::RendezvousAnswer& answer, const std::string& place);
+
 // Not thread-safe.
 class Gathering {
  public:

@@ -132,7 +132,6 @@ class Visitor {
           return Nothing(absl::StrCat("a program that is no Weir trainer has ", where));
         }
         answered = true;
-        answer.set_text(Printable(answer.text()));
         ASSIGN_OR_RETURN(const bool more, Understand(answer));
         if (answer.state() == v1::RendezvousAnswer::COMPLETE) return std::optional(answer);
         if (!more) return std::optional<v1::RendezvousAnswer>();
@@ -151,30 +150,26 @@ class Visitor {
     missing_.clear();
     switch (answer.state()) {
       case v1::RendezvousAnswer::WAITING:
-        missing_ = answer.text();
+        missing_ = Printable(answer.missing());
         return true;
       case v1::RendezvousAnswer::COMPLETE:
         return false;
       case v1::RendezvousAnswer::REFUSED:
-        return ErrorOf(answer, "refused at ");
       case v1::RendezvousAnswer::FAILED:
-        return ErrorOf(answer, "trainer 0 has ended the meeting at ");
+        return Error(answer);
       case v1::RendezvousAnswer::OTHER_RUN:
         // Behind the agent's port the next one may be ours; elsewhere nobody else will come.
-        if (options_.method.ports == 1) return ErrorOf(answer, "refused at ");
+        if (options_.method.ports == 1) return Error(answer);
         [[fallthrough]];
       case v1::RendezvousAnswer::OVER:
-        reason_ = answer.text();
+        reason_ = Printable(answer.error().message());
         return false;
     }
     return false;
   }
 
-  absl::Status ErrorOf(const v1::RendezvousAnswer& answer, const std::string& what) const {
-    const auto code = static_cast<absl::StatusCode>(answer.code());
-    const bool known = answer.code() > 0 && answer.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-    return absl::Status(known ? code : absl::StatusCode::kUnknown,
-                        absl::StrCat(what, options_.method.ToString(), ": ", answer.text()));
+  absl::Status Error(const v1::RendezvousAnswer& answer) const {
+    return ErrorIn(answer, absl::StrCat("at ", options_.method.ToString()));
   }
 
   const RendezvousOptions& options_;

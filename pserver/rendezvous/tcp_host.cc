@@ -69,14 +69,6 @@ class Host {
   }
 
  private:
-  static v1::RendezvousAnswer AnswerOf(v1::RendezvousAnswer::State state, const absl::Status& status) {
-    v1::RendezvousAnswer answer;
-    answer.set_state(state);
-    answer.set_text(std::string(status.message()));
-    answer.set_code(static_cast<int>(status.code()));
-    return answer;
-  }
-
   // Waits until all are there, and checks what they say.
   absl::StatusOr<v1::RendezvousAnswer> Gather() {
     Waiting waiting(options_.slow_warning, options_.connect_deadline);
@@ -208,7 +200,7 @@ class Host {
   v1::RendezvousAnswer News() const {
     v1::RendezvousAnswer answer;
     answer.set_state(v1::RendezvousAnswer::WAITING);
-    answer.set_text(gathering_.Missing());
+    answer.set_missing(gathering_.Missing());
     return answer;
   }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/shard.h"
@@ -415,8 +416,7 @@ absl::StatusOr<std::vector<v1::CheckpointShard>> DenseReplica::SaveShards(int ro
   if (shard.ok()) {
     *written.mutable_shard() = *shard;
   } else {
-    written.set_code(static_cast<int32_t>(shard.status().code()));
-    written.set_message(std::string(shard.status().message()));
+    *written.mutable_error() = StatusMessage(shard.status());
   }
   std::vector<std::string> all;
   RETURN_IF_ERROR(collective_.GatherBytes(NextName("shards"), written.SerializeAsString(), root, &all)->Wait());
@@ -425,10 +425,8 @@ absl::StatusOr<std::vector<v1::CheckpointShard>> DenseReplica::SaveShards(int ro
     const std::string trainer = absl::StrCat("trainer ", t);
     if (!written.ParseFromString(all[t]))
       return absl::DataLossError(trainer + ": what it says of its shard cannot be read");
-    if (written.code() != 0) {
-      return absl::Status(static_cast<absl::StatusCode>(written.code()),
-                          absl::StrCat(trainer, ": ", written.message()));
-    }
+    if (const absl::Status error = StatusOf(written.error()); !error.ok())
+      return absl::Status(error.code(), absl::StrCat(trainer, ": ", error.message()));
     const std::string expected = ShardFileName(number_ - collective_.rank() + static_cast<int>(t));
     if (written.shard().file().name() != expected) {
       return absl::DataLossError(

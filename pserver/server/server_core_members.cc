@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/printable.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/membership/limits.h"
 #include "glog/logging.h"
 #include "google/protobuf/message_lite.h"
@@ -38,8 +39,7 @@ void MakePrintable(v1::JoinRequest* request) {
 // Returns the answer to one that comes when the job has failed: with the failure's own code, as heart-beats have it.
 v1::JoinReply TooLate(const absl::Status& failure) {
   v1::JoinReply joined;
-  joined.set_failure(std::string(failure.message()));
-  joined.set_failure_code(static_cast<int>(failure.code()));
+  *joined.mutable_failure() = StatusMessage(failure);
   return joined;
 }
 
@@ -266,13 +266,7 @@ absl::Status ServerCoreImpl::Hear(const v1::HeartbeatRequest& request, absl::Tim
   }
   roster_->Heard(id, request, now);
   if (request.stop_requested()) roster_->RequestStop();
-  if (!request.failure().empty()) {
-    const int code = request.failure_code();
-    const bool known_code = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-    Fail(absl::Status(known_code ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      Printable(request.failure(), kMaxText)),
-         actions);
-  }
+  if (const absl::Status failure = StatusOf(request.failure(), kMaxText); !failure.ok()) Fail(failure, actions);
   if (request.done() && roster_->Done(id)) {
     mode_->OnDone(id);
     saves_.Saved();
@@ -289,10 +283,7 @@ v1::HeartbeatReply ServerCoreImpl::News() const {
   news.set_stop_requested(roster_->stop_requested());
   if (roster_->AwaitsFiles()) news.set_awaits_files(true);
   if (options_.server_id == 0) news.set_chief(roster_->chief());
-  if (const absl::Status& failure = roster_->failure(); !failure.ok()) {
-    news.set_failure(std::string(failure.message()));
-    news.set_failure_code(static_cast<int>(failure.code()));
-  }
+  if (!roster_->failure().ok()) *news.mutable_failure() = StatusMessage(roster_->failure());
   for (int t = 0; t < roster_->size(); ++t) {
     const RosterPlace& place = roster_->place(t);
     if (place.state == RosterPlace::kDead) news.add_dead(t);

@@ -274,8 +274,8 @@ class Client:
                 raise
             raise ClientError(f"server {server.address} is of a build that lets nobody read but trainers: "
                               f"{error}", server.address, error.code) from None
-        if reply.failure:
-            raise ClientError(f"server {server.address}: the job has failed: {_printable(reply.failure)}",
+        if reply.HasField("failure"):
+            raise ClientError(f"server {server.address}: the job has failed: {_printable(reply.failure.message)}",
                               server.address)
         plan = plan_pb2.Plan()
         try:
@@ -304,7 +304,7 @@ class Client:
         return ServerStatus(
             server.address, server.index, server.process, self._plan.job, news.version,
             news.chief if news.HasField("chief") else None, tuple(news.dead), tuple(news.done),
-            tuple(_printable(text) for text in news.slow), news.stop_requested, _printable(news.failure))
+            tuple(_printable(text) for text in news.slow), news.stop_requested, _printable(news.failure.message))
 
     # Calls.
 

@@ -495,8 +495,8 @@ CHOSEN = [
     Chosen(
         "late-joiner-gets-no-code",
         "pserver/server/server_core_members.cc",
-        "joined.set_failure_code(static_cast<int>(failure.code()));",
-        "",
+        "*joined.mutable_failure() = StatusMessage(failure);",
+        "joined.mutable_failure()->set_message(std::string(failure.message()));",
     ),
     Chosen("explain-without-whole-tables", "transpiler/explain/explain_plan.cc", "dense + whole", "dense"),
     Chosen(
@@ -1192,8 +1192,8 @@ CHOSEN = [
     Chosen(
         "failure-from-a-trainer-unescaped",
         "pserver/server/server_core_members.cc",
-        "Printable(request.failure(), kMaxText)",
-        "request.failure().substr(0, kMaxText)",
+        "StatusOf(request.failure(), kMaxText)",
+        "StatusOf(request.failure())",
         tests=("//tests/pserver/server:transcripts_test",),
     ),
     Chosen(

@@ -355,7 +355,7 @@ TEST_F(DeathsTest, ATrainerThatHasFoundAServerDeadDoesNotGoBeforeTheLivingKnow) 
                   return Tapped(servers, [&dead, lost = std::make_shared<std::atomic<int>>(0)](TappedCall call) {
                     if (LookAt(call).step >= 30) dead = true;
                     const auto beat = call.As<v1::HeartbeatRequest>();
-                    if (beat && !beat->failure().empty() && (*lost)++ < 1) {
+                    if (beat && beat->has_failure() && (*lost)++ < 1) {
                       return call.done(absl::UnavailableError("lost"));
                     }
                     if (dead && call.server == 1) return call.done(absl::UnavailableError("dead"));

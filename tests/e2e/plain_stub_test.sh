@@ -13,7 +13,7 @@ rm -rf "$work"
 mkdir -p "$work/stubs"
 protoc --proto_path=. --python_out="$work/stubs" --grpc_out="$work/stubs" \
   --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin \
-  proto/membership.proto proto/parameter_server.proto proto/table.proto
+  proto/membership.proto proto/parameter_server.proto proto/status.proto proto/table.proto
 cat >"$work/job.textproto" <<JOB
 name: "plain"
 data {

@@ -49,7 +49,7 @@ class ScriptedServer : public Transport {
   absl::StatusOr<Slices> Next(Method method) {
     if (script_->empty() && aborted_ && method == Method::kHeartbeat) {
       v1::HeartbeatReply reply;
-      reply.set_failure("the script has ended");
+      reply.mutable_failure()->set_message("the script has ended");
       return Slices{Slice::Own(reply.SerializeAsString())};
     }
     if (script_->empty()) return absl::InternalError("the script has ended");

@@ -14,7 +14,7 @@ import pytest
 
 import weir
 from weir import programs, wire_values
-from weir.protos import membership_pb2, parameter_server_pb2, plan_pb2, table_pb2
+from weir.protos import membership_pb2, parameter_server_pb2, plan_pb2, status_pb2, table_pb2
 from weir.stable_hash import hash_bytes
 from weir.version import __version__
 
@@ -494,11 +494,13 @@ def test_answers_to_join_that_are_no_plan_are_refused():
         assert refused_by(join)[0].endswith("the answer to Join has no plan of a job")
     newer = plan_pb2.Plan(servers=1, scheme_version=7).SerializeToString()
     assert "by the rules of version 7; this package knows version 1" in refused_by(answering(session=1, plan=newer))[0]
-    assert refused_by(answering(failure="no disk"))[0].endswith("the job has failed: no disk")
+    failed = answering(failure=status_pb2.Status(message="no disk"))
+    assert refused_by(failed)[0].endswith("the job has failed: no disk")
 
 
 def test_what_a_server_says_is_shown_without_control_characters():
-    failed = membership_pb2.JoinReply(failure="no\n\x1b[2Jdisk 满").SerializeToString()
+    failure = status_pb2.Status(message="no\n\x1b[2Jdisk 满")
+    failed = membership_pb2.JoinReply(failure=failure).SerializeToString()
     assert refused_by(lambda *_: failed)[0].endswith("the job has failed: no\\x0a\\x1b[2Jdisk 满")
 
     def join(_, context):

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "framework/base/clock.h"
+#include "framework/base/status_message.h"
 #include "framework/membership/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -149,8 +150,7 @@ TEST_F(MemberTest, AnAbortedCallReportsTheFailureThatAHeartbeatBrings) {
   ASSERT_TRUE(Join().ok());
   servers_.Answer(0, Method::kControl, absl::AbortedError("the job has failed"));
   v1::HeartbeatReply failed;
-  failed.set_failure("trainer 0 is dead");
-  failed.set_failure_code(static_cast<int>(absl::StatusCode::kUnavailable));
+  *failed.mutable_failure() = StatusMessage(absl::UnavailableError("trainer 0 is dead"));
   servers_.Answer(1, Method::kHeartbeat, failed);
   const absl::Status status = member_.calls().Wait({AnyControl()}, "an answer", absl::Seconds(60));
   EXPECT_EQ(status, absl::UnavailableError("trainer 0 is dead"));
@@ -208,7 +208,7 @@ TEST_F(MemberTest, AFailureIsReportedWithTheNameOfItsTrainer) {
   member_.membership().ReportFailure(absl::InternalError("a mistake"));
   const auto beats = servers_.Requests<v1::HeartbeatRequest>(1, Method::kHeartbeat);
   ASSERT_EQ(beats.size(), 1u);
-  EXPECT_EQ(beats[0].failure(), "trainer 1 (host:9): a mistake");
+  EXPECT_EQ(beats[0].failure().message(), "trainer 1 (host:9): a mistake");
   EXPECT_EQ(beats[0].step(), 4);
 }
 
@@ -241,7 +241,7 @@ TEST_F(MemberTest, ASleepEndsWithAFailureThatHasNotBeenPassedOn) {
 TEST_F(MemberTest, WordsOfServersAreRepeatedWithoutControlCharacters) {
   ASSERT_TRUE(Join().ok());
   v1::HeartbeatReply failed;
-  failed.set_failure("server 0\x1b[2J\n" + std::string(5000, 'x'));
+  failed.mutable_failure()->set_message("server 0\x1b[2J\n" + std::string(5000, 'x'));
   servers_.Answer(1, Method::kHeartbeat, failed);
   member_.heartbeats().Send(1);
   EXPECT_THAT(std::string(member_.job().failure().message()), StartsWith("server 0\\x1b[2J\\x0axxx"));

@@ -20,6 +20,7 @@
 namespace weir {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 GlooMeshOptions OptionsOf(Board* board, int rank, int ranks) {
@@ -185,6 +186,15 @@ TEST(GlooMeshTest, AnAbortWakesGloosRing) {
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("the trainer is asked to stop"));
   }
+}
+
+TEST(GlooMeshTest, TheReasonOfAnAbortReachesOthersWithItsCodeAndTheBeginOfItsText) {
+  const std::vector<absl::Status> statuses = OnRanks(2, [](Collective* collective, int rank) {
+    if (rank == 1) collective->Abort(absl::DataLossError(std::string(5000, 'x')));
+    return collective->Barrier("b")->Wait();
+  });
+  EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDataLoss) << statuses[0];
+  EXPECT_THAT(std::string(statuses[0].message()), EndsWith(" " + std::string(2000, 'x')));
 }
 
 TEST(GlooMeshTest, ARankThatEndsIsNamedByGloosRing) {

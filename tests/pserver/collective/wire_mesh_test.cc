@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
+#include "framework/base/status_message.h"
 #include "framework/collective/collective.h"
 #include "framework/wire/checksum.h"
 #include "framework/wire/frame.h"
@@ -534,8 +535,7 @@ TEST(WireMeshTest, TheTextThatEndsAGroupIsSafeToShow) {
   DirectTransport transport(2);
   const auto mesh = WireMesh::Create({.group = kGroup, .rank = 1, .transport = &transport});
   v1::DeliverRequest header = HeaderFor(1);
-  header.set_abort("bad\n\x1b[2Jnews");
-  header.set_abort_code(static_cast<int>(absl::StatusCode::kInternal));
+  *header.mutable_abort() = StatusMessage(absl::InternalError("bad\n\x1b[2Jnews"));
   mesh->HandleDeliver(Frame(header, ""), [](const auto&) {});
   std::string got(1, '?');
   EXPECT_THAT(std::string(Finish(mesh->Receive(0, 2, got.data(), got.size()).get()).message()),

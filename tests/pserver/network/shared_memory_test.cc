@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -602,6 +603,41 @@ TEST_F(SharedServerTest, OffersOfStrangersAreRefusedAndOthersAreServed) {
   (*channel)->CloseDescriptor();
   EXPECT_EQ(Settles(DescriptorsOfThisProcess, descriptors), descriptors);
   EXPECT_EQ(*Ask(client.get(), "x"), "Push x");
+}
+
+TEST_F(SharedServerTest, AnErrorThatCannotBeReadIsUnknown) {
+  const std::string path = SharedPathOf(*NewUnixSocketPath());
+  const auto listener = ListenOn(path, SOCK_SEQPACKET);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const std::vector<std::pair<uint32_t, std::string>> answers = {
+      {SharedHead::kError, ""}, {SharedHead::kError, "no message"}, {1000, "\x12\x02no"}};
+  std::thread server([&] {
+    const auto await = [](int fd) {
+      pollfd event = {.fd = fd, .events = POLLIN, .revents = 0};
+      ASSERT_EQ(::poll(&event, 1, 60'000), 1);
+    };
+    await(*listener);
+    const int socket = ::accept(*listener, nullptr, nullptr);
+    await(socket);
+    const auto channel = AcceptChannel(socket);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    for (const auto& [kind, bytes] : answers) {
+      const auto request = (*channel)->Receive();
+      ASSERT_TRUE(request.ok() && request->has_value());
+      EXPECT_TRUE((*channel)->Send({.call = (*request)->head.call, .kind = kind}, {Slice::Own(bytes)}));
+    }
+    await(socket);  // until the client is gone
+    ::close(socket);
+  });
+  auto client = SharedClient::Connect(path);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(Ask(client->get(), "x").status(), absl::UnknownError(""));
+  EXPECT_EQ(Ask(client->get(), "x").status(), absl::UnknownError(""));
+  EXPECT_EQ(Ask(client->get(), "x").status(), absl::UnknownError("no"));
+  client->reset();
+  server.join();
+  ::close(*listener);
+  ::unlink(path.c_str());
 }
 
 TEST_F(SharedServerTest, AListenerThatSaysNothingIsLeftAfterTwoSeconds) {

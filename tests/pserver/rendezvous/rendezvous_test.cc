@@ -189,7 +189,8 @@ class Line {
   std::string HearText() {
     const auto answer = Hear<v1::RendezvousAnswer>();
     if (!answer.has_value()) return "closed";
-    return absl::StrCat(v1::RendezvousAnswer::State_Name(answer->state()), " ", answer->text());
+    return absl::StrCat(v1::RendezvousAnswer::State_Name(answer->state()), " ", answer->missing(),
+                        answer->error().message());
   }
   // Returns the first answer that says more than who is missing.
   std::string HearLast() {
@@ -494,7 +495,7 @@ TEST(TcpMeetingTest, ATrainer0ThatDiesIsWaitedForAnew) {
     ASSERT_TRUE(greeting.has_value());
     EXPECT_EQ(greeting->process(), "host:1");
     v1::RendezvousAnswer answer;
-    answer.set_text("trainer 7");
+    answer.set_missing("trainer 7");
     line.Say(answer);
   }
   EXPECT_FALSE(guest->EndsWithin(absl::Milliseconds(300)));
@@ -535,9 +536,10 @@ TEST(TcpMeetingTest, AnAnswerThatCannotBeIsRefused) {
   EXPECT_THAT(hears(answer), HasSubstr("'nonsense' has no port"));
   answer.Clear();
   answer.set_state(v1::RendezvousAnswer::REFUSED);
-  answer.set_code(-5);
-  answer.set_text("no");
   EXPECT_THAT(hears(answer), HasSubstr("refused at"));
+  answer.mutable_error()->set_code(-5);
+  answer.mutable_error()->set_message("no\x1b[2J");
+  EXPECT_THAT(hears(answer), AllOf(HasSubstr("refused at"), HasSubstr(": no\\x1b[2J")));
 }
 
 TEST(TcpMeetingTest, ThePlaceMustBeOfThisMachineForTrainer0) {

@@ -76,7 +76,9 @@ TEST_F(ServerCoreTest, WordsOfCallersReachLogsAndPagesWithoutControlCharacters) 
   EXPECT_EQ(report.trainers[0].name, "trainer 0 (host\\x0a:1\\x1b[2J)");
   EXPECT_THAT(report.trainers[1].waits, StartsWith("rows\\x0d\\xffww"));
   EXPECT_EQ(report.trainers[1].waits.size(), 500u);
-  ASSERT_TRUE(Beat(1, [](v1::HeartbeatRequest& beat) { beat.set_failure("no\nmore \x1b]0;disk\x07"); }).ok());
+  ASSERT_TRUE(Beat(1, [](v1::HeartbeatRequest& beat) {
+                beat.mutable_failure()->set_message("no\nmore \x1b]0;disk\x07");
+              }).ok());
   EXPECT_EQ(core_->JobStatus().message(), "no\\x0amore \\x1b]0;disk\\x07");
 }
 

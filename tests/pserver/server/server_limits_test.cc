@@ -97,7 +97,7 @@ class ServerLimitsTest : public CoreByHand {
     v1::HeartbeatRequest beat;
     *beat.mutable_caller() = caller;
     beat.set_waiting_for(std::string(3 << 20, 'w'));
-    beat.set_failure(std::string(1 << 20, 'f'));
+    beat.mutable_failure()->set_message(std::string(1 << 20, 'f'));
     all.emplace_back(Method::kHeartbeat, beat.SerializeAsString());
     return all;
   }
@@ -171,14 +171,15 @@ TEST_F(ServerLimitsTest, ACallerBehindOtherFieldsIsFound) {
 TEST_F(ServerLimitsTest, InAFailedJobAStrangersHeartbeatIsToldWhyAndNoMoreIsRead) {
   Start({});
   JoinAll();
-  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& beat) { beat.set_failure("no more disk"); }).ok());
+  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& beat) { beat.mutable_failure()->set_message("no more disk"); }).ok());
   v1::HeartbeatRequest beat;
   beat.mutable_caller()->set_job_id("job");
   beat.set_waiting_for(std::string(3 << 20, 'w'));
   size_t allocated = 0;
   EXPECT_TRUE(Cost(Method::kHeartbeat, beat.SerializeAsString(), &allocated).ok());
   EXPECT_LT(allocated, kSmall);
-  EXPECT_EQ(CallNow<v1::HeartbeatReply>(Method::kHeartbeat, beat.SerializeAsString())->failure(), "no more disk");
+  EXPECT_EQ(CallNow<v1::HeartbeatReply>(Method::kHeartbeat, beat.SerializeAsString())->failure().message(),
+            "no more disk");
   // One of another job hears nothing.
   beat.mutable_caller()->set_job_id("another");
   EXPECT_STATUS(CallNow<v1::HeartbeatReply>(Method::kHeartbeat, beat.SerializeAsString()).status(), kFailedPrecondition,

@@ -14,6 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/stable_hash.h"
+#include "framework/base/status_message.h"
 #include "framework/membership/limits.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
@@ -133,9 +134,7 @@ class ServerTranscriptsTest : public CoreByHand {
                 [this, trainer, process = request.process()](const Slices& bytes) {
                   const auto reply = Parsed<v1::JoinReply>(bytes);
                   if (reply.has_failure()) {
-                    return absl::StrCat(
-                        "has not joined: ",
-                        Show(absl::Status(static_cast<absl::StatusCode>(reply.failure_code()), reply.failure())));
+                    return absl::StrCat("has not joined: ", Show(StatusOf(reply.failure())));
                   }
                   const bool again = reply.session() == sessions_[trainer];
                   sessions_[trainer] = processes_[process] = reply.session();
@@ -179,8 +178,8 @@ class ServerTranscriptsTest : public CoreByHand {
     if (command.Has("stopped")) request.set_stopped(true);
     if (command.Has("stop")) request.set_stop_requested(true);
     if (command.Has("leave")) request.set_leave(true);
-    if (command.Sets("failure")) request.set_failure(command.Text("failure"));
-    if (command.Sets("code")) request.set_failure_code(static_cast<int>(command.Number("code", 0)));
+    if (command.Sets("failure")) request.mutable_failure()->set_message(command.Text("failure"));
+    if (command.Sets("code")) request.mutable_failure()->set_code(static_cast<int>(command.Number("code", 0)));
     return Send(command, Method::kHeartbeat, request.SerializeAsString(), [](const Slices& bytes) {
       const auto reply = Parsed<v1::HeartbeatReply>(bytes);
       Texts texts;
@@ -190,7 +189,7 @@ class ServerTranscriptsTest : public CoreByHand {
       if (reply.slow_size() > 0) texts.push_back(absl::StrCat("slow: ", absl::StrJoin(reply.slow(), "; ")));
       if (reply.stop_requested()) texts.push_back("stop");
       if (reply.has_failure()) {
-        texts.push_back(Show(absl::Status(static_cast<absl::StatusCode>(reply.failure_code()), reply.failure())));
+        texts.push_back(Show(StatusOf(reply.failure())));
       }
       return Ok(texts);
     });
