@@ -689,7 +689,7 @@ CHOSEN = [
         "trainer/session/session.cc",
         "if (was.empty()) return absl::OkStatus();",
         "if (was.size() < 100'000) return absl::OkStatus();",
-        tests=("//tests/e2e:unprepared_data_test",),
+        tests=("//tests/e2e:large_gradients_test",),
     ),
     Chosen(
         "no-counts-for-a-lane-without-ids",
@@ -1214,7 +1214,7 @@ CHOSEN = [
         "silent-connections-take-every-descriptor",
         "pserver/network/reset_guard.cc",
         "few_left_ = limit - used < kept_;",
-        "few_left_ = limit - used < 0;",
+        "few_left_ = false;",
         tests=("//tests/pserver/network:reset_guard_test",),
     ),
     # Control calls, waits, followed files.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 namespace weir {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -180,6 +182,31 @@ TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteEndsTheRunInItsStep) {
             << policy << " " << mode << " " << servers << " " << trainers;
       }
     }
+  }
+}
+
+// As a checkpoint of another program may be: no update has made it so, and no skipped step could make it finite.
+TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteFromTheBeginningEndsTheRunInItsFirstStep) {
+  WriteData([](int) { return "1"; });
+  for (const std::string mode : {"distribute.sync=true", "distribute.sync=false"}) {
+    int edited = 0;
+    const absl::Status status =
+        Try("WIRE_FLOAT32", "WIRE_FLOAT32",
+            {.overrides = {kSkip, mode}, .servers = 2, .edit = [&](int server, Programs* programs) {
+               if (server < 0) return;
+               for (v1::OpDesc& op : *programs->startup.mutable_blocks(0)->mutable_ops()) {
+                 if (op.outputs(0).vars(0) != "deep.b") continue;
+                 for (v1::OpAttr& attr : *op.mutable_attrs()) {
+                   if (attr.name() == "value") attr.set_f(std::numeric_limits<double>::infinity());
+                 }
+                 ++edited;
+               }
+             }})
+            .status();
+    EXPECT_EQ(edited, 1);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("step 0: "), HasSubstr("and no step that reads it can take effect")));
   }
 }
 
