@@ -83,7 +83,7 @@ struct Seat {
   std::unique_ptr<Mesh> mesh;
 };
 
-absl::Status ConnectWire(int rank, Board* board, Seat* seat) {
+absl::Status ConnectWire(int rank, RankBoard* board, Seat* seat) {
   seat->inbox = std::make_unique<WireInbox>();
   GrpcServerOptions server;
   server.endpoint = absl::StrCat(kHost, ":0");
@@ -103,7 +103,7 @@ absl::Status ConnectWire(int rank, Board* board, Seat* seat) {
   return absl::OkStatus();
 }
 
-absl::Status ConnectGloo(int rank, int ranks, Board* board, Seat* seat) {
+absl::Status ConnectGloo(int rank, int ranks, RankBoard* board, Seat* seat) {
   ASSIGN_OR_RETURN(seat->mesh, ConnectGlooMesh({.group = 1,
                                                 .rank = rank,
                                                 .size = ranks,
@@ -158,7 +158,7 @@ class KernelBytesTest : public ::testing::TestWithParam<Case> {
   }
 
   static double Counted(const Case& c) {
-    Board board(c.trainers);
+    RankBoard board(c.trainers);
     std::vector<Seat> seats(static_cast<size_t>(c.trainers));
     const bool wire = std::string(c.backend) == "WIRE";
     const double before = LoopBackBytes();

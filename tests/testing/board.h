@@ -17,9 +17,9 @@
 namespace weir {
 
 // Thread-safe.
-class Board {
+class RankBoard {
  public:
-  explicit Board(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
+  explicit RankBoard(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
 
   // Returns what every rank has given under the key, by rank. DeadlineExceeded names the lowest rank that has not come.
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& key, int rank, const std::string& mine,

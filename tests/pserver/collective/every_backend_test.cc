@@ -44,7 +44,7 @@ struct Backend {
   std::unique_ptr<Mesh> mesh;
 };
 
-absl::StatusOr<Backend> ConnectWire(Board* board, int rank, bool unix_sockets) {
+absl::StatusOr<Backend> ConnectWire(RankBoard* board, int rank, bool unix_sockets) {
   Backend backend{.inbox = std::make_unique<WireInbox>()};
   ASSIGN_OR_RETURN(
       backend.server,
@@ -70,7 +70,7 @@ absl::StatusOr<Backend> ConnectWire(Board* board, int rank, bool unix_sockets) {
   return backend;
 }
 
-absl::StatusOr<Backend> ConnectGloo(Board* board, int rank, int ranks) {
+absl::StatusOr<Backend> ConnectGloo(RankBoard* board, int rank, int ranks) {
   Backend backend;
   ASSIGN_OR_RETURN(
       backend.mesh,
@@ -90,7 +90,7 @@ class BackendsTest : public ::testing::TestWithParam<const char*> {
   // Runs `body` on every rank of a group, each on its own thread; returns what each returned.
   static std::vector<absl::Status> OnRanks(int ranks, const std::function<absl::Status(Collective*, int rank)>& body) {
     const std::string name = GetParam();
-    Board board(ranks);
+    RankBoard board(ranks);
     std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks; ++r) {

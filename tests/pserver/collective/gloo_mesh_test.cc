@@ -23,7 +23,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-GlooMeshOptions OptionsOf(Board* board, int rank, int ranks) {
+GlooMeshOptions OptionsOf(RankBoard* board, int rank, int ranks) {
   return {.group = 5,
           .rank = rank,
           .size = ranks,
@@ -38,7 +38,7 @@ using Body = std::function<absl::Status(Collective*, int rank)>;
 
 // Runs `body` on every rank of a group, each on its own thread. A rank that is `gone` ends once the group has formed.
 std::vector<absl::Status> OnRanks(int ranks, const Body& body, int gone = -1, const Collective::Options& options = {}) {
-  Board board(ranks);
+  RankBoard board(ranks);
   std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
@@ -137,7 +137,7 @@ TEST(GlooMeshTest, GloosOwnRingAddsInAnyOrder) {
 
 TEST(GlooMeshTest, ADeadlineInGloosRingNamesTheRankAndEndsTheOthers) {
   const absl::Time begin = Clock::Real()->Now();
-  Board board(3);
+  RankBoard board(3);
   std::vector<absl::Status> statuses(3);
   std::vector<std::thread> threads;
   for (int r = 0; r < 3; ++r) {
@@ -246,7 +246,7 @@ TEST(GlooMeshTest, ARankThatEndsIsNamed) {
 
 TEST(GlooMeshTest, ADeadlineOnOneRankEndsTheOthers) {
   const absl::Time begin = Clock::Real()->Now();
-  Board board(3);
+  RankBoard board(3);
   std::vector<absl::Status> statuses(3);
   std::vector<std::thread> threads;
   for (int r = 0; r < 3; ++r) {
@@ -269,7 +269,7 @@ TEST(GlooMeshTest, ADeadlineOnOneRankEndsTheOthers) {
 }
 
 TEST(GlooMeshTest, ARankThatDoesNotComeIsNamedByTheExchange) {
-  Board board(2);
+  RankBoard board(2);
   GlooMeshOptions options = OptionsOf(&board, 0, 2);
   options.exchange = [&](const std::string& key, const std::string& mine) {
     return board.Exchange(key, 0, mine, absl::Milliseconds(50));
@@ -278,7 +278,7 @@ TEST(GlooMeshTest, ARankThatDoesNotComeIsNamedByTheExchange) {
 }
 
 TEST(GlooMeshTest, AHostThatIsNoneIsNamed) {
-  Board board(2);
+  RankBoard board(2);
   GlooMeshOptions options = OptionsOf(&board, 0, 2);
   options.host = "no.such.host.invalid";
   const absl::Status status = ConnectGlooMesh(options).status();
@@ -289,7 +289,7 @@ TEST(GlooMeshTest, AHostThatIsNoneIsNamed) {
 
 TEST(GlooMeshTest, ARankThatIsNotReachedIsNamed) {
   // Rank 1 gives the address of a process that has ended.
-  Board board(2);
+  RankBoard board(2);
   GlooMeshOptions options = OptionsOf(&board, 0, 2);
   options.connect_deadline = absl::Milliseconds(500);
   // Rank 0 goes on when that process has ended.
@@ -317,7 +317,7 @@ TEST(GlooMeshTest, ARankThatIsNotReachedIsNamed) {
 // Connects rank 0 while rank 1 gives its address and does nothing more, as a process that is stopped. The job fails
 // once rank 0 has that address.
 absl::Status ConnectToAStoppedRank() {
-  Board board(2);
+  RankBoard board(2);
   std::atomic<bool> exchanged{false}, ended{false};
   GlooMeshOptions options = OptionsOf(&board, 0, 2);
   options.connect_deadline = absl::Minutes(10);
@@ -351,7 +351,7 @@ TEST(GlooMeshTest, AJobThatFailsEndsTheWaitForConnections) {
 
 TEST(GlooMeshTest, BrokenAddressesAreRefused) {
   for (const char* text : {"", "\x05", "\xff\xff", "\x03\x00x"}) {
-    Board board(2);
+    RankBoard board(2);
     GlooMeshOptions options = OptionsOf(&board, 0, 2);
     options.exchange = [&](const std::string&, const std::string& mine) {
       return std::vector<std::string>({mine, text});

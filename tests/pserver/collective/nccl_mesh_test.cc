@@ -53,7 +53,7 @@ using Body = std::function<absl::Status(Mesh*, int rank)>;
 
 // Connects the ranks, each on its own thread, and runs `body` on each. Returns how each ended.
 std::vector<absl::Status> OnRanks(const Group& group, const Body& body) {
-  Board board(group.ranks);
+  RankBoard board(group.ranks);
   LocalMeshes fresh(group.ranks, group.shuffle);
   LocalMeshes& local = group.local != nullptr ? *group.local : fresh;
   std::vector<absl::Status> statuses(static_cast<size_t>(group.ranks));
@@ -258,7 +258,7 @@ TEST(NcclMeshTest, ARankThatLeavesIsNamedAndItsMessagesEnd) {
 
 TEST(NcclMeshTest, ARankThatStopsIsNamedByWhatWaitsForTheRound) {
   LocalMeshes local(3);
-  Board board(3);
+  RankBoard board(3);
   std::string waits;
   (void)OnRanks({.ranks = 3, .local = &local}, [&](Mesh* mesh, int rank) {
     (void)board.Exchange("formed", rank, "");
@@ -280,7 +280,7 @@ TEST(NcclMeshTest, ARankThatStopsIsNamedByWhatWaitsForTheRound) {
 }
 
 TEST(NcclMeshTest, ARankTakesPartInRoundsThatAreNotItsOwn) {
-  Board board(3);
+  RankBoard board(3);
   const std::vector<absl::Status> statuses = OnRanks({.ranks = 3}, [&](Mesh* mesh, int rank) {
     std::vector<char> bytes(100000);
     absl::Status status;
