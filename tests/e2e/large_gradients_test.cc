@@ -190,19 +190,22 @@ TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteFromTheBeginningEndsTheRunIn
   WriteData([](int) { return "1"; });
   for (const std::string mode : {"distribute.sync=true", "distribute.sync=false"}) {
     int edited = 0;
-    const absl::Status status =
-        Try("WIRE_FLOAT32", "WIRE_FLOAT32",
-            {.overrides = {kSkip, mode}, .servers = 2, .edit = [&](int server, Programs* programs) {
-               if (server < 0) return;
-               for (v1::OpDesc& op : *programs->startup.mutable_blocks(0)->mutable_ops()) {
-                 if (op.outputs(0).vars(0) != "deep.b") continue;
-                 for (v1::OpAttr& attr : *op.mutable_attrs()) {
-                   if (attr.name() == "value") attr.set_f(std::numeric_limits<double>::infinity());
-                 }
-                 ++edited;
-               }
-             }})
-            .status();
+    const absl::Status status = Try("WIRE_FLOAT32", "WIRE_FLOAT32",
+                                    {.overrides = {kSkip, mode},
+                                     .servers = 2,
+                                     .edit =
+                                         [&](int server, Programs* programs) {
+                                           if (server < 0) return;
+                                           for (v1::OpDesc& op : *programs->startup.mutable_blocks(0)->mutable_ops()) {
+                                             if (op.outputs(0).vars(0) != "deep.b") continue;
+                                             for (v1::OpAttr& attr : *op.mutable_attrs()) {
+                                               if (attr.name() == "value")
+                                                 attr.set_f(std::numeric_limits<double>::infinity());
+                                             }
+                                             ++edited;
+                                           }
+                                         }})
+                                    .status();
     EXPECT_EQ(edited, 1);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(std::string(status.message()),

@@ -239,9 +239,9 @@ TEST_F(JobCheckpointsTest, AStepIsSavedOnceAndItsEvaluationIsAdded) {
   ASSERT_TRUE(BeginTrainer(0, /*resume=*/false).ok());
   ASSERT_EQ(Train(0, 0, 1), absl::OkStatus());
   ASSERT_EQ(checkpoints(0).Save({.step = 1, .version = 1}), absl::OkStatus());
-  checkpoints(0).RecordEvaluation(2, {.samples = 1, .loss = 0.25});  // of another step
+  checkpoints(0).RecordEvaluation(2, {.samples = 1, .measures = {{"loss", 0.25}}});  // of another step
   EXPECT_FALSE(ReadManifest(dir_ + "/step-000000000001")->has_eval_loss());
-  checkpoints(0).RecordEvaluation(1, {.samples = 1, .loss = 0.5});
+  checkpoints(0).RecordEvaluation(1, {.samples = 1, .measures = {{"loss", 0.5}}});
   ASSERT_EQ(checkpoints(0).Save({.step = 1, .version = 1}), absl::OkStatus());
   EXPECT_EQ(ReadManifest(dir_ + "/step-000000000001")->eval_loss(), 0.5);
 }
