@@ -364,8 +364,8 @@ CHOSEN = [
     Chosen(
         "resume-from-the-fastest-server",
         "trainer/checkpoints/checkpointing.cc",
-        "std::max(steps[t], here) : std::min(steps[t], here)",
-        "std::min(steps[t], here) : std::max(steps[t], here)",
+        ": std::min(steps[t], here);",
+        ": std::max(steps[t], here);",
         tests=("//tests/e2e:uneven_save_test",),
     ),
     Chosen(
@@ -1082,14 +1082,14 @@ CHOSEN = [
     Chosen(
         "wait-for-a-batch-deaf-to-stop",
         "trainer/loop/rounds.cc",
-        "o_.follower == nullptr && o_.trainer.client->StopRequested()",
+        "o_.follower == nullptr && o_.trainer.client->member().StopRequested()",
         "false",
         tests=("//tests/trainer:rounds_test",),
     ),
     Chosen(
         "prediction-deaf-to-stop",
         "trainer/predict/predict.cc",
-        'return o.client->StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();',
+        'return o.client->member().StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();',
         "return absl::OkStatus();",
         tests=("//tests/e2e:predict_test",),
     ),

@@ -197,7 +197,7 @@ TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteFromTheBeginningEndsTheRunIn
                                          [&](int server, Programs* programs) {
                                            if (server < 0) return;
                                            for (v1::OpDesc& op : *programs->startup.mutable_blocks(0)->mutable_ops()) {
-                                             if (op.outputs(0).vars(0) != "deep.b") continue;
+                                             if (op.outputs(0).vars(0) != "out.b") continue;
                                              for (v1::OpAttr& attr : *op.mutable_attrs()) {
                                                if (attr.name() == "value")
                                                  attr.set_f(std::numeric_limits<double>::infinity());

@@ -45,7 +45,7 @@ class ChannelStackTest : public testing::Test {
 
 TEST_F(ChannelStackTest, APlainJobTalksToItsServers) {
   const auto stack = Make();
-  EXPECT_EQ(stack->ForSteps(0), &client());
+  EXPECT_EQ(stack->ForSteps(0), &client().steps());
   EXPECT_EQ(stack->ForRowsAhead(), nullptr);
   int ran = 0;
   EXPECT_EQ(stack->RunWorkers([&](int worker) {
@@ -67,7 +67,7 @@ TEST_F(ChannelStackTest, WhereRowsArePulledAheadTheCacheIsOnTheirWay) {
   mode()->set_prefetch_rows(true);
   CacheTable();
   const auto stack = Make();
-  EXPECT_EQ(stack->ForSteps(0), &client());
+  EXPECT_EQ(stack->ForSteps(0), &client().steps());
   EXPECT_NE(dynamic_cast<CachedRowSource*>(stack->ForRowsAhead()), nullptr);
 }
 
@@ -79,7 +79,7 @@ TEST_F(ChannelStackTest, RowsAheadWithoutACacheComeFromTheClient) {
 TEST_F(ChannelStackTest, WorkersHaveAChannelEachAndRunAtTheSameTime) {
   mode()->set_workers(2);
   const auto stack = Make();
-  EXPECT_NE(stack->ForSteps(0), &client());
+  EXPECT_NE(stack->ForSteps(0), &client().steps());
   EXPECT_NE(stack->ForSteps(0), stack->ForSteps(1));
   EXPECT_EQ(
       stack->RunWorkers([&](int worker) { return worker == 1 ? absl::DataLossError("worker 1") : absl::OkStatus(); }),
