@@ -22,8 +22,8 @@ APART = ("tests/", "examples/")
 # A mode as a value: the name of a field, a variable or a call without arguments. `sync` alone is no call: fsync and
 # sync() are of files.
 _MODE = re.compile(
-    r"(?<![\w\"/])(?:sync|staleness|async_tables|geo|has_geo|per_host|servers_in_trainers|follow(?=\(\))|has_follow|follows(?=\(\))|"
-    r"sync_|geo_|staleness_|per_host_)\b(?!/|\.h)(?:\(\))?"
+    r"(?<![\w\"/])(?:sync|staleness|async_tables|geo|has_geo|per_host|servers_in_trainers|follow(?=\(\))|has_follow|"
+    r"follows(?=\(\))|sync_|geo_|staleness_|per_host_)\b(?!/|\.h)(?:\(\))?"
 )
 _CONDITION = re.compile(r"\bif\s*\(|\?|&&|\|\||\bwhile\s*\(|!\s*\w|\bswitch\s*\(|\breturn\b|==|!=")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
