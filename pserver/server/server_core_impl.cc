@@ -128,7 +128,7 @@ absl::Status ServerCoreImpl::Init() {
 
 ServerCoreImpl::~ServerCoreImpl() {
   if (!probe_.name.empty()) RemoveProbe(options_.checkpoint_dir, probe_.name);
-  if (mode_ == nullptr) return;  // Init has failed
+  if (roster_ == nullptr) return;  // Init has failed
   Actions actions;
   {
     MutexLock lock(&mu_);

@@ -1,5 +1,6 @@
 // One server under a fake clock: what strangers hear, what the log says of them, and programs that are none.
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <string>
@@ -114,6 +115,22 @@ TEST(ServerProgramTest, ProgramsThatLackSomethingAreRefusedByName) {
   v1::ProgramDesc main = job.Main(0);
   main.mutable_blocks(0)->clear_ops();
   EXPECT_STATUS(create(main, job.Startup(0)), kInvalidArgument, "listen_and_serv");
+}
+
+TEST(ServerProgramTest, ADirectoryThatCannotBeMadeIsAnError) {
+  const HandMadeJob job{.servers = 2};
+  FakeClock clock;
+  ThreadPool pool("test", 0);
+  const std::string file = ::testing::TempDir() + "/no_directory";
+  std::ofstream(file) << "a file";
+  const absl::Status status = ServerCore::Create({.main = job.Main(0),
+                                                  .startup = job.Startup(0),
+                                                  .checkpoint_dir = file + "/checkpoints",
+                                                  .clock = &clock,
+                                                  .pool = &pool})
+                                  .status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no_directory"));
 }
 
 }  // namespace
