@@ -42,7 +42,7 @@ class TrainerGroup {
     std::string device_identity;  // CudaDeviceIdentity
   };
   // Returns when all trainers are connected. Requires: the client has joined; every trainer calls it once. Learning the
-  // addresses takes as long as Client::Exchange may; then the error names a trainer that is not connected within
+  // addresses takes as long as Board::Exchange may; then the error names a trainer that is not connected within
   // connect_deadline_s. FailedPrecondition: trainers name different backends, or some a loopback address and others
   // not. The job's failure comes before other errors.
   static absl::StatusOr<std::unique_ptr<TrainerGroup>> Form(const Options& options);

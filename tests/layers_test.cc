@@ -115,8 +115,6 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     (*rooms)["trainer"].insert({"framework/collective", "framework/watch", "pserver/client", "pserver/collective",
                                 "pserver/channels", "pserver/replica", "pserver/inside"});
     add("trainer/files", {"trainer"});
-    // this_trainer.h and metrics.h lie in `trainer`, which all its rooms may include.
-    rooms->at("trainer").insert("trainer/metrics");
     add("trainer/statistics", {"trainer/files"});
     add("trainer/data", {"trainer/statistics"});
     add("trainer/metrics", {"trainer/data"});

@@ -4,7 +4,7 @@ outside the rooms that choose by it, and keeps their number from growing.
 
 A mode is asked for where the job is read (transpiler/job) and where the server chooses its rules
 (pserver/consistency). Everything else gets a value or an interface without a mode in it: a new mode then needs no edit
-there. Who has removed conditions lowers the limits; who needs one more says why in the commit that raises them."""
+there. A change that removes conditions lowers the limits; one that adds a condition raises them and says why."""
 
 import os
 import re

@@ -349,7 +349,7 @@ absl::StatusOr<SshSettings> ReadSshSettings(const Placement& placement) {
   return ssh;
 }
 
-// What of the job decides how many processes there are, now and after a restart.
+// Settings of the job that decide how many processes there are, now and after a restart.
 struct JobSettings {
   JobNumbers numbers;
   bool per_host = false;

@@ -61,8 +61,8 @@ class AllReduceChannel : public ParamChannel {
   // exchanges read until then.
   virtual void EndExchanges(const absl::Status& error) = 0;
 
-  // Returns the holder of parts of norms over dense parameters and tables, for Client::SetNormParty; null if no norm
-  // covers both. Valid as long as the channel.
+  // Returns the holder of parts of norms over dense parameters and tables, for ServerSteps::SetNormParty; null if no
+  // norm covers both. Valid as long as the channel.
   virtual NormParty* norm_party() = 0;
 };
 

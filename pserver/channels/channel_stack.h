@@ -13,7 +13,7 @@
 //
 //   CachedRowSource       table.cache
 //   ReplicaRowsAhead      distribute.dense: ALL_REDUCE
-//   Client::Ahead()
+//   Client::ahead()
 #ifndef WEIR_PSERVER_CHANNELS_CHANNEL_STACK_H_
 #define WEIR_PSERVER_CHANNELS_CHANNEL_STACK_H_
 

@@ -28,7 +28,7 @@ class AheadRows : public RowSource {
     // Version of the parameters that the program has received, in jobs whose rows may be pulled ahead of their version.
     // Null: they may not.
     const std::atomic<int64_t>* received = nullptr;
-    // As in RowPuller.
+    // True: rows are read at the version of the step (RowPuller).
     bool in_turn = false;
   };
   explicit AheadRows(const Options& options);

@@ -55,10 +55,6 @@ struct ClientOptions {
 
 class Client {
  public:
-  using Stream = ByteStream;
-  using Take = TakeBytes;
-  using Word = PostedWord;
-
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
 
   // Joins every server. Logs the servers that are missing every slow_warning_s, until connect_deadline_s. A refusal

@@ -27,7 +27,7 @@ class ResidualExchange {
                    Board* board, bool whole = false);
 
   // Returns the residual of a parameter in the sum of all lanes of this trainer, `count` floats, zeros at first.
-  // Whoever adds gradients among the trainers keeps it there. Valid as long as the client; call it after Deal.
+  // The channel that adds gradients among the trainers keeps it there. Valid as long as the client. Requires: Deal.
   absl::Span<float> OfDense(const std::string& parameter, int64_t count);
   // Returns true if this trainer keeps residuals.
   bool Keeps() const;

@@ -44,7 +44,7 @@ class StepsOfItsOwn : public ServerSteps {
   }
 };
 
-// The same, begun when no trainer is too far behind.
+// A step of its own, which begins when no trainer is too far behind.
 class BoundedStepsOfItsOwn : public StepsOfItsOwn {
  public:
   explicit BoundedStepsOfItsOwn(const Options& options) : StepsOfItsOwn(options, /*in_turn=*/true) {}

@@ -92,7 +92,7 @@ absl::Status SyncSteps::CheckControlled(int64_t step) const {
 }
 
 bool SyncSteps::PullReady(const v1::PullRequest& request) const {
-  // Nobody reads while a step takes effect, except rows that are corrected when it has.
+  // Values are not read while a step takes effect, except rows that are corrected when it has.
   return version_.version >= request.version() && (running_ == 0 || request.has_ahead_of());
 }
 

@@ -36,7 +36,7 @@ class Membership {
   // Tells every server that this trainer ends with an error. If the job has failed elsewhere, reports that failure
   // instead. Returns when every living server has heard, or after 2 s.
   void ReportFailure(const absl::Status& status);
-  // Does what Client::Done says. Requires: Join has returned OK.
+  // Does what Member::Done says. Requires: Join has returned OK.
   absl::Status Done(bool stopped);
 
  private:

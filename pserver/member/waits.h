@@ -2,7 +2,7 @@
 // Thread-safe.
 //
 // Two threads may wait at a time for what the program needs: the one that runs it, and one that works ahead of it
-// (Client::Ahead). Others may wait beside them (Client::Beside); servers are not told of these waits.
+// (Client::ahead). Others may wait beside them (Client::board_beside); servers are not told of these waits.
 #ifndef WEIR_PSERVER_MEMBER_WAITS_H_
 #define WEIR_PSERVER_MEMBER_WAITS_H_
 

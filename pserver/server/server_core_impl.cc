@@ -90,16 +90,20 @@ absl::Status ServerCoreImpl::Init() {
       params_->norm_rounds() > 0 && (plan.servers() > 1 || !NormsWithTables(options_.main).empty());
   pushes_ =
       std::make_unique<PushReader>(params_.get(), &buffers_, plan.lanes(), plan.trainers(), options_.check_payloads);
-  MutexLock lock(&mu_);
-  book_ = std::make_unique<StepBook>(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
-  ASSIGN_OR_RETURN(mode_, MakeConsistency(options_.sync, options_.main,
-                                          {.self = self_,
-                                           .norm_rounds = params_->norm_rounds(),
-                                           .average_by_trainers = params_->average_by_trainers(),
-                                           .exchanges_norms = exchanges_norms,
-                                           .counters = &counters_},
-                                          book_.get()));
-  RETURN_IF_ERROR(mode_->Prepare(params_.get()));
+  bool answers_ahead = false;
+  {
+    MutexLock lock(&mu_);
+    book_ = std::make_unique<StepBook>(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
+    ASSIGN_OR_RETURN(mode_, MakeConsistency(options_.sync, options_.main,
+                                            {.self = self_,
+                                             .norm_rounds = params_->norm_rounds(),
+                                             .average_by_trainers = params_->average_by_trainers(),
+                                             .exchanges_norms = exchanges_norms,
+                                             .counters = &counters_},
+                                            book_.get()));
+    RETURN_IF_ERROR(mode_->Prepare(params_.get()));
+    answers_ahead = mode_->AnswersAhead();
+  }
   if (!options_.checkpoint_dir.empty()) {
     ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
   }
@@ -108,7 +112,7 @@ absl::Status ServerCoreImpl::Init() {
                                                                 .pool = options_.pool,
                                                                 .buffers = &buffers_,
                                                                 .checksums = options_.check_payloads,
-                                                                .ahead = mode_->AnswersAhead(),
+                                                                .ahead = answers_ahead,
                                                                 .reader_bytes = options_.reader_bytes,
                                                                 .ahead_room = PendingRooms()});
   runner_ = std::make_unique<UpdateRunner>(params_.get(), &counters_, exchanges_norms);
@@ -122,6 +126,7 @@ absl::Status ServerCoreImpl::Init() {
                                               .beat = OfSeconds(options_.deadlines.heartbeat_s())},
                               .server_id = options_.server_id,
                               .servers = plan.servers()});
+  MutexLock lock(&mu_);
   InitMembers(options_.clock->Now());
   return absl::OkStatus();
 }

@@ -185,7 +185,7 @@ TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteEndsTheRunInItsStep) {
   }
 }
 
-// As a checkpoint of another program may be: no update has made it so, and no skipped step could make it finite.
+// A checkpoint of another program may hold such a value: no update has made it so, and no skipped step makes it finite.
 TEST_F(LargeGradientsTest, AParameterThatIsNotFiniteFromTheBeginningEndsTheRunInItsFirstStep) {
   WriteData([](int) { return "1"; });
   for (const std::string mode : {"distribute.sync=true", "distribute.sync=false"}) {

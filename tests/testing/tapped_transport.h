@@ -57,7 +57,7 @@ struct TappedCall {
   void GoOn() { inner->Call(server, method, std::move(request), timeout, std::move(done)); }
 };
 
-// As between processes: no call is answered inside, and payloads have checksums.
+// Looks like a transport between processes: no call is answered inside, and payloads have checksums.
 class TappedTransport : public Transport {
  public:
   // Gets each call, on the thread that makes it.

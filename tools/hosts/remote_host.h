@@ -1,4 +1,4 @@
-// Host on which launch starts processes: one SSH connection to an agent there (host_agent.h).
+// Another host on which launch starts processes, over one SSH connection to an agent there (host_agent.h).
 #ifndef WEIR_TOOLS_HOSTS_REMOTE_HOST_H_
 #define WEIR_TOOLS_HOSTS_REMOTE_HOST_H_
 

@@ -285,7 +285,7 @@ void Attempt::EndAll() {
   if (ending_) return;
   ending_ = true;
   timers_.blame_at = timers_.rest_ends_by = timers_.silent_until = absl::InfiniteFuture();
-  // What the others would still do, the next start does again.
+  // The next start does again all that the others would still do.
   const absl::Duration patience = 2 * options_.deadlines.lease;
   timers_.kill_at = Clock::Real()->Now() + (may_restart_ ? std::min(kRestartGrace, patience) : patience);
   launcher_.SignalAll(SIGTERM);

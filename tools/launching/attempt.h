@@ -21,14 +21,14 @@
 
 namespace weir {
 
-// How a start of the job has ended.
+// End of one start of the job.
 struct AttemptEnd {
   int code = kExitOk;
-  // What has failed: "trainer.1 failed: killed by signal 9 (Killed)"; "": nothing.
+  // Failure: "trainer.1 failed: killed by signal 9 (Killed)"; "": none.
   std::string why;
-  // A signal has asked for the end, here or in a process of the job.
+  // True if a signal has asked for the end, here or in a process of the job.
   bool stopped = false;
-  // It was ended before its processes could begin, by launch itself.
+  // True if launch itself ended it before its processes could begin.
   bool never_began = false;
   // Names of hosts that did not answer.
   std::vector<std::string> unreached;
@@ -60,24 +60,24 @@ class Attempt {
   struct Timers {
     absl::Time kill_at = absl::InfiniteFuture();
     absl::Time give_up_at = absl::InfiniteFuture();
-    // Until then another process may turn out to have failed first.
+    // Time until which another process may turn out to have failed first.
     absl::Time blame_at = absl::InfiniteFuture();
     // Servers still alive at this time, after all trainers have ended, are a failure, and so are trainers after a
     // server.
     absl::Time rest_ends_by = absl::InfiniteFuture();
-    // After a stop signal the processes must say something before that, or end.
+    // Time before which, after a stop signal, the processes must write a line or end.
     absl::Time silent_until = absl::InfiniteFuture();
-    // Processes here that have been killed and cannot be, are left alone then.
+    // Time after which processes here that were killed, but do not end, are left alone.
     absl::Time leave_at = absl::InfiniteFuture();
   };
-  // What was asked for by signals.
+  // Requests of signals to stop.
   struct Stop {
     // The first one; 0: none.
     int signal = 0;
     bool second = false;
     // Processes were ended without waiting for their own end: how they end says nothing.
     bool at_once = false;
-    // Until then a SIGTERM is the one that came before.
+    // Time until which a SIGTERM counts as a repeat of the one before.
     absl::Time same_until = absl::InfinitePast();
   };
 
@@ -110,7 +110,7 @@ class Attempt {
 
   // Sends SIGTERM now and SIGKILL two leases later.
   void EndAll();
-  // As EndAll, because of a failure of launch itself.
+  // Does what EndAll does, because of a failure of launch itself.
   void FailAll(const absl::Status& failure);
   void KillAll();
 

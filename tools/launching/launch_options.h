@@ -40,13 +40,13 @@ struct Restarts {
   RestartLimit limit;
   // Further arguments of every trainer of a job that is started again.
   std::vector<std::string> trainer_arguments;
-  // Whether the job has a checkpoint.dir.
+  // True if the job has a checkpoint.dir.
   bool keeps_checkpoints = false;
   // Places the job on its hosts without some of them, for a restart when these do not answer. Null: it needs them all.
   std::function<absl::StatusOr<Placement>(const std::vector<std::string>& without)> place_without;
 };
 
-// What others see of the job while it runs.
+// Ways to watch the job while it runs.
 struct Watching {
   // Port of the job's page (tools/page/job_page.h) and the address that it listens at; -1: no page.
   int page_port = -1;

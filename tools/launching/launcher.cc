@@ -68,7 +68,8 @@ absl::Status Launcher::DivideHosts() {
 }
 
 absl::Status Launcher::StartProcess(bool server, int id, size_t host, ChildCommand child, std::vector<int> cpus) {
-  // That of an earlier run. Whatever else has the name stays, and the process says that it cannot write there.
+  // Removes that of an earlier run. Anything else that has the name stays, and the process says that it cannot write
+  // there.
   if (!options_.profile.empty()) (void)::unlink(ProfileFile(options_, server, id).c_str());
   const std::string name = ProcessName(server, id);
   ASSIGN_OR_RETURN(Process* const process,

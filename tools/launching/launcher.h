@@ -31,7 +31,7 @@ class Launcher {
     Process* process;
     // Where a server listens; empty until it is ready.
     std::string endpoint;
-    // Whether its end has been seen.
+    // True if its end has been seen.
     bool seen = false;
     size_t on_page = 0;  // its index there
 

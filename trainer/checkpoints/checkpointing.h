@@ -64,7 +64,8 @@ struct ResumePoint {
 // State of the trainers for a checkpoint: contents of files ("": no such file) and fields of the manifest.
 struct TrainerState {
   std::string statistics;
-  // Passes the residuals of all trainers to its Take, piece by piece (Client::GatherResiduals); null: there are none.
+  // Passes the residuals of all trainers to its argument, piece by piece (ResidualExchange::Gather); null: there are
+  // none.
   std::function<absl::Status(const TakeBytes&)> residuals;
   // Returns where the streams of all trainers go on; null: that is unknown.
   std::function<absl::StatusOr<v1::StreamPlaces>()> places;

@@ -43,7 +43,7 @@ MetricRule AccuracyRule(const v1::Metric& metric) {
           .add =
               [k = metric.accuracy().k()](const Judged& judged, SliceSums* sums) {
                 const int64_t label = LabelClass(judged);
-                // What is no number is wrong.
+                // A prediction that is no number is wrong.
                 if (HasNan(judged)) return;
                 if (judged.classes == 1) {
                   sums->counts[0] += k > 1 || ClassOf(judged, 0.5) == label;
@@ -78,7 +78,7 @@ std::vector<Figure> ConfusionFigures(const SliceSums& sums) {
     }
     if (classes > 2 && of_label == 0) continue;
     const auto right = static_cast<double>(sums.counts[c * classes + c]);
-    // Of several classes one that is never predicted has precision 0.
+    // One of several classes that is never predicted has precision 0.
     precision += classes > 2 && predicted == 0 ? 0 : Ratio(right, predicted);
     recall += Ratio(right, of_label);
     f1 += Ratio(2 * right, of_label + predicted);

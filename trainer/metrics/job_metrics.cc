@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<float>> LabelsOf(const Tensor& label, size_t examples
 constexpr int64_t kMostExamples = int64_t{1} << 48;
 constexpr uint64_t kMostLanes = uint64_t{1} << 24;
 
-// Whether parts of a metric leave counts out that are 0, as most of them may be.
+// Returns whether parts of a metric leave counts out that are 0, as most of them may be.
 bool LeavesZerosOut(const MetricRule& rule) { return rule.counts > 64; }
 
 // Reads the sums of a slice. Returns false if they are not of the sizes that the rule's figures read, or no sums.
@@ -92,8 +92,8 @@ int64_t WidthOf(const std::string& name, const v1::ProgramDesc& program) {
   return 1;
 }
 
-// Whether a loss of the program judges predictions by a label. If not, the program makes a label of ones, as every
-// example is a positive.
+// Returns whether a loss of the program judges predictions by a label. If not, the program makes a label of ones, as
+// every example is a positive.
 bool HasLabel(const v1::ProgramDesc& program, const v1::LossDesc& loss) {
   if (program.blocks_size() == 0) return true;
   const auto& ops = program.blocks(0).ops();

@@ -17,10 +17,10 @@ struct MetricResult {
   int64_t samples = 0;
   // Samples whose loss is infinite or NaN.
   int64_t not_finite = 0;
-  // What every evaluation has of the first loss: "loss", the mean, and what the kind of its predictions has besides. A
-  // loss without a label has nothing else.
+  // Figures of the first loss that every evaluation has: "loss", the mean, and those of the kind of its predictions. A
+  // loss without a label has no others.
   std::vector<Figure> measures = {};
-  // Of the job's metrics.
+  // Figures of the job's metrics.
   std::vector<Figure> figures = {};
   // train.early_stop: what is known with this evaluation.
   std::optional<v1::EarlyStopState> early_stop = {};
@@ -34,7 +34,7 @@ struct MetricResult {
   // Returns a number that is larger for a better result: the figure of this name, negated where less is better. "" is
   // DefaultFigure(). nullopt: there is no such figure, or it is not finite.
   std::optional<double> RankBy(std::string_view name) const;
-  // Whether `figures` has one of this name.
+  // Returns whether `figures` has one of this name.
   bool HasFigure(std::string_view name) const;
   // Returns "loss=0.4613 auc=0.7712 auc_error=1.2e-06", with all figures. An undefined one has no number but a note at
   // the end: "loss=0.4613 (auc is undefined: no example has label 1)".

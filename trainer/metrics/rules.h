@@ -55,7 +55,7 @@ struct MetricRule {
   // Sizes of SliceSums' vectors. All 0: counts are a square of at least 4, of a matrix.
   size_t counts = 0, sums = 0, doubles = 0;
 
-  // Of a metric without groups: returns the sums of no examples, for predictions of `classes` numbers.
+  // Returns the sums of no examples, for predictions of `classes` numbers. Requires: a metric without groups.
   SliceSums NoExamples(int64_t classes) const;
   // Returns the bytes of the sums of one slice, for predictions of `classes` numbers.
   size_t SliceBytes(int64_t classes) const;

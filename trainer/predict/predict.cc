@@ -38,7 +38,7 @@ namespace {
 constexpr int kChief = 0;
 
 // Exchanges contributions to a step of the prediction; the result is by trainer. Unavailable if one is empty: its
-// trainer has died (async), and the others cannot do its part. until_stop: as in Client::Exchange.
+// trainer has died (async), and the others cannot do its part. until_stop: as in Board::Exchange.
 absl::StatusOr<std::vector<std::string>> OfAll(Client* client, const char* key, const std::string& mine,
                                                bool until_stop = true) {
   ASSIGN_OR_RETURN(std::vector<std::string> all, client->board().Exchange(key, mine, /*kept=*/false, until_stop));

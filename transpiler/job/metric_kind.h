@@ -15,7 +15,7 @@ namespace weir {
 struct MetricRule;  // trainer/metrics/rules.h
 
 struct MetricKind {
-  // What follows a metric's name in the names of its figures.
+  // Texts that follow a metric's name in the names of its figures.
   std::vector<std::string> parts = {""};
   // Set if the figure of the metric's own name is best neither high nor low, and so ranks no evaluations: why, and what
   // can be compared in its place. "$0" stands for the name.

@@ -175,7 +175,7 @@ TEST(RowsAheadTest, TheBoundHoldsForRowsThatArePulledAheadOfTheirStep) {
   std::atomic<bool> answered{false};
   absl::Status pulled;
   std::thread thread([&] {
-    pulled = PullOf(*&cluster->client(0).ahead(), 2, {kRow}, &ahead);
+    pulled = PullOf(cluster->client(0).ahead(), 2, {kRow}, &ahead);
     answered = true;
   });
   WaitForCalls(*cluster, calls + 1);
@@ -200,7 +200,7 @@ TEST(RowsAheadTest, WithoutABoundTheyAreWhatIsThereWhenTheyAreAskedFor) {
   ASSERT_TRUE(PushRow(client, 0, 0).ok());
   std::vector<float> before, ahead, after;
   ASSERT_TRUE(PullOf(client.steps(), 1, {kRow}, &before).ok());
-  ASSERT_TRUE(PullOf(*&client.ahead(), 2, {kRow}, &ahead).ok());
+  ASSERT_TRUE(PullOf(client.ahead(), 2, {kRow}, &ahead).ok());
   ASSERT_TRUE(PushRow(client, 0, 1).ok());
   ASSERT_TRUE(PullOf(client.steps(), 2, {kRow}, &after).ok());
   EXPECT_EQ(ahead, before);
@@ -216,7 +216,7 @@ TEST(RowsAheadTest, GradientsOfRowsPulledAheadFindTheirIds) {
   const std::vector<int64_t> ids = {5, -7, kRow, 12};
   std::vector<float> rows, others;
   ASSERT_TRUE(PullOf(client.steps(), 0, {1, 2, 3}, &others).ok());
-  ASSERT_TRUE(PullOf(*&client.ahead(), 1, ids, &rows).ok());
+  ASSERT_TRUE(PullOf(client.ahead(), 1, ids, &rows).ok());
   client.steps().UseRowsAhead();
   ASSERT_TRUE(PushRow(client, 0, 1, kRow, /*step_rows=*/{2}).ok());
   std::vector<float> now;
@@ -231,7 +231,7 @@ TEST(RowsAheadTest, APullThatIsHeldEndsWhenNobodyWantsItAnyMore) {
   std::vector<float> rows;
   absl::Status pulled;
   const int64_t calls = cluster->faults().calls;
-  std::thread thread([&] { pulled = PullOf(*&cluster->client(0).ahead(), 2, {kRow}, &rows); });
+  std::thread thread([&] { pulled = PullOf(cluster->client(0).ahead(), 2, {kRow}, &rows); });
   WaitForCalls(*cluster, calls + 1);
   cluster->client(0).ahead().Cancel();
   thread.join();
@@ -258,7 +258,7 @@ TEST(RowsAheadTest, TheyArePulledBesideTheProgramOverANetworkThatRepeatsAndLoses
     for (int step = 0; step < kSteps; ++step) {
       absl::Status pulled;
       std::vector<float> rows;
-      std::thread thread([&] { pulled = PullOf(*&client.ahead(), step + 1, ids, &rows); });
+      std::thread thread([&] { pulled = PullOf(client.ahead(), step + 1, ids, &rows); });
       const absl::Status run = RunHandMadeStep(job, trainer, {.step = step}, &client.steps(), &params).status();
       if (step + 1 == kSteps) {
         // The end of a run: the pull under way is cancelled, and a step without samples lets the other trainer go on.
