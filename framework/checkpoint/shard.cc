@@ -13,7 +13,6 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/string_views.h"
-#include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/file.h"
 
 namespace weir {
@@ -21,6 +20,8 @@ namespace {
 
 constexpr size_t kShardAlign = 64;
 constexpr char kShardMagic[8] = {'W', 'E', 'I', 'R', 'S', 'H', 'R', 'D'};
+// Largest format that this build reads, and the one it writes.
+constexpr uint32_t kShardFormat = 1;
 // Size of the runs in which rows are written and read: bounds the memory and keeps disks busy.
 constexpr size_t kChunkBytes = size_t{8} << 20;
 
@@ -51,7 +52,7 @@ class Writer : public ShardWriter {
   absl::Status WriteHeader() {
     ShardHeader header = {};
     std::memcpy(header.magic, kShardMagic, sizeof(kShardMagic));
-    header.format = kCheckpointFormat;
+    header.format = kShardFormat;
     return file_->Append(&header, sizeof(header));
   }
 
@@ -331,9 +332,9 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(const std::string
   RETURN_IF_ERROR((*file)->Read(0, &header, sizeof(header)));
   if (std::memcmp(header.magic, kShardMagic, sizeof(kShardMagic)) != 0)
     return absl::DataLossError(absl::StrCat(path, " is no shard file"));
-  if (header.format > kCheckpointFormat) {
+  if (header.format > kShardFormat) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " has format ", header.format, "; this build reads up to ", kCheckpointFormat));
+        absl::StrCat(path, " has format ", header.format, "; this build reads up to ", kShardFormat));
   }
   RETURN_IF_ERROR(CheckDescription(shard, expected.bytes(), path));
   return std::make_unique<Reader>(std::move(*file), shard);
