@@ -303,6 +303,23 @@ absl::Status CheckFiles(const std::string& path, const v1::CheckpointManifest& m
   return absl::OkStatus();
 }
 
+// Moves the state of the trainers, which format 1 had as fields of the manifest, to where the present format has it.
+void LiftToPresentFormat(v1::CheckpointManifest* manifest) {
+  v1::TrainerState* const trainers = manifest->mutable_trainers();
+  if (manifest->has_loss_scale()) trainers->mutable_loss_scale()->Swap(manifest->mutable_loss_scale());
+  if (manifest->has_first_step_examples()) trainers->set_first_step_examples(manifest->first_step_examples());
+  // The first builds did not write it: they had rule 1.
+  trainers->set_stream_scheme(manifest->stream_scheme());
+  if (manifest->has_early_stop()) trainers->mutable_early_stop()->Swap(manifest->mutable_early_stop());
+  if (manifest->has_follow()) trainers->mutable_follow()->Swap(manifest->mutable_follow());
+  manifest->clear_loss_scale();
+  manifest->clear_first_step_examples();
+  manifest->clear_stream_scheme();
+  manifest->clear_early_stop();
+  manifest->clear_follow();
+  manifest->set_format_version(kManifestFormat);
+}
+
 absl::StatusOr<NewestCheckpoint> OpenStep(const std::string& path) {
   NewestCheckpoint opened;
   opened.found.path = path;
@@ -355,13 +372,14 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
   std::string error;
   // A newer format may have fields that this build does not know; it is refused by number below.
   if (!ParseForeignText(body, &manifest, &error)) return absl::DataLossError(absl::StrCat(file, ":", error));
-  if (manifest.format_version() > kCheckpointFormat) {
+  if (manifest.format_version() > kManifestFormat) {
     return absl::FailedPreconditionError(absl::StrCat(file, " has format ", manifest.format_version(),
-                                                      "; this build reads up to ", kCheckpointFormat,
+                                                      "; this build reads up to ", kManifestFormat,
                                                       ". Use the build that wrote it: ", manifest.build()));
   }
   RETURN_IF_ERROR(CheckSteps(manifest, file));
   RETURN_IF_ERROR(CheckNames(manifest, file));
+  if (manifest.format_version() < kManifestFormat) LiftToPresentFormat(&manifest);
   return manifest;
 }
 
@@ -458,7 +476,7 @@ void SealManifest(v1::CheckpointManifest* manifest) {
     values += shard.values_digest();
     state += shard.state_digest();
   }
-  manifest->set_format_version(kCheckpointFormat);
+  manifest->set_format_version(kManifestFormat);
   manifest->set_values_digest(values);
   manifest->set_state_digest(state);
 }
@@ -477,7 +495,7 @@ uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest) {
   bare.clear_eval_figure();
   bare.clear_eval_rank();
   bare.clear_eval_ranked_by();
-  bare.clear_early_stop();
+  if (bare.has_trainers()) bare.mutable_trainers()->clear_early_stop();
   return StableHash(ManifestText(bare));
 }
 

@@ -17,8 +17,8 @@
 
 namespace weir {
 
-// Largest format that this build reads, and the one it writes.
-inline constexpr uint32_t kCheckpointFormat = 1;
+// Largest format of MANIFEST that this build reads, and the one it writes. Shard files have a format of their own.
+inline constexpr uint32_t kManifestFormat = 2;
 
 // Returns "step-000000000120".
 std::string StepDirectoryName(int64_t step);
@@ -40,7 +40,7 @@ struct CheckpointPath {
 absl::StatusOr<std::vector<CheckpointPath>> ListCheckpoints(const std::string& dir);
 
 // Reads MANIFEST of a step's directory. DataLoss if it is missing, truncated or changed; FailedPrecondition for a newer
-// format, and if it is no regular file.
+// format, and if it is no regular file. A manifest of an older format is returned in the present one.
 absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path);
 // Reads the manifest and checks size and (unless sizes_only) checksum of every file.
 absl::StatusOr<v1::CheckpointManifest> VerifyCheckpoint(const std::string& path, bool sizes_only = false);

@@ -34,8 +34,8 @@ from weir.text_message import parse_text
 
 __all__ = ["Checkpoint", "CheckpointInfo", "Digest", "NotFoundError", "RowFile", "Table", "checkpoints"]
 
-# Newest format of MANIFEST and of shard files that this package reads.
-FORMAT = 1
+# Newest formats of MANIFEST and of shard files that this package reads.
+FORMAT, SHARD_FORMAT = 2, 1
 
 _MANIFEST = "MANIFEST"
 _HEAD = b"# weir checkpoint manifest, xxh3 "
@@ -285,7 +285,7 @@ class Checkpoint:
             data = files[shard.file.name] = map_file(path)
             if len(data) != shard.file.bytes:
                 raise _size_error(path, len(data), shard.file.bytes)
-            check_header(path, data, b"WEIRSHRD", "shard file", FORMAT)
+            check_header(path, data, b"WEIRSHRD", "shard file", SHARD_FORMAT)
             for d in shard.dense:
                 _check_dense(d, path, len(data))
                 variable = d.state_of if d.HasField("state_of") else d.variable

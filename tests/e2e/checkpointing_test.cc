@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -305,6 +306,32 @@ TEST_F(CheckpointingTest, PlacesOfStreamsFitAnyNumberOfTrainers) {
   fs::copy(checkpoints_ + "/step-000000000070", checkpoints_ + "/" + temporary, fs::copy_options::recursive);
   ASSERT_TRUE(PublishCheckpoint(checkpoints_, temporary, manifest).ok());
   EXPECT_THAT(Run(100, {.overrides = window, .trainers = 2, .resume = true}).digests.back(), Eq(whole.digests.back()));
+}
+
+TEST_F(CheckpointingTest, ARunGoesOnByTheRuleThatCutItsStreamsUnlessItHasMadeNoStep) {
+  Run(20, {});
+  const std::string saved = checkpoints_ + "/step-000000000020";
+  const absl::StatusOr<v1::CheckpointManifest> read = ReadManifest(saved);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->trainers().stream_scheme(), 4);
+  for (const auto& [step, scheme, goes_on_by] : {std::tuple(20, 2, 2), std::tuple(0, 1, 4)}) {
+    // As a build of that rule writes it, without places of streams.
+    v1::CheckpointManifest manifest = *read;
+    manifest.set_step(step);
+    manifest.mutable_data()->set_trainer_steps(0, step);
+    for (v1::CheckpointShard& shard : *manifest.mutable_shards()) shard.set_trainer_steps(0, step);
+    manifest.clear_extra();
+    manifest.mutable_trainers()->set_stream_scheme(scheme);
+    const std::string temporary = *BeginCheckpoint(checkpoints_, step);
+    fs::copy(saved, checkpoints_ + "/" + temporary, fs::copy_options::recursive);
+    ASSERT_TRUE(PublishCheckpoint(checkpoints_, temporary, manifest).ok());
+    for (const int64_t other : Steps(checkpoints_))
+      if (other != step) fs::remove_all(checkpoints_ + "/" + StepDirectoryName(other));
+    Run(step + 10, {.resume = true});
+    const absl::StatusOr<v1::CheckpointManifest> next = ReadManifest(checkpoints_ + "/" + StepDirectoryName(step + 10));
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_EQ(next->trainers().stream_scheme(), goes_on_by);
+  }
 }
 
 TEST_F(CheckpointingTest, InAsyncATrainerGoesOnAtTheStepThatTheServersHave) {

@@ -194,12 +194,12 @@ TEST_F(FollowTest, ARunThatIsStoppedAndResumedHasTheBitsOfOneThatIsNot) {
       if (round > 0 && !ListCheckpoints(Path(checkpoints))->empty()) {
         const v1::CheckpointManifest manifest = Newest(checkpoints);
         std::set<std::string> needed;
-        for (const v1::FileGroup& group : manifest.follow().groups()) {
+        for (const v1::FileGroup& group : manifest.trainers().follow().groups()) {
           for (const v1::FollowedFile& file : group.files()) needed.insert(file.name());
         }
         for (const auto& entry : fs::directory_iterator(Path(name))) {
           const std::string file = absl::StrCat(name, "/", entry.path().filename().string());
-          if (needed.count(file) == 0 && file <= manifest.follow().last_file()) fs::remove(entry.path());
+          if (needed.count(file) == 0 && file <= manifest.trainers().follow().last_file()) fs::remove(entry.path());
         }
       }
       std::atomic<bool> stop{false};
@@ -239,8 +239,8 @@ TEST_F(FollowTest, ACheckpointOnTheWayIsAsGoodAsOneAtAStop) {
                              {.servers = 2, .trainers = 2});
     std::vector<std::string> digests = Run(run).digests;
     const v1::CheckpointManifest manifest = Newest(dir);
-    EXPECT_EQ(manifest.follow().streams_size(), 8);
-    for (const v1::FollowedStream& stream : manifest.follow().streams()) {
+    EXPECT_EQ(manifest.trainers().follow().streams_size(), 8);
+    for (const v1::FollowedStream& stream : manifest.trainers().follow().streams()) {
       // At the end a stream has no more than there are.
       EXPECT_TRUE(stream.given() == 4 * steps || (steps == 28 && stream.given() >= 110)) << stream.given();
     }
@@ -377,7 +377,7 @@ TEST_F(FollowTest, AnotherTrainerGoesOnWhereADeadOneWas) {
     ASSERT_TRUE(result.ok()) << more << result.status();
     int64_t given = 0;
     const v1::CheckpointManifest kept = Newest(name + "_kept");
-    for (const v1::FollowedStream& stream : kept.follow().streams()) given += stream.given();
+    for (const v1::FollowedStream& stream : kept.trainers().follow().streams()) given += stream.given();
     EXPECT_EQ(given + result->summary.left_out, kAll) << more;
     EXPECT_LT(result->summary.left_out, 32) << more;
   }
@@ -429,7 +429,7 @@ TEST_F(FollowTest, AsyncRunsGoOnWithOtherTrainers) {
     ASSERT_TRUE(result.ok()) << result.status();
     int64_t given = 0, examples = 0;
     const v1::CheckpointManifest kept = Newest("others_kept");
-    for (const v1::FollowedStream& stream : kept.follow().streams()) given += stream.given();
+    for (const v1::FollowedStream& stream : kept.trainers().follow().streams()) given += stream.given();
     for (const TrainSummary& summary : result->summaries) examples += summary.examples;
     // In the second run some examples may be those of the first, but no run leaves any out.
     EXPECT_TRUE(round == 1 ? examples >= given - before : examples == given - before)
@@ -557,8 +557,8 @@ TEST_F(FollowTest, TheCheckpointsOfALongRunListOnlyFilesInUse) {
   // Trainers say from time to time how far they are; the next run knows what the last one has read.
   const InProcessResult more = Run(RunOn(name, {CheckpointIn("many_kept")}, {.trainers = 2, .resume = true}));
   EXPECT_EQ(more.summary.steps, 50);
-  EXPECT_LE(Newest("many_kept").follow().groups_size(), 1);
-  EXPECT_EQ(Newest("many_kept").follow().last_file(), "many/part-199.txt");
+  EXPECT_LE(Newest("many_kept").trainers().follow().groups_size(), 1);
+  EXPECT_EQ(Newest("many_kept").trainers().follow().last_file(), "many/part-199.txt");
 }
 
 }  // namespace

@@ -190,9 +190,9 @@ TEST_F(EarlyStopRunTest, AnEvaluationThatAnInterruptionPreventedIsMadeAfterTheRe
   const absl::StatusOr<v1::CheckpointManifest> before = ReadManifest(path_of(last - 10));
   absl::StatusOr<v1::CheckpointManifest> newest = ReadManifest(path_of(last));
   ASSERT_TRUE(before.ok() && newest.ok()) << before.status() << newest.status();
-  ASSERT_EQ(before->early_stop().evaluations(), 1);
-  ASSERT_EQ(newest->early_stop().evaluations(), 2);
-  *newest->mutable_early_stop() = before->early_stop();
+  ASSERT_EQ(before->trainers().early_stop().evaluations(), 1);
+  ASSERT_EQ(newest->trainers().early_stop().evaluations(), 2);
+  *newest->mutable_trainers()->mutable_early_stop() = before->trainers().early_stop();
   newest->clear_eval_loss();
   newest->clear_eval_auc();
   newest->clear_eval_figure();
@@ -204,7 +204,7 @@ TEST_F(EarlyStopRunTest, AnEvaluationThatAnInterruptionPreventedIsMadeAfterTheRe
   EXPECT_EQ(EvalLines(resumed), std::vector<std::string>({EvalLines(whole).back()}));
   const absl::StatusOr<v1::CheckpointManifest> judged = ReadManifest(path_of(last));
   ASSERT_TRUE(judged.ok()) << judged.status();
-  EXPECT_EQ(judged->early_stop().evaluations(), 2);
+  EXPECT_EQ(judged->trainers().early_stop().evaluations(), 2);
 }
 
 // A death between the checkpoint and the evaluation of its step.
@@ -240,7 +240,7 @@ TEST_F(EarlyStopRunTest, AnEvaluationMadeAfterTheResumeIsWrittenToTheCheckpointO
   absl::StatusOr<v1::CheckpointManifest> newest = ReadManifest(path);
   ASSERT_TRUE(newest.ok()) << newest.status();
   const double loss = newest->eval_loss();
-  newest->mutable_early_stop()->set_step(whole.summary.steps - 10);
+  newest->mutable_trainers()->mutable_early_stop()->set_step(whole.summary.steps - 10);
   newest->clear_eval_loss();
   ASSERT_TRUE(ReplaceManifest(path, *newest).ok());
   // More patience, so that training goes on and later checkpoints are written.
@@ -271,7 +271,7 @@ TEST_F(EarlyStopRunTest, TheBestCheckpointIsKeptByTheFigureOfTheJob) {
     EXPECT_EQ(manifest->eval_figure(0).name(), "gauc");
     EXPECT_EQ(manifest->eval_figure(1).name(), "normalized_entropy");
     EXPECT_EQ(manifest->eval_rank(), -manifest->eval_figure(1).value());
-    EXPECT_TRUE(manifest->has_early_stop());
+    EXPECT_TRUE(manifest->trainers().has_early_stop());
   }
   ASSERT_EQ(kept.size(), 2u) << "the best and the last";
   EXPECT_THAT(by_figure.begin()->second, HasSubstr(kept[0]));

@@ -181,8 +181,8 @@ TEST_F(MixedPrecisionTest, AResumedRunGoesOnAtItsScale) {
   run({"train.max_steps=14", CheckpointIn("scales")}, false);
   const absl::StatusOr<NewestCheckpoint> newest = FindNewestComplete(Path("scales"), "slots");
   ASSERT_TRUE(newest.ok()) << newest.status();
-  EXPECT_GT(newest->manifest.loss_scale().scale(), 1);
-  EXPECT_LT(newest->manifest.loss_scale().scale(), 16777216);
+  EXPECT_GT(newest->manifest.trainers().loss_scale().scale(), 1);
+  EXPECT_LT(newest->manifest.trainers().loss_scale().scale(), 16777216);
   const InProcessResult resumed = run({"train.max_steps=40", CheckpointIn("scales")}, true);
   EXPECT_EQ(resumed.summary.loss_scale, whole.summary.loss_scale);
   ASSERT_FALSE(resumed.digests.empty());

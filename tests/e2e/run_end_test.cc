@@ -53,7 +53,7 @@ TEST_F(RunEndTest, LeftoversMakeNoStep) {
   EXPECT_FALSE(result.summary.left_out_more);
   EXPECT_THAT(result.summary.DoneLine(), HasSubstr(" left_out=9"));
   EXPECT_EQ(Newest("all").manifest.step(), 24);
-  EXPECT_EQ(Newest("all").manifest.first_step_examples(), 32);
+  EXPECT_EQ(Newest("all").manifest.trainers().first_step_examples(), 32);
   // The model is that of the whole steps.
   const InProcessResult cut = RunOf(777, {.overrides = {CheckpointIn("cut"), "train.max_steps=24"}});
   EXPECT_EQ(cut.summary.left_out, 0) << "max_steps ended it";

@@ -472,7 +472,7 @@ def test_a_dimension_beyond_all_bounds_is_an_error(copy):
 
 
 @pytest.mark.parametrize("damage, message", [
-    ({"format_version": 2, "build": "later"}, r"MANIFEST has format 2; this package reads up to 1.*later"),
+    ({"format_version": 3, "build": "later"}, r"MANIFEST has format 3; this package reads up to 2.*later"),
     ({"step": -1}, "speaks of step -1"),
 ])
 def test_a_manifest_says_what_is_wrong_with_it(copy, damage, message):

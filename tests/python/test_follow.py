@@ -73,7 +73,7 @@ class Inbox:
         (self.inbox / "DONE").touch()
 
     def follow(self):
-        return weir.Checkpoint(self.job.parent / "checkpoints").manifest.follow
+        return weir.Checkpoint(self.job.parent / "checkpoints").manifest.trainers.follow
 
     def digest(self):
         return weir.Checkpoint(self.job.parent / "checkpoints").digest()

@@ -65,9 +65,10 @@ class CheckpointingTest : public testing::Test {
     }
   }
 
-  absl::StatusOr<std::string> Save(Run& run, int64_t step, const TrainerState& state = {},
+  absl::StatusOr<std::string> Save(Run& run, int64_t step, SavedTrainers trainers = {},
                                    const std::optional<MetricResult>& eval = std::nullopt) {
-    return run.checkpointing->Save(step, step, state, eval);
+    trainers.state.set_stream_scheme(kStreamScheme);
+    return run.checkpointing->Save(step, step, trainers, eval);
   }
 
   // Returns the names of the checkpoints in the directory, oldest first.
@@ -90,29 +91,28 @@ TEST_F(CheckpointingTest, AResumeFindsTheStateThatWasSaved) {
     Run run = Start();
     ASSERT_EQ(run.checkpointing->StartAfresh(), absl::OkStatus());
     Train(run, 0, 3);
-    TrainerState state = {.statistics = "statistics of a.tsv", .first_step_examples = 64};
-    state.residuals = [](const TakeBytes& take) {
+    SavedTrainers trainers = {.statistics = "statistics of a.tsv"};
+    trainers.residuals = [](const TakeBytes& take) {
       RETURN_IF_ERROR(take("first piece, "));
       return take("second piece");
     };
-    state.loss_scale.emplace().set_scale(4096);
-    const absl::StatusOr<std::string> path = Save(run, 3, state);
+    const absl::StatusOr<std::string> path = Save(run, 3, trainers);
     ASSERT_TRUE(path.ok()) << path.status();
     EXPECT_EQ(*path, dir_ + "/step-000000000003");
     EXPECT_THAT(run.checkpointing->saved_trainer_steps(), ElementsAre(3));
     saved = *run.cluster->GetDigest();
   }
   Run run = Start();
-  const absl::StatusOr<std::optional<ResumePoint>> point = run.checkpointing->Resume();
+  const absl::StatusOr<ResumePoint> point = run.checkpointing->Resume();
   ASSERT_TRUE(point.ok()) << point.status();
-  ASSERT_TRUE(point->has_value());
-  EXPECT_EQ((*point)->step, 3);
-  EXPECT_THAT((*point)->trainer_steps, ElementsAre(3));
-  EXPECT_EQ((*point)->statistics, "statistics of a.tsv");
-  EXPECT_EQ((*point)->loss_scale->scale(), 4096);
-  EXPECT_EQ((*point)->first_step_examples, 64);
+  EXPECT_TRUE(point->beginning.resumed());
+  EXPECT_EQ(point->beginning.step(), 3);
+  EXPECT_THAT(point->beginning.trainer_steps(), ElementsAre(3));
+  EXPECT_EQ(point->beginning.statistics(), "statistics of a.tsv");
+  EXPECT_EQ(point->beginning.checkpoint(), "step-000000000003");
+  EXPECT_TRUE(point->beginning.not_evaluated());
   std::string residuals;
-  EXPECT_EQ(ReadInPieces((*point)->residuals,
+  EXPECT_EQ(ReadInPieces(point->residuals,
                          [&](std::string_view piece) {
                            residuals += piece;
                            return absl::OkStatus();
@@ -124,9 +124,9 @@ TEST_F(CheckpointingTest, AResumeFindsTheStateThatWasSaved) {
 
 TEST_F(CheckpointingTest, NothingIsFoundInAnEmptyDirectory) {
   Run run = Start();
-  const absl::StatusOr<std::optional<ResumePoint>> point = run.checkpointing->Resume();
+  const absl::StatusOr<ResumePoint> point = run.checkpointing->Resume();
   ASSERT_TRUE(point.ok()) << point.status();
-  EXPECT_FALSE(point->has_value());
+  EXPECT_FALSE(point->beginning.resumed());
 }
 
 TEST_F(CheckpointingTest, AFreshRunSetsEarlierCheckpointsAside) {
@@ -137,7 +137,7 @@ TEST_F(CheckpointingTest, AFreshRunSetsEarlierCheckpointsAside) {
   Run run = Start();
   ASSERT_EQ(run.checkpointing->StartAfresh(), absl::OkStatus());
   EXPECT_THAT(Names(), ElementsAre());
-  EXPECT_FALSE(run.checkpointing->Resume()->has_value());
+  EXPECT_FALSE(run.checkpointing->Resume()->beginning.resumed());
 }
 
 TEST_F(CheckpointingTest, OtherTrainingDataIsRefused) {
@@ -179,7 +179,7 @@ TEST_F(CheckpointingTest, CheckpointsOfAJobWithAnotherNameAreNotTakenForDamagedO
 TEST_F(CheckpointingTest, AnErrorNamesTheStepThatIsLostAndTheNewestSavedOne) {
   Run run = Start();
   ASSERT_EQ(run.checkpointing->StartAfresh(), absl::OkStatus());
-  TrainerState broken;
+  SavedTrainers broken;
   broken.residuals = [](const TakeBytes&) { return absl::ResourceExhaustedError("the disk is full"); };
   const absl::Status first = Save(run, 0, broken).status();
   EXPECT_EQ(first.code(), absl::StatusCode::kFailedPrecondition);
@@ -197,11 +197,11 @@ TEST_F(CheckpointingTest, AnErrorNamesTheStepThatIsLostAndTheNewestSavedOne) {
 TEST_F(CheckpointingTest, AnEvaluationIsAddedToTheLastCheckpoint) {
   Run run = Start();
   const MetricResult eval = {.samples = 10, .measures = {{"loss", 0.5}, {"auc", 0.75}}};
-  EXPECT_EQ(run.checkpointing->RecordEvaluation(eval), absl::OkStatus());  // there is none yet
+  EXPECT_EQ(run.checkpointing->RecordEvaluation(eval, nullptr), absl::OkStatus());  // there is none yet
   const absl::StatusOr<std::string> path = Save(run, 0);
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_FALSE(ReadManifest(*path)->has_eval_loss());
-  ASSERT_EQ(run.checkpointing->RecordEvaluation(eval), absl::OkStatus());
+  ASSERT_EQ(run.checkpointing->RecordEvaluation(eval, nullptr), absl::OkStatus());
   EXPECT_EQ(ReadManifest(*path)->eval_loss(), 0.5);
   EXPECT_EQ(ReadManifest(*path)->eval_auc(), 0.75);
 }

@@ -1,4 +1,4 @@
-#include "trainer/loop/early_stop.h"
+#include "trainer/metrics/early_stop.h"
 
 #include <cmath>
 #include <limits>
@@ -19,8 +19,16 @@ v1::JobConfig JobWith(const std::string& text) {
 Figure Loss(double loss) { return {.name = "loss", .value = loss, .lower_is_better = true}; }
 MetricResult Auc(double auc) { return {.samples = 10, .measures = {Loss(1 - auc), {.name = "auc", .value = auc}}}; }
 
+v1::TrainerState SavedBy(const EarlyStop& stop) {
+  v1::TrainerState state;
+  stop.Save(&state);
+  return state;
+}
+
 // Judges the evaluation 10 steps after the last one.
-void Judge(EarlyStop* stop, const MetricResult& result) { stop->Judge(stop->State().step() + 10, result); }
+void Judge(EarlyStop* stop, const MetricResult& result) {
+  stop->Judge(SavedBy(*stop).early_stop().step() + 10, result);
+}
 
 TEST(EarlyStopTest, EndsWhenAsManyEvaluationsInARowAreNoBetter) {
   EarlyStop stop(JobWith("train { eval_every_steps: 10 early_stop { patience: 2 } }"));
@@ -88,7 +96,7 @@ TEST(EarlyStopTest, ARestoredOneGoesOn) {
   Judge(&first, Auc(.7));
   Judge(&first, Auc(.6));
   EarlyStop second(job);
-  second.Restore(first.State());
+  second.Restore(SavedBy(first));
   EXPECT_FALSE(second.Ends());
   Judge(&second, Auc(.7));
   EXPECT_TRUE(second.Ends());
@@ -99,20 +107,21 @@ TEST(EarlyStopTest, AStateOfAnotherFigureOrADamagedOneIsNotTakenOver) {
   Judge(&first, Auc(.7));
   Judge(&first, Auc(.6));
   EarlyStop second(JobWith("train { eval_every_steps: 10 early_stop { metric: \"loss\" patience: 2 } }"));
-  second.Restore(first.State());
-  EXPECT_EQ(second.State().step(), 20);
+  second.Restore(SavedBy(first));
+  EXPECT_EQ(SavedBy(second).early_stop().step(), 20);
   Judge(&second, Auc(.6));
   Judge(&second, Auc(.5));
   EXPECT_FALSE(second.Ends()) << "the first of them is the best so far";
 
-  v1::EarlyStopState damaged = first.State();
-  damaged.set_best(std::numeric_limits<double>::quiet_NaN());
-  damaged.set_evaluations(std::numeric_limits<int>::min());
-  damaged.set_step(-5);
+  v1::TrainerState damaged = SavedBy(first);
+  damaged.mutable_early_stop()->set_best(std::numeric_limits<double>::quiet_NaN());
+  damaged.mutable_early_stop()->set_evaluations(std::numeric_limits<int>::min());
+  damaged.mutable_early_stop()->set_step(-5);
   first.Restore(damaged);
-  EXPECT_EQ(first.State().evaluations(), 0);
-  EXPECT_EQ(first.State().step(), 0);
-  EXPECT_FALSE(first.State().has_best());
+  first.Save(&damaged);
+  EXPECT_EQ(damaged.early_stop().evaluations(), 0);
+  EXPECT_EQ(damaged.early_stop().step(), 0);
+  EXPECT_FALSE(damaged.early_stop().has_best());
 }
 
 TEST(EarlyStopTest, AnEvaluationWithoutExamplesIsNoBetter) {
@@ -127,19 +136,19 @@ TEST(EarlyStopTest, EvaluationsOfOtherStepsAndRepeatedOnesDoNotCount) {
   stop.Judge(10, Auc(.7));
   stop.Judge(10, Auc(.6));
   stop.Judge(17, Auc(.6));
-  EXPECT_EQ(stop.State().evaluations(), 0);
-  EXPECT_EQ(stop.State().step(), 10);
+  EXPECT_EQ(SavedBy(stop).early_stop().evaluations(), 0);
+  EXPECT_EQ(SavedBy(stop).early_stop().step(), 10);
   EXPECT_FALSE(stop.Awaits(10));
   EXPECT_FALSE(stop.Awaits(17));
   EXPECT_TRUE(stop.Awaits(20));
   stop.Judge(20, Auc(.6));
-  EXPECT_EQ(stop.State().evaluations(), 1);
+  EXPECT_EQ(SavedBy(stop).early_stop().evaluations(), 1);
 }
 
 TEST(EarlyStopTest, WithoutTheSettingItNeverEnds) {
   EarlyStop stop(JobWith(""));
   for (int i = 1; i < 100; ++i) stop.Judge(10 * i, Auc(.5));
-  EXPECT_FALSE(stop.on() || stop.Ends() || stop.Awaits(1000));
+  EXPECT_FALSE(stop.Ends() || stop.Awaits(1000) || SavedBy(stop).has_early_stop());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "framework/checkpoint/directory.h"
 #include "glog/logging.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "tests/testing/hand_made_cluster.h"
 #include "trainer/checkpoints/beginning.h"
@@ -25,6 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 
 using ::testing::ElementsAre;
+
+// Whether a run may have been cut into streams by a rule: these have no data.
+bool AnyScheme(int) { return true; }
 
 // A cluster whose trainers have joined, with the checkpoints of each.
 class JobCheckpointsTest : public testing::Test {
@@ -61,14 +65,15 @@ class JobCheckpointsTest : public testing::Test {
   // Agrees on the beginning; the trainer then has its checkpoints.
   absl::StatusOr<Begun> BeginTrainer(int t, bool resume) {
     auto checkpointing = std::make_unique<Checkpointing>(dir_, config_.config, cluster_->options().plan,
-                                                         TrainFiles{.description = "a.tsv\n"}, &cluster_->client(t));
+                                                         TrainFiles{.description = "a.tsv\n", .cuts_by = AnyScheme},
+                                                         &cluster_->client(t));
     ASSIGN_OR_RETURN(
         const Begun begun,
         Begin({.trainer = Trainer(t), .job = &config_, .checkpoints = checkpointing.get(), .resume = resume}));
     checkpoints_[static_cast<size_t>(t)] =
         std::make_unique<JobCheckpoints>(JobCheckpoints::Options{.trainer = Trainer(t),
                                                                  .checkpointing = std::move(checkpointing),
-                                                                 .first_number = begun.beginning.point.step,
+                                                                 .first_number = begun.beginning.step(),
                                                                  .progress = &progress_});
     return begun;
   }
@@ -111,11 +116,93 @@ TEST_F(JobCheckpointsTest, InSyncTheFirstTrainerWritesAndAllResumeAtItsStep) {
   StartCluster({.servers = 2, .trainers = 2});
   ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
     ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
-    EXPECT_TRUE(begun.beginning.resumed);
+    EXPECT_TRUE(begun.beginning.resumed());
     EXPECT_EQ(begun.step, 3);
     return absl::OkStatus();
   }),
             absl::OkStatus());
+}
+
+// Sets every field, also those of messages in it, to a value that is not its default.
+void SetEveryField(google::protobuf::Message* message) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message->GetReflection();
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const Field* const field = message->GetDescriptor()->field(i);
+    if (field->is_repeated()) {
+      ASSERT_EQ(field->cpp_type(), Field::CPPTYPE_MESSAGE) << field->full_name() << ": extend this function";
+      SetEveryField(reflection.AddMessage(message, field));
+      continue;
+    }
+    switch (field->cpp_type()) {
+      case Field::CPPTYPE_MESSAGE:
+        SetEveryField(reflection.MutableMessage(message, field));
+        break;
+      case Field::CPPTYPE_INT32:
+        reflection.SetInt32(message, field, field->default_value_int32() + 3);
+        break;
+      case Field::CPPTYPE_INT64:
+        reflection.SetInt64(message, field, field->default_value_int64() + 5);
+        break;
+      case Field::CPPTYPE_UINT64:
+        reflection.SetUInt64(message, field, field->default_value_uint64() + 7);
+        break;
+      case Field::CPPTYPE_DOUBLE:
+        reflection.SetDouble(message, field, field->default_value_double() + 0.5);
+        break;
+      case Field::CPPTYPE_STRING:
+        reflection.SetString(message, field, absl::StrCat("the ", field->name()));
+        break;
+      default:
+        FAIL() << field->full_name() << ": extend this function";
+    }
+  }
+}
+
+TEST_F(JobCheckpointsTest, EveryFieldOfTheTrainersStateReachesEveryTrainerAfterAResume) {
+  v1::TrainerState state;
+  ASSERT_NO_FATAL_FAILURE(SetEveryField(&state));
+  for (const bool sync : {true, false}) {
+    StartCluster({.trainers = 2, .sync = sync});
+    ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+      ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/false));
+      EXPECT_EQ(begun.beginning.trainers().DebugString(), "");
+      RETURN_IF_ERROR(Train(t, 0, 3));
+      return checkpoints(t).Save({.step = 3, .version = 3, .trainers = state});
+    }),
+              absl::OkStatus());
+    StartCluster({.trainers = 2, .sync = sync});
+    ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
+      ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
+      EXPECT_EQ(begun.beginning.trainers().DebugString(), state.DebugString());
+      return absl::OkStatus();
+    }),
+              absl::OkStatus());
+  }
+}
+
+TEST_F(JobCheckpointsTest, AFreshRunIsToldFromACheckpointOfStep0) {
+  StartCluster({});
+  const absl::StatusOr<Begun> fresh = BeginTrainer(0, /*resume=*/true);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_FALSE(fresh->beginning.resumed());
+  ASSERT_EQ(checkpoints(0).Save({.step = 0}), absl::OkStatus());
+
+  StartCluster({});
+  const absl::StatusOr<Begun> resumed = BeginTrainer(0, /*resume=*/true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_TRUE(resumed->beginning.resumed());
+  EXPECT_EQ(resumed->step, 0);
+}
+
+TEST_F(JobCheckpointsTest, ABeginningThatCannotBeReadIsRefused) {
+  v1::Beginning before_the_first_step;
+  before_the_first_step.set_step(-1);
+  for (const std::string& said : {std::string("\xff\xff\xff"), before_the_first_step.SerializeAsString()}) {
+    StartCluster({});
+    ASSERT_EQ(cluster_->client(0).board().Post("beginning", said, 0), absl::OkStatus());
+    EXPECT_EQ(BeginTrainer(0, /*resume=*/false).status().code(), absl::StatusCode::kInternal);
+  }
 }
 
 TEST_F(JobCheckpointsTest, InAsyncEachTrainerResumesAtItsOwnStep) {
@@ -133,7 +220,7 @@ TEST_F(JobCheckpointsTest, InAsyncEachTrainerResumesAtItsOwnStep) {
   ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
     ASSIGN_OR_RETURN(const Begun begun, BeginTrainer(t, /*resume=*/true));
     EXPECT_EQ(begun.step, t == 0 ? 2 : 5);
-    EXPECT_EQ(begun.beginning.point.step, 2);
+    EXPECT_EQ(begun.beginning.step(), 2);
     return absl::OkStatus();
   }),
             absl::OkStatus());
@@ -239,9 +326,9 @@ TEST_F(JobCheckpointsTest, AStepIsSavedOnceAndItsEvaluationIsAdded) {
   ASSERT_TRUE(BeginTrainer(0, /*resume=*/false).ok());
   ASSERT_EQ(Train(0, 0, 1), absl::OkStatus());
   ASSERT_EQ(checkpoints(0).Save({.step = 1, .version = 1}), absl::OkStatus());
-  checkpoints(0).RecordEvaluation(2, {.samples = 1, .measures = {{"loss", 0.25}}});  // of another step
+  checkpoints(0).RecordEvaluation(2, {.samples = 1, .measures = {{"loss", 0.25}}}, nullptr);  // of another step
   EXPECT_FALSE(ReadManifest(dir_ + "/step-000000000001")->has_eval_loss());
-  checkpoints(0).RecordEvaluation(1, {.samples = 1, .measures = {{"loss", 0.5}}});
+  checkpoints(0).RecordEvaluation(1, {.samples = 1, .measures = {{"loss", 0.5}}}, nullptr);
   ASSERT_EQ(checkpoints(0).Save({.step = 1, .version = 1}), absl::OkStatus());
   EXPECT_EQ(ReadManifest(dir_ + "/step-000000000001")->eval_loss(), 0.5);
 }

@@ -23,8 +23,10 @@ TEST(LossScalerTest, WithoutItTheScaleIsOneAndStays) {
     scaler.StepDone(skipped);
     EXPECT_EQ(scaler.scale(), 1);
   }
-  v1::LossScale state;
-  state.set_scale(8);
+  v1::TrainerState state;
+  scaler.Save(&state);
+  EXPECT_FALSE(state.has_loss_scale());
+  state.mutable_loss_scale()->set_scale(8);
   scaler.Restore(state);
   EXPECT_EQ(scaler.scale(), 1);
 }
@@ -66,24 +68,30 @@ TEST(LossScalerTest, GoesOnFromItsState) {
     whole.StepDone(skipped[i]);
     if (i < 7) first.StepDone(skipped[i]);
   }
-  second.Restore(first.State());
-  EXPECT_EQ(second.State().good_steps(), 2);
+  v1::TrainerState state, at_the_end;
+  first.Save(&state);
+  EXPECT_EQ(state.loss_scale().good_steps(), 2);
+  second.Restore(state);
   for (size_t i = 7; i < skipped.size(); ++i) second.StepDone(skipped[i]);
   EXPECT_EQ(second.scale(), whole.scale());
-  EXPECT_EQ(second.State().good_steps(), whole.State().good_steps());
+  second.Save(&state);
+  whole.Save(&at_the_end);
+  EXPECT_EQ(state.loss_scale().good_steps(), at_the_end.loss_scale().good_steps());
 }
 
 TEST(LossScalerTest, AStateOfOtherSettingsIsBroughtIntoThese) {
   LossScaler scaler(Settings(64, 4, 256));
-  v1::LossScale state;
-  state.set_scale(65536);
+  v1::TrainerState state;
+  scaler.Restore(state);
+  EXPECT_EQ(scaler.scale(), 64) << "a checkpoint without one";
+  state.mutable_loss_scale()->set_scale(65536);
   scaler.Restore(state);
   EXPECT_EQ(scaler.scale(), 256);
-  state.set_scale(100);
+  state.mutable_loss_scale()->set_scale(100);
   scaler.Restore(state);
   EXPECT_EQ(scaler.scale(), 64);
   for (const double no_scale : {0.0, -4.0, std::numeric_limits<double>::quiet_NaN()}) {
-    state.set_scale(no_scale);
+    state.mutable_loss_scale()->set_scale(no_scale);
     scaler.Restore(state);
     EXPECT_EQ(scaler.scale(), 1);
   }

@@ -44,7 +44,7 @@ v1::CheckpointManifest Manifest() {
   manifest.set_lanes(8);
   manifest.set_scheme_version(1);
   manifest.set_step(7);
-  manifest.set_stream_scheme(2);
+  manifest.mutable_trainers()->set_stream_scheme(2);
   google::protobuf::TextFormat::PrintToString(JobOf(kData), manifest.mutable_job_text());
   return manifest;
 }
@@ -98,7 +98,7 @@ TEST(ResumeCheckTest, WhatDecidesTheBitsMustBeAsItWas) {
 
 TEST(ResumeCheckTest, ARunGoesOnOnlyByTheRuleThatCutItsStreams) {
   v1::CheckpointManifest manifest = Manifest();
-  manifest.clear_stream_scheme();
+  manifest.mutable_trainers()->set_stream_scheme(1);
   const absl::Status status = Check(kData, PlanOf(5, 8, 1), manifest);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
@@ -108,7 +108,7 @@ TEST(ResumeCheckTest, ARunGoesOnOnlyByTheRuleThatCutItsStreams) {
   // Of other files it is said that they are others.
   const auto check = [&](int was, const std::string& now) {
     v1::CheckpointManifest of = Manifest();
-    of.set_stream_scheme(was);
+    of.mutable_trainers()->set_stream_scheme(was);
     of.set_train_data("a: 10 bytes, xxh3 0000000000000001\n");
     return std::string(CheckResumable("dir/step-1", of, JobOf(kData), PlanOf(5, 8, 1), FilesOf(now)).message());
   };

@@ -3,31 +3,17 @@
 #define WEIR_TRAINER_CHECKPOINTS_BEGINNING_H_
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/stream_places.pb.h"
+#include "proto/trainer.pb.h"
 #include "trainer/checkpoints/checkpointing.h"
 #include "trainer/this_trainer.h"
 
 namespace weir {
 
 struct Job;
-
-// Decided by the chief and sent to all trainers before the first step.
-struct Beginning {
-  // True if the servers hold the state of a checkpoint.
-  bool resumed = false;
-  // Contents of that checkpoint that trainers need; step 0 and nothing else in a fresh run. `residuals` names a file of
-  // the chief and is not sent; `places` are dealt out.
-  ResumePoint point;
-
-  // Returns a v1::Beginning.
-  std::string Serialize() const;
-  // Internal if the bytes are no v1::Beginning.
-  static absl::StatusOr<Beginning> Parse(std::string_view bytes);
-};
 
 struct BeginOptions {
   ThisTrainer trainer;
@@ -41,7 +27,8 @@ struct BeginOptions {
 };
 
 struct Begun {
-  Beginning beginning;
+  // Decided by the chief and sent to all trainers.
+  v1::Beginning beginning;
   // First step of this trainer: the number of its steps that the state of the servers contains.
   int64_t step = 0;
   // First steps of all trainers, by trainer, as they were before anyone died.
@@ -55,7 +42,7 @@ struct Begun {
 // Brings checkpoints or row files into the servers (the chief does that), gives all trainers the chief's dense
 // parameters where they hold them, restores residuals, and returns where this trainer begins. Every trainer calls this
 // once, after joining. A trainer that takes the place of a dead one finds the beginning decided. Errors are those of
-// Checkpointing::Resume and of calls to servers.
+// Checkpointing::Resume and of calls to servers; Internal if what the chief has sent cannot be read.
 absl::StatusOr<Begun> Begin(const BeginOptions& options);
 
 }  // namespace weir

@@ -21,6 +21,7 @@
 #include "framework/checkpoint/host_part.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
+#include "trainer/metrics/early_stop.h"
 #include "transpiler/job/model_differences.h"
 
 namespace weir {
@@ -70,11 +71,10 @@ void SetFigures(const MetricResult& eval, const std::string& best_by, v1::Checkp
     manifest->set_eval_rank(*rank);
     manifest->set_eval_ranked_by(ranked_by);
   }
-  if (eval.early_stop.has_value()) *manifest->mutable_early_stop() = *eval.early_stop;
 }
 
 // Writes the residuals of all trainers to a file of any size; returns when the last trainer has sent its own.
-absl::Status WriteResiduals(const std::string& directory, const TrainerState& trainers,
+absl::Status WriteResiduals(const std::string& directory, const SavedTrainers& trainers,
                             v1::CheckpointManifest* manifest) {
   if (trainers.residuals == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<FileWriter> writer,
@@ -248,10 +248,11 @@ absl::StatusOr<bool> Checkpointing::HasOfThisRun() {
   });
 }
 
-absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
+absl::StatusOr<ResumePoint> Checkpointing::Resume() {
   RETURN_IF_ERROR(Own());
+  ResumePoint point;
   ASSIGN_OR_RETURN(const std::optional<Found> found, per_host_ ? FindOnAllHosts() : FindShared());
-  if (!found.has_value()) return std::nullopt;
+  if (!found.has_value()) return point;
   for (const std::string& reason : found->refused) LOG(WARNING) << "checkpoint refused: " << reason;
   const std::string path = absl::StrCat(dir_, "/", found->name);
   ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(path));
@@ -263,21 +264,21 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   }
   if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
   RETURN_IF_ERROR(SetAside(manifest.step()));
-  ResumePoint point{.step = manifest.step(), .name = found->name, .manifest = ManifestIdentity(manifest)};
-  point.trainer_steps.assign(manifest.data().trainer_steps().begin(), manifest.data().trainer_steps().end());
-  ASSIGN_OR_RETURN(point.statistics, ReadStatistics(path, manifest));
+  v1::Beginning& beginning = point.beginning;
+  beginning.set_resumed(true);
+  beginning.set_step(manifest.step());
+  *beginning.mutable_trainer_steps() = manifest.data().trainer_steps();
+  *beginning.mutable_trainers() = manifest.trainers();
+  ASSIGN_OR_RETURN(*beginning.mutable_statistics(), ReadStatistics(path, manifest));
   for (const v1::CheckpointFile& file : manifest.extra()) {
     if (file.name() == kResidualsFile) point.residuals = absl::StrCat(path, "/", kResidualsFile);
-    point.has_places = point.has_places || file.name() == kPlacesFile;
+    if (file.name() == kPlacesFile) beginning.set_places(true);
   }
   ASSIGN_OR_RETURN(point.places, ReadExtra(path, manifest, kPlacesFile));
-  if (manifest.has_loss_scale()) point.loss_scale = manifest.loss_scale();
-  if (manifest.has_early_stop()) point.early_stop = manifest.early_stop();
-  point.first_step_examples = manifest.first_step_examples();
-  // Before the first step nothing has been read.
-  if (manifest.step() > 0) point.stream_scheme = manifest.stream_scheme();
-  point.follow = manifest.follow();
-  point.not_evaluated = !manifest.has_eval_loss() && !manifest.has_eval_auc() && manifest.eval_figure_size() == 0;
+  beginning.set_checkpoint(found->name);
+  beginning.set_manifest(ManifestIdentity(manifest));
+  beginning.set_not_evaluated(!manifest.has_eval_loss() && !manifest.has_eval_auc() &&
+                              manifest.eval_figure_size() == 0);
   // An interruption may have prevented the evaluation of its step. A directory of this host alone is not enough to
   // write it down later.
   if (!per_host_) published_ = Published{"", manifest};
@@ -285,19 +286,19 @@ absl::StatusOr<std::optional<ResumePoint>> Checkpointing::Resume() {
   return point;
 }
 
-absl::Status Checkpointing::LoadReplica(const ResumePoint& point, int chief) {
+absl::Status Checkpointing::LoadReplica(const v1::Beginning& beginning, int chief) {
   if (!replica_->sharded()) return replica_->Broadcast(chief);
-  RETURN_IF_ERROR(CheckFileName(point.name));
-  const std::string path = absl::StrCat(dir_, "/", point.name);
+  RETURN_IF_ERROR(CheckFileName(beginning.checkpoint()));
+  const std::string path = absl::StrCat(dir_, "/", beginning.checkpoint());
   const bool none = !PathExists(path);
   absl::StatusOr<v1::CheckpointManifest> manifest;
   if (!none) {
     manifest = ReadManifest(path);
     RETURN_IF_ERROR(manifest.status());
   }
-  if (none || ManifestIdentity(*manifest) != point.manifest) {
+  if (none || ManifestIdentity(*manifest) != beginning.manifest()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("trainer ", chief, " has resumed from ", point.name,
+        absl::StrCat("trainer ", chief, " has resumed from ", beginning.checkpoint(),
                      " of checkpoint.dir, and this trainer, which ", "reads its share of it itself, has ",
                      none ? "none at " : "another one at ", path, ": give all trainers a directory that they share"));
   }
@@ -324,7 +325,7 @@ absl::Status Checkpointing::StartAfresh() {
 }
 
 absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteFiles(const std::string& name, int64_t version,
-                                                                 const TrainerState& trainers) {
+                                                                 const SavedTrainers& trainers) {
   v1::CheckpointManifest manifest;
   const std::string directory = absl::StrCat(dir_, "/", name);
   RETURN_IF_ERROR(WriteExtra(directory, kStatisticsFile, trainers.statistics, &manifest));
@@ -418,7 +419,7 @@ void Checkpointing::Prune(const v1::CheckpointManifest& sealed) {
   warn(client_->member().Control(request).status());
 }
 
-absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const TrainerState& trainers,
+absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const SavedTrainers& trainers,
                                                 const std::optional<MetricResult>& eval) {
   absl::StatusOr<std::string> path = WriteAndPublish(step, version, trainers, eval);
   if (path.ok()) return path;
@@ -434,7 +435,7 @@ absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, c
       absl::StrCat("the checkpoint of step ", step, " was not saved: ", path.status().message(), "; ", newest));
 }
 
-absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t version, const TrainerState& trainers,
+absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t version, const SavedTrainers& trainers,
                                                            const std::optional<MetricResult>& eval) {
   RETURN_IF_ERROR(Own());
   ASSIGN_OR_RETURN(const std::string temporary, BeginCheckpoint(dir_, step));
@@ -453,13 +454,10 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
   manifest->set_lanes(plan_.lanes());
   manifest->set_scheme_version(plan_.scheme_version());
   manifest->set_train_data(train_files_.description);
-  if (trainers.loss_scale.has_value()) *manifest->mutable_loss_scale() = *trainers.loss_scale;
-  if (trainers.early_stop.has_value()) *manifest->mutable_early_stop() = *trainers.early_stop;
+  *manifest->mutable_trainers() = trainers.state;
   if (trainers.follow != nullptr) {
-    ASSIGN_OR_RETURN(*manifest->mutable_follow(), trainers.follow(step, saved_trainer_steps_));
+    ASSIGN_OR_RETURN(*manifest->mutable_trainers()->mutable_follow(), trainers.follow(step, saved_trainer_steps_));
   }
-  if (trainers.first_step_examples > 0) manifest->set_first_step_examples(trainers.first_step_examples);
-  manifest->set_stream_scheme(trainers.stream_scheme);
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());
   if (eval.has_value()) SetFigures(*eval, config_.checkpoint().best_by(), &*manifest);
   if (per_host_) manifest->set_per_host(true);
@@ -474,12 +472,13 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
   return absl::StrCat(dir_, "/", StepDirectoryName(step));
 }
 
-absl::Status Checkpointing::RecordEvaluation(const MetricResult& eval) {
+absl::Status Checkpointing::RecordEvaluation(const MetricResult& eval, const EarlyStop* early_stop) {
   if (!published_.has_value()) return absl::OkStatus();
   // The evaluation may have taken long enough for another trainer to take over.
   RETURN_IF_ERROR(owner_->Check());
   v1::CheckpointManifest& manifest = published_->manifest;
   SetFigures(eval, config_.checkpoint().best_by(), &manifest);
+  if (early_stop != nullptr) early_stop->Save(manifest.mutable_trainers());
   if (per_host_) {
     RETURN_IF_ERROR(PublishOnAllHosts(published_->temporary, manifest));
   } else {

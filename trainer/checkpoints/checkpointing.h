@@ -27,56 +27,37 @@
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/stream_places.pb.h"
+#include "proto/trainer.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/replica/dense_replica.h"
 #include "trainer/checkpoints/resume_check.h"
-#include "trainer/files/stream_rule.h"
 #include "trainer/metrics/metric_result.h"
 
 namespace weir {
 
+class EarlyStop;
+
+// Checkpoint that a run goes on from; describes a fresh run by default.
 struct ResumePoint {
-  // Number of steps that have taken effect; trainer_steps: async, for each trainer.
-  int64_t step = 0;
-  std::vector<int64_t> trainer_steps;
-  // DataStatistics::Serialize(), or "".
-  std::string statistics;
-  // File with the residuals of the trainers that wrote it, or "".
+  // What all trainers learn of it.
+  v1::Beginning beginning;
+  // File with the residuals of the trainers that wrote it, or "", and contents of its file of places of streams: the
+  // chief deals them out.
   std::string residuals;
-  // True if it has places of streams; `places`: the bytes of its file of them.
-  bool has_places = false;
   std::string places;
-  std::optional<v1::LossScale> loss_scale;
-  std::optional<v1::EarlyStopState> early_stop;
-  // Sync: number of examples in step 0; 0 if unknown.
-  int64_t first_step_examples = 0;
-  // Version of the rule that cuts the data into streams.
-  int stream_scheme = kStreamScheme;
-  // data.follow: the files, and where streams go on.
-  v1::FollowState follow;
-  // True if the checkpoint has no figures of an evaluation at its step.
-  bool not_evaluated = false;
-  // Name of the checkpoint's directory in checkpoint.dir, and ManifestIdentity of its manifest.
-  std::string name;
-  uint64_t manifest = 0;
 };
 
-// State of the trainers for a checkpoint: contents of files ("": no such file) and fields of the manifest.
-struct TrainerState {
+// State of the trainers for a checkpoint: `state` for the manifest, and contents of files ("": no such file).
+struct SavedTrainers {
+  v1::TrainerState state;
   std::string statistics;
   // Passes the residuals of all trainers to its argument, piece by piece (ResidualExchange::Gather); null: there are
   // none.
   std::function<absl::Status(const TakeBytes&)> residuals;
   // Returns where the streams of all trainers go on; null: that is unknown.
   std::function<absl::StatusOr<v1::StreamPlaces>()> places;
-  std::optional<v1::LossScale> loss_scale;
-  std::optional<v1::EarlyStopState> early_stop;
-  // Sync: number of examples in step 0; 0: no step was made.
-  int64_t first_step_examples = 0;
-  // Version of the rule that cuts the data into streams.
-  int stream_scheme = kStreamScheme;
-  // data.follow: returns the state for a checkpoint with so many steps, in async of each trainer (Follower::StateAt).
-  // Null: no files follow.
+  // data.follow: returns state.follow for a checkpoint with so many steps, in async of each trainer
+  // (Follower::StateAt), which are known when the servers have written. Null: no files follow.
   std::function<absl::StatusOr<v1::FollowState>(int64_t step, const std::vector<int64_t>& trainer_steps)> follow;
 };
 
@@ -92,30 +73,28 @@ class Checkpointing {
   absl::StatusOr<bool> HasOfThisRun();
 
   // Loads the newest complete checkpoint into the servers, and into this trainer's replica if each has all of it. Newer
-  // ones that are refused are logged with the reason and set aside. nullopt: the directory holds none. DataLoss: it
-  // holds some, none of them complete. FailedPrecondition: the checkpoint is of a job that this one cannot continue
-  // (trainer/checkpoints/resume_check.h), or the directory belongs to a run that is alive.
-  absl::StatusOr<std::optional<ResumePoint>> Resume();
-  // Brings what `chief` has resumed from into the replicas of all trainers: they get its replica, or each reads its
-  // share. Requires: every trainer calls it, before the first step. FailedPrecondition: this trainer's directory does
-  // not have that checkpoint.
-  absl::Status LoadReplica(const ResumePoint& point, int chief);
+  // ones that are refused are logged with the reason and set aside. beginning.resumed() is false if the directory holds
+  // none. DataLoss: it holds some, none of them complete. FailedPrecondition: the checkpoint is of a job that this one
+  // cannot continue (trainer/checkpoints/resume_check.h), or the directory belongs to a run that is alive.
+  absl::StatusOr<ResumePoint> Resume();
+  // Brings what `chief` has resumed from into the replicas of all trainers, which call it at the same time: they get
+  // its replica, or each reads its share. FailedPrecondition: this trainer's directory does not have that checkpoint.
+  absl::Status LoadReplica(const v1::Beginning& beginning, int chief);
   // Begins a fresh run: moves checkpoints of an earlier run aside, with a line in the log.
   absl::Status StartAfresh();
 
   // Has every server write its shard, then publishes; returns the path. version: the version that servers must be at
   // (sync only). `eval`: evaluation of this very step, if there was one. An error names the step that is lost and the
-  // newest saved one; FailedPrecondition when a disk is full or read-only. Requires: this trainer is the chief, at a
-  // step border.
-  absl::StatusOr<std::string> Save(int64_t step, int64_t version, const TrainerState& trainers,
+  // newest saved one; FailedPrecondition when a disk is full or read-only.
+  absl::StatusOr<std::string> Save(int64_t step, int64_t version, const SavedTrainers& trainers,
                                    const std::optional<MetricResult>& eval);
   // Writes this trainer's shard of the checkpoint that `chief` saves at the same time. OK if it could not be written:
   // the chief, which learns why, ends the job.
   absl::Status WriteShareFor(int chief);
-  // Adds the figures of an evaluation to the manifest of the checkpoint of the last Save, or of Resume before the
-  // first, and prunes by them. Requires: the evaluation is of that checkpoint's step. The checkpoint stays on disk even
-  // if this fails.
-  absl::Status RecordEvaluation(const MetricResult& eval);
+  // Adds the figures of an evaluation at the step of the last Save, or of Resume before the first, to the manifest of
+  // that checkpoint, with what `early_stop` (null: the job has none) has counted, and prunes by them. The checkpoint
+  // stays on disk even if this fails.
+  absl::Status RecordEvaluation(const MetricResult& eval, const EarlyStop* early_stop);
   // Returns the number of steps of each trainer in the checkpoint of the last Save.
   const std::vector<int64_t>& saved_trainer_steps() const { return saved_trainer_steps_; }
 
@@ -135,7 +114,7 @@ class Checkpointing {
   // Checks that the servers hold the state that the checkpoint describes; rows that no server has read would otherwise
   // go unnoticed.
   absl::Status CheckLoadedDigest(const v1::CheckpointManifest& manifest);
-  absl::StatusOr<std::string> WriteAndPublish(int64_t step, int64_t version, const TrainerState& trainers,
+  absl::StatusOr<std::string> WriteAndPublish(int64_t step, int64_t version, const SavedTrainers& trainers,
                                               const std::optional<MetricResult>& eval);
   // Makes every directory this run's unless it is already; waits as long as that takes.
   absl::Status Own();
@@ -145,7 +124,7 @@ class Checkpointing {
   // Removes old checkpoints after a publication. Those that cannot be removed stay, with a line in the log.
   void Prune(const v1::CheckpointManifest& sealed);
   absl::StatusOr<v1::CheckpointManifest> WriteFiles(const std::string& name, int64_t version,
-                                                    const TrainerState& trainers);
+                                                    const SavedTrainers& trainers);
   absl::Status WriteShards(const std::string& name, int64_t version, v1::CheckpointManifest* manifest);
 
   const std::string dir_;

@@ -82,29 +82,25 @@ absl::StatusOr<bool> JobCheckpoints::Write(const BorderState& at) {
     if (!claimed.has_value()) return false;
     number = *claimed;
   }
-  TrainerState state;
+  SavedTrainers trainers = {.state = at.trainers};
   if (client->residuals().Keeps()) {
-    state.residuals = [client, sync = o_.trainer.sync, step = at.step](const TakeBytes& take) {
+    trainers.residuals = [client, sync = o_.trainer.sync, step = at.step](const TakeBytes& take) {
       // In async the others are in the middle of their steps: theirs are those of their last posts.
       return sync ? client->residuals().Gather(step, kFirst, take) : client->residuals().Take(step, take);
     };
   }
   if (at.places != nullptr) {
-    state.places = [&] {
+    trainers.places = [&] {
       return o_.trainer.sync ? GatherPlaces(o_.trainer, at.step, OwnPlaces(at)) : TakePlaces(o_.trainer, OwnPlaces(at));
     };
   }
-  if (at.statistics != nullptr) state.statistics = at.statistics->Serialize();
-  state.loss_scale = at.loss_scale;
-  state.early_stop = at.early_stop;
-  state.first_step_examples = at.first_step_examples;
-  state.stream_scheme = at.stream_scheme;
+  if (at.statistics != nullptr) trainers.statistics = at.statistics->Serialize();
   if (at.follower != nullptr) {
-    state.follow = [follower = at.follower](int64_t step, const std::vector<int64_t>& trainer_steps) {
+    trainers.follow = [follower = at.follower](int64_t step, const std::vector<int64_t>& trainer_steps) {
       return follower->StateAt(step, trainer_steps);
     };
   }
-  ASSIGN_OR_RETURN(const std::string path, o_.checkpointing->Save(number, at.version, state, at.eval));
+  ASSIGN_OR_RETURN(const std::string path, o_.checkpointing->Save(number, at.version, trainers, at.eval));
   o_.progress->Say(absl::StrCat("checkpoint step=", number, " path=", path));
   return true;
 }
@@ -140,11 +136,11 @@ absl::Status JobCheckpoints::SaveLast(const BorderState& at) {
   }
 }
 
-void JobCheckpoints::RecordEvaluation(int64_t step, const MetricResult& eval) {
+void JobCheckpoints::RecordEvaluation(int64_t step, const MetricResult& eval, const EarlyStop* early_stop) {
   if (!keeps() || !o_.trainer.IsChief()) return;
   const bool resumed = saved_step_ < 0 && o_.trainer.sync && step == o_.first_number;
   if (saved_step_ != step && !resumed) return;
-  const absl::Status recorded = o_.checkpointing->RecordEvaluation(eval);
+  const absl::Status recorded = o_.checkpointing->RecordEvaluation(eval, early_stop);
   if (recorded.ok()) return;
   LOG(WARNING) << "the checkpoint of step " << step << " is saved, without its evaluation: " << recorded.message();
 }

@@ -24,19 +24,17 @@
 
 namespace weir {
 
+class EarlyStop;
 class Follower;
 
-// State of a trainer at a step border, as a checkpoint holds it.
+// A trainer at a step border, for a checkpoint.
 struct BorderState {
   int64_t step = 0;     // steps done by this trainer
   int64_t version = 0;  // of the servers' parameters
+  // All but `follow`, which `follower` sets.
+  v1::TrainerState trainers;
   // Borrowed; null: the job needs none.
   const DataStatistics* statistics = nullptr;
-  std::optional<v1::LossScale> loss_scale;
-  std::optional<v1::EarlyStopState> early_stop;
-  // TrainerState.first_step_examples, TrainerState.stream_scheme.
-  int64_t first_step_examples = 0;
-  int stream_scheme = kStreamScheme;
   // Borrowed; null: no files follow.
   Follower* follower = nullptr;
   // Returns where this trainer's streams go on behind these steps; null, on all trainers: that is not known.
@@ -70,9 +68,9 @@ class JobCheckpoints {
   // Async: posts this trainer's residuals, and the places of its streams, once per step, for the checkpoints of the
   // chief (who has its own).
   absl::Status Post(const BorderState& at);
-  // Adds an evaluation to the checkpoint of its step, if this trainer has written that or was resumed from it. A
-  // failure is logged.
-  void RecordEvaluation(int64_t step, const MetricResult& eval);
+  // Adds an evaluation, and what `early_stop` (null: the job has none) has counted, to the checkpoint of its step, if
+  // this trainer has written that or was resumed from it. A failure is logged.
+  void RecordEvaluation(int64_t step, const MetricResult& eval, const EarlyStop* early_stop);
 
  private:
   // Writes the checkpoint as the chief; in sync the others give it their residuals. Returns false if this trainer has

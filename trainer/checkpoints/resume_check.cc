@@ -94,10 +94,11 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
   }
   if (manifest.has_train_data()) RETURN_IF_ERROR(SameData(path, manifest.train_data(), train_files.description));
   // Before the first step nothing has been read.
-  if (!train_files.cuts_by(manifest.stream_scheme()) && manifest.step() > 0) {
+  const int scheme = manifest.trainers().stream_scheme();
+  if (!train_files.cuts_by(scheme) && manifest.step() > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("--resume: ", path, " was trained by a build that cuts these files into streams by rule ",
-                     manifest.stream_scheme(), ", which this one does not know for them; it has rule ", kStreamScheme,
+        absl::StrCat("--resume: ", path, " was trained by a build that cuts these files into streams by rule ", scheme,
+                     ", which this one does not know for them; it has rule ", kStreamScheme,
                      " (docs/data.md) and would go on with other examples: finish the run with that "
                      "build, or start a fresh run without --resume"));
   }

@@ -98,6 +98,7 @@ Follower::~Follower() { Stop(); }
 absl::StatusOr<std::unique_ptr<Follower>> Follower::Create(Options options) {
   const int streams = options.spec.streams();
   if (options.state.streams_size() == 0) {
+    options.state.Clear();
     for (int s = 0; s < streams; ++s) options.state.add_streams();
   }
   if (options.state.streams_size() != streams) {

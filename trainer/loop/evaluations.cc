@@ -102,10 +102,7 @@ absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t versio
   }
   result_ = std::move(result);
   result_step_ = step;
-  if (o_.early_stop != nullptr && o_.early_stop->on()) {
-    o_.early_stop->Judge(step, *result_);
-    result_->early_stop = o_.early_stop->State();
-  }
+  if (o_.early_stop != nullptr) o_.early_stop->Judge(step, *result_);
   if (o_.trainer.IsChief()) {
     o_.progress->Say(absl::StrCat(
         "eval step=", step, " examples=", result_->samples, " ", result_->ToString(),
@@ -122,7 +119,7 @@ absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t versio
   }
   if (o_.watch != nullptr && o_.trainer.IsChief()) o_.watch->Evaluation(step, *result_);
   // A result of part of the data ranks no checkpoint.
-  if (without.empty()) o_.checkpoints->RecordEvaluation(step, *result_);
+  if (without.empty()) o_.checkpoints->RecordEvaluation(step, *result_, o_.early_stop);
   return absl::OkStatus();
 }
 

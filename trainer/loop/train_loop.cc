@@ -20,12 +20,12 @@
 #include "trainer/follow/follower.h"
 #include "trainer/loop/deferred_error.h"
 #include "trainer/loop/digests.h"
-#include "trainer/loop/early_stop.h"
 #include "trainer/loop/ending.h"
 #include "trainer/loop/evaluations.h"
 #include "trainer/loop/job_data.h"
 #include "trainer/loop/lone_examples.h"
 #include "trainer/loop/rounds.h"
+#include "trainer/metrics/early_stop.h"
 #include "trainer/metrics/job_metrics.h"
 #include "trainer/progress/progress.h"
 #include "trainer/progress/run_progress.h"
@@ -168,15 +168,17 @@ absl::Status TrainLoop::Begin() {
   step_ = version_ = begun.step;
   if (checkpointing != nullptr && self_.IsChief()) {
     run_progress_ = std::make_unique<RunProgress>(o_.job->Path(config.checkpoint().dir()), o_.run, o_.clock);
-    run_progress_->Begin(step_, begun.beginning.resumed, o_.restarts);
+    run_progress_->Begin(step_, begun.beginning.resumed(), o_.restarts);
   }
-  if (begun.beginning.point.loss_scale.has_value()) loss_scaler_.Restore(*begun.beginning.point.loss_scale);
-  if (begun.beginning.point.early_stop.has_value()) early_stop_.Restore(*begun.beginning.point.early_stop);
-  makes_up_evaluation_ = self_.sync && begun.beginning.resumed && begun.beginning.point.not_evaluated && step_ > 0 &&
+  const v1::TrainerState& state = begun.beginning.trainers();
+  loss_scaler_.Restore(state);
+  early_stop_.Restore(state);
+  makes_up_evaluation_ = self_.sync && begun.beginning.not_evaluated() && step_ > 0 &&
                          Due(train().eval_every_steps()) && data_->has_eval();
-  RETURN_IF_ERROR(data_->CutBy(begun.beginning.point.stream_scheme));
+  // Before the first step nothing has been read.
+  if (begun.beginning.step() > 0) RETURN_IF_ERROR(data_->CutBy(state.stream_scheme()));
   RETURN_IF_ERROR(Follow(begun));
-  const absl::Status learned = data_->LearnStatistics(begun.beginning.point.statistics);
+  const absl::Status learned = data_->LearnStatistics(begun.beginning.statistics());
   if (data_->stopped()) {
     if (follower_ != nullptr) follower_->Stop();
     if (self_.IsChief()) LOG(INFO) << learned.message() << ": the job ends before its first step, without a checkpoint";
@@ -194,7 +196,7 @@ absl::Status TrainLoop::Follow(const Begun& begun) {
                                                 .job = o_.job,
                                                 .spec = data_->spec(),
                                                 .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
-                                                .state = begun.beginning.point.follow,
+                                                .state = begun.beginning.trainers().follow(),
                                                 .first_steps = begun.first_steps,
                                                 .step = step_,
                                                 .takes_over = begun.takes_over}));
@@ -203,6 +205,7 @@ absl::Status TrainLoop::Follow(const Begun& begun) {
 }
 
 absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun) {
+  const v1::TrainerState& state = begun.beginning.trainers();
   const int64_t batches = int64_t{mode_.accumulate()} * mode_.workers();
   const int64_t batch_size = o_.job->config.data().batch_size();
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
@@ -236,7 +239,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                       .batch_size = batch_size,
                       .epochs = data_->spec().epochs,
                       // The files of data.follow are compared one by one.
-                      .expected_first_step = follower_ == nullptr ? begun.beginning.point.first_step_examples : 0,
+                      .expected_first_step = follower_ == nullptr ? state.first_step_examples() : 0,
                       .workers = workers_.get(),
                       .follower = follower_.get(),
                       .keeps_places = KeepsPlaces(),
@@ -255,7 +258,7 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
   if (o_.watch != nullptr) o_.watch->Begin(*o_.job, o_.programs->main, step_);
   checkpoints_ = std::make_unique<JobCheckpoints>(JobCheckpoints::Options{.trainer = self_,
                                                                           .checkpointing = std::move(checkpointing),
-                                                                          .first_number = begun.beginning.point.step,
+                                                                          .first_number = begun.beginning.step(),
                                                                           .progress = progress_.get()});
   evaluations_ = std::make_unique<Evaluations>(Evaluations::Options{.trainer = self_,
                                                                     .data = data_.get(),
@@ -447,17 +450,14 @@ absl::Status TrainLoop::Evaluate() {
 }
 
 BorderState TrainLoop::StateAtBorder() const {
-  BorderState state = {.step = step_,
-                       .version = version_,
-                       .statistics = data_->statistics(),
-                       .first_step_examples = rounds_->first_step_examples(),
-                       .stream_scheme = data_->spec().stream_scheme,
-                       .follower = follower_.get()};
-  if (KeepsPlaces()) state.places = [this] { return rounds_->Places(); };
-  if (loss_scaler_.on()) state.loss_scale = loss_scaler_.State();
-  if (early_stop_.on()) state.early_stop = early_stop_.State();
-  if (evaluations_->Has(step_)) state.eval = evaluations_->result();
-  return state;
+  BorderState at = {.step = step_, .version = version_, .statistics = data_->statistics(), .follower = follower_.get()};
+  loss_scaler_.Save(&at.trainers);
+  early_stop_.Save(&at.trainers);
+  if (rounds_->first_step_examples() > 0) at.trainers.set_first_step_examples(rounds_->first_step_examples());
+  at.trainers.set_stream_scheme(data_->spec().stream_scheme);
+  if (KeepsPlaces()) at.places = [this] { return rounds_->Places(); };
+  if (evaluations_->Has(step_)) at.eval = evaluations_->result();
+  return at;
 }
 
 absl::Status TrainLoop::End() {

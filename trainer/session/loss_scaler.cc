@@ -20,20 +20,20 @@ void LossScaler::StepDone(bool skipped) {
   good_steps_ = 0;
 }
 
-v1::LossScale LossScaler::State() const {
-  v1::LossScale state;
-  state.set_scale(scale_);
-  state.set_good_steps(good_steps_);
-  return state;
+void LossScaler::Save(v1::TrainerState* state) const {
+  if (!on_) return;
+  state->mutable_loss_scale()->set_scale(scale_);
+  state->mutable_loss_scale()->set_good_steps(good_steps_);
 }
 
-void LossScaler::Restore(const v1::LossScale& state) {
-  if (!on_) return;
+void LossScaler::Restore(const v1::TrainerState& state) {
+  if (!on_ || !state.has_loss_scale()) return;
+  const v1::LossScale& own = state.loss_scale();
   // Round down to a power of two, whatever number the checkpoint holds.
   int exponent = 1;
-  if (state.scale() >= 1) std::frexp(std::min(state.scale(), settings_.most()), &exponent);
+  if (own.scale() >= 1) std::frexp(std::min(own.scale(), settings_.most()), &exponent);
   scale_ = std::ldexp(1.0, exponent - 1);
-  good_steps_ = std::max<int64_t>(0, state.good_steps());
+  good_steps_ = std::max<int64_t>(0, own.good_steps());
 }
 
 }  // namespace weir

@@ -25,10 +25,11 @@ class LossScaler {
   // that took effect multiply it by `growth`, but not above `most`.
   void StepDone(bool skipped);
 
-  v1::LossScale State() const;
-  // Restores the state of a checkpoint, which may come from a job with other settings: the scale is rounded down to a
-  // power of two in [1, most]. Does nothing without train.loss_scaling.
-  void Restore(const v1::LossScale& state);
+  // Sets state->loss_scale; does nothing without train.loss_scaling.
+  void Save(v1::TrainerState* state) const;
+  // Goes on from state.loss_scale of a checkpoint, which may come from a job with other settings: the scale is rounded
+  // down to a power of two in [1, most]. Does nothing without it, or without train.loss_scaling.
+  void Restore(const v1::TrainerState& state);
 
  private:
   const bool on_;

@@ -75,17 +75,53 @@ TEST(DirectoryTest, ANewerFormatIsRefusedWithBothNumbers) {
   ASSERT_OK(path.status());
   std::string text = *ReadWholeFile(*path + "/MANIFEST");
   text = text.substr(text.find('\n') + 1);
-  text.replace(text.find("format_version: 1"), 17, "format_version: 9\nfield_of_tomorrow: 3");
+  text.replace(text.find("format_version: 2"), 17, "format_version: 9\nfield_of_tomorrow: 3");
   ASSERT_OK(WriteFileAtomically(
       *path + "/MANIFEST", absl::StrCat("# weir checkpoint manifest, xxh3 ", DigestHex(StableHash(text)), "\n", text)));
   const absl::Status status = ReadManifest(*path).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("has format 9; this build reads up to 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has format 9; this build reads up to 2"));
 }
 
 void WriteManifest(const std::string& path, const std::string& text) {
   ASSERT_OK(WriteFileAtomically(
       path + "/MANIFEST", absl::StrCat("# weir checkpoint manifest, xxh3 ", DigestHex(StableHash(text)), "\n", text)));
+}
+
+TEST(DirectoryTest, AManifestOfFormat1IsReadInThePresentForm) {
+  const auto path = ToyModel::Make().Save(FreshDir("format_1"), 10, 1);
+  ASSERT_OK(path.status());
+  const auto write = [&](const std::string& fields) {
+    std::string text = *ReadWholeFile(*path + "/MANIFEST");
+    text = text.substr(text.find('\n') + 1);
+    text.replace(text.find("format_version:"), 17, absl::StrCat("format_version: 1\n", fields));
+    WriteManifest(*path, text);
+  };
+  write("");
+  EXPECT_EQ(ReadManifest(*path)->trainers().ShortDebugString(), "stream_scheme: 1") << "what the first builds had";
+  write(
+      "loss_scale { scale: 1024 good_steps: 3 } first_step_examples: 64 stream_scheme: 3 early_stop { metric: 'auc' "
+      "best: 0.75 evaluations: 2 step: 10 } follow { first_group: 5 last_file: 'c' streams { group: 5 given: 9 } }");
+  const auto lifted = ReadManifest(*path);
+  ASSERT_OK(lifted.status());
+  v1::TrainerState expected;
+  expected.mutable_loss_scale()->set_scale(1024);
+  expected.mutable_loss_scale()->set_good_steps(3);
+  expected.set_first_step_examples(64);
+  expected.set_stream_scheme(3);
+  expected.mutable_early_stop()->set_metric("auc");
+  expected.mutable_early_stop()->set_best(0.75);
+  expected.mutable_early_stop()->set_evaluations(2);
+  expected.mutable_early_stop()->set_step(10);
+  expected.mutable_follow()->set_first_group(5);
+  expected.mutable_follow()->set_last_file("c");
+  expected.mutable_follow()->add_streams()->set_group(5);
+  expected.mutable_follow()->mutable_streams(0)->set_given(9);
+  EXPECT_EQ(lifted->trainers().DebugString(), expected.DebugString());
+  // The figures of an evaluation are added to it as to any other; builds that would not find the state refuse it then.
+  ASSERT_OK(ReplaceManifest(*path, *lifted));
+  EXPECT_THAT(*ReadWholeFile(*path + "/MANIFEST"), HasSubstr("\nformat_version: 2\n"));
+  EXPECT_EQ(ReadManifest(*path)->DebugString(), lifted->DebugString());
 }
 
 TEST(DirectoryTest, AManifestOfAnyNestingIsRefused) {
@@ -215,11 +251,14 @@ TEST(DirectoryTest, StepsBeyondAllRunsAreReportedAsDataLoss) {
 TEST(DirectoryTest, FiguresOfAnEvaluationAreAddedInPlaceToThatCheckpointOnly) {
   const std::string dir = FreshDir("figures");
   ToyModel model = ToyModel::Make();
-  const auto path = model.Save(dir, 10, 2);
+  v1::CheckpointManifest manifest;
+  manifest.mutable_trainers()->set_stream_scheme(4);
+  const auto path = model.Save(dir, 10, 2, manifest);
   ASSERT_OK(path.status());
-  v1::CheckpointManifest manifest = *ReadManifest(*path);
+  manifest = *ReadManifest(*path);
   const uint64_t identity = ManifestIdentity(manifest);
   manifest.set_eval_auc(0.75);
+  manifest.mutable_trainers()->mutable_early_stop()->set_step(10);
   EXPECT_EQ(ManifestIdentity(manifest), identity);
   ASSERT_OK(ReplaceManifest(*path, manifest));
   const auto judged = VerifyCheckpoint(*path);

@@ -2,8 +2,8 @@
 //
 // A function of the job and of the figures of evaluations, which are the same at all trainers in sync: all end at the
 // same step without communication. Not thread-safe.
-#ifndef WEIR_TRAINER_LOOP_EARLY_STOP_H_
-#define WEIR_TRAINER_LOOP_EARLY_STOP_H_
+#ifndef WEIR_TRAINER_METRICS_EARLY_STOP_H_
+#define WEIR_TRAINER_METRICS_EARLY_STOP_H_
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,6 @@ class EarlyStop {
  public:
   explicit EarlyStop(const v1::JobConfig& job);
 
-  bool on() const { return on_; }
   // Counts the evaluation after `step` steps. One without the figure, or whose figure is undefined, is no better than
   // those before. Evaluations that train.eval_every_steps has not made, such as that of a run's end, and repeated ones
   // do not count: a run that was interrupted counts those of one that was not.
@@ -32,9 +31,10 @@ class EarlyStop {
   // Returns why the run ends: "the best auc, 0.771200, is 3 evaluations old (train.early_stop)".
   std::string Why() const;
 
-  v1::EarlyStopState State() const;
-  // Takes over a state. That of another figure is left, with a line in the log.
-  void Restore(const v1::EarlyStopState& state);
+  // Sets state->early_stop; does nothing without train.early_stop.
+  void Save(v1::TrainerState* state) const;
+  // Goes on from state.early_stop, if it is there. Another figure's is not taken over, with a line in the log.
+  void Restore(const v1::TrainerState& state);
 
  private:
   const bool on_;
@@ -50,4 +50,4 @@ class EarlyStop {
 
 }  // namespace weir
 
-#endif  // WEIR_TRAINER_LOOP_EARLY_STOP_H_
+#endif  // WEIR_TRAINER_METRICS_EARLY_STOP_H_

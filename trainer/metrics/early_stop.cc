@@ -1,4 +1,4 @@
-#include "trainer/loop/early_stop.h"
+#include "trainer/metrics/early_stop.h"
 
 #include <algorithm>
 #include <cmath>
@@ -50,26 +50,29 @@ std::string EarlyStop::Why() const {
                          evaluations_);
 }
 
-v1::EarlyStopState EarlyStop::State() const {
-  v1::EarlyStopState state;
-  state.set_metric(name_);
-  if (best_.has_value()) state.set_best(*best_);
-  state.set_evaluations(evaluations_);
-  state.set_step(step_);
-  return state;
+void EarlyStop::Save(v1::TrainerState* state) const {
+  if (!on_) return;
+  state->clear_early_stop();
+  v1::EarlyStopState* const own = state->mutable_early_stop();
+  own->set_metric(name_);
+  if (best_.has_value()) own->set_best(*best_);
+  own->set_evaluations(evaluations_);
+  own->set_step(step_);
 }
 
-void EarlyStop::Restore(const v1::EarlyStopState& state) {
+void EarlyStop::Restore(const v1::TrainerState& state) {
+  if (!state.has_early_stop()) return;
+  const v1::EarlyStopState& own = state.early_stop();
   best_.reset();
-  step_ = std::max<int64_t>(state.step(), 0);
+  step_ = std::max<int64_t>(own.step(), 0);
   evaluations_ = 0;
-  if (state.has_metric() && state.metric() != name_) {
-    LOG(WARNING) << "train.early_stop judges by '" << name_ << "', the run before by '" << state.metric()
+  if (own.has_metric() && own.metric() != name_) {
+    LOG(WARNING) << "train.early_stop judges by '" << name_ << "', the run before by '" << own.metric()
                  << "': it begins anew";
     return;
   }
-  if (state.has_best() && std::isfinite(state.best())) best_ = state.best();
-  evaluations_ = std::clamp(state.evaluations(), 0, kMostEvaluations);
+  if (own.has_best() && std::isfinite(own.best())) best_ = own.best();
+  evaluations_ = std::clamp(own.evaluations(), 0, kMostEvaluations);
 }
 
 }  // namespace weir
