@@ -989,7 +989,7 @@ CHOSEN = [
     Chosen(
         "absent-input-is-no-error",  # P06
         "trainer/loop/train_loop.cc",
-        "  if (all.error.ok() && !all.stopped) all.error = data_->NoInputs(all.absent);\n",
+        "  if (error.ok() && !all.stopped()) error = data_->NoInputs(all.absent());\n",
         "",
         tests=("//tests/e2e/processes:bad_input_test",),
     ),
@@ -997,7 +997,7 @@ CHOSEN = [
     Chosen(
         "stop-of-another-trainer-is-not-told",
         "trainer/loop/train_loop.cc",
-        "  summary_.stopped |= all.stopped;\n",
+        "  summary_.stopped |= all.stopped();\n",
         "",
         tests=("//tests/e2e:deaths_test",),
     ),

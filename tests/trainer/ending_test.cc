@@ -1,7 +1,10 @@
 #include "trainer/loop/ending.h"
 
-#include <utility>
+#include <cstdint>
+#include <string>
+#include <vector>
 
+#include "framework/base/status_message.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -10,118 +13,95 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-Ending Example() {
-  return {.steps = 7,
-          .skipped_lines = 2,
-          .stopped = true,
-          .left_out = {.examples = 30, .more = true, .trained = 700},
-          .open_evaluations = "4,6",
-          .error = absl::NotFoundError("no such file:\ndata/eval.tsv\n")};
+v1::Ending Example() {
+  v1::Ending ending;
+  ending.set_steps(7);
+  ending.set_large_gradients(12);
+  ending.set_skipped_lines(2);
+  ending.set_stopped(true);
+  ending.mutable_left_out()->set_examples(30);
+  ending.mutable_left_out()->set_more(true);
+  ending.mutable_left_out()->set_trained(700);
+  ending.add_open_evaluations(4);
+  ending.add_open_evaluations(6);
+  *ending.mutable_error() = StatusMessage(absl::NotFoundError("no such file:\ndata/eval.tsv\n"));
+  return ending;
 }
 
-TEST(LeftOutTest, ParseReadsWhatSerializeWrote) {
-  const std::optional<LeftOut> read = LeftOut::Parse(Example().left_out.Serialize());
-  ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->examples, 30);
-  EXPECT_TRUE(read->more);
-  EXPECT_EQ(read->trained, 700);
-}
-
-TEST(LeftOutTest, TextWithoutThreeNumbersIsRefused) {
-  for (const char* text : {"", "30", "30,1", "30,1,700,5", "many,1,700", "30,1,"})
-    EXPECT_FALSE(LeftOut::Parse(text).has_value()) << text;
-}
-
-TEST(EndingTest, ParseReadsWhatSerializeWroteWithTheLinesOfTheError) {
-  const std::optional<Ending> read = Ending::Parse(Example().Serialize());
-  ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->steps, 7);
-  EXPECT_EQ(read->skipped_lines, 2);
-  EXPECT_TRUE(read->stopped);
-  EXPECT_EQ(read->left_out.trained, 700);
-  EXPECT_EQ(read->open_evaluations, "4,6");
-  EXPECT_EQ(read->error, Example().error);
-}
-
-TEST(EndingTest, LargeGradientsAreWrittenIfThereAreAny) {
-  Ending ending = Example();
-  EXPECT_EQ(ending.Serialize().substr(0, 4), "7\n2\n");
-  ending.large_gradients = 12;
-  const std::optional<Ending> read = Ending::Parse(ending.Serialize());
-  ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->steps, 7);
-  EXPECT_EQ(read->large_gradients, 12);
-  const absl::StatusOr<Ending> all = Ending::OfAll({ending.Serialize(), "", ending.Serialize()}, /*chief=*/0);
-  ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_EQ(all->large_gradients, 24);
-  EXPECT_FALSE(Ending::Parse("7 many" + Example().Serialize().substr(1)).has_value());
-}
-
-TEST(EndingTest, TextThatIsCutOrHasOtherThanNumbersIsRefused) {
-  const std::string text = Example().Serialize();
-  EXPECT_FALSE(Ending::Parse("").has_value());
-  EXPECT_FALSE(Ending::Parse("7\n2\n1\n30,1,700\n4,6\n5").has_value());
-  EXPECT_FALSE(Ending::Parse("x" + text).has_value());
-  EXPECT_FALSE(Ending::Parse("7\n2\n1\n30,1\n\n0\n").has_value());
+absl::StatusOr<v1::Ending> OfAll(const std::vector<v1::Ending>& endings, int chief = 0) {
+  std::vector<std::string> texts;
+  for (const v1::Ending& ending : endings) texts.push_back(ending.SerializeAsString());
+  return EndingOfAll(texts, chief);
 }
 
 TEST(EndingTest, EndingsOfAllTrainersAreAddedUp) {
-  Ending first = Example(), second = Example();
-  first.stopped = second.stopped = false;
-  first.left_out.more = false;
-  first.error = second.error = absl::OkStatus();
-  second.open_evaluations = "8";
-  const absl::StatusOr<Ending> all = Ending::OfAll({first.Serialize(), second.Serialize()}, /*chief=*/1);
+  v1::Ending first = Example(), second = Example();
+  first.set_stopped(false);
+  second.set_stopped(false);
+  first.mutable_left_out()->set_more(false);
+  first.clear_error();
+  second.clear_error();
+  second.clear_open_evaluations();
+  second.add_open_evaluations(8);
+  const absl::StatusOr<v1::Ending> all = OfAll({first, second}, /*chief=*/1);
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_EQ(all->steps, 14);
-  EXPECT_EQ(all->skipped_lines, 4);
-  EXPECT_FALSE(all->stopped);
-  EXPECT_EQ(all->left_out.examples, 60);
-  EXPECT_TRUE(all->left_out.more);
-  EXPECT_EQ(all->left_out.trained, 1400);
-  EXPECT_EQ(all->open_evaluations, "8");
-  EXPECT_TRUE(all->error.ok());
+  EXPECT_EQ(all->steps(), 14);
+  EXPECT_EQ(all->large_gradients(), 24);
+  EXPECT_EQ(all->skipped_lines(), 4);
+  EXPECT_FALSE(all->stopped());
+  EXPECT_EQ(all->left_out().examples(), 60);
+  EXPECT_TRUE(all->left_out().more());
+  EXPECT_EQ(all->left_out().trained(), 1400);
+  EXPECT_THAT(all->open_evaluations(), ElementsAre(8));
+  EXPECT_TRUE(StatusOf(all->error()).ok());
 }
 
-TEST(EndingTest, TheFirstErrorNamesItsTrainer) {
-  Ending good = Example();
-  good.error = absl::OkStatus();
-  Ending late = Example();
-  late.error = absl::InternalError("later");
-  const absl::StatusOr<Ending> all =
-      Ending::OfAll({good.Serialize(), Example().Serialize(), late.Serialize()}, /*chief=*/0);
+TEST(EndingTest, TheFirstErrorNamesItsTrainerAndKeepsItsLines) {
+  v1::Ending good = Example();
+  *good.mutable_error() = StatusMessage(absl::OkStatus());
+  v1::Ending late = Example();
+  *late.mutable_error() = StatusMessage(absl::InternalError("later"));
+  const absl::StatusOr<v1::Ending> all = OfAll({good, Example(), late});
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_EQ(all->error, absl::NotFoundError("trainer 1: no such file:\ndata/eval.tsv\n"));
+  EXPECT_EQ(StatusOf(all->error()), absl::NotFoundError("trainer 1: no such file:\ndata/eval.tsv\n"));
+  EXPECT_TRUE(all->stopped());
 }
 
 TEST(EndingTest, ATrainerThatDiedIsPassedOver) {
-  const absl::StatusOr<Ending> all = Ending::OfAll({"", Example().Serialize()}, /*chief=*/1);
+  const absl::StatusOr<v1::Ending> all = EndingOfAll({"", Example().SerializeAsString()}, /*chief=*/1);
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_EQ(all->steps, 7);
+  EXPECT_EQ(all->steps(), 7);
 }
 
 TEST(EndingTest, AnInputIsAbsentIfAllTrainersLackItInTheWholeData) {
-  Ending first = Example(), second = Example();
-  first.absent = {.whole = true, .places = {1, 3}};
-  second.absent = {.whole = true, .places = {3, 4}};
-  auto all = Ending::OfAll({first.Serialize(), second.Serialize()}, 0);
+  v1::Ending first = Example(), second = Example();
+  first.mutable_absent()->set_whole(true);
+  for (const uint32_t place : {1, 3}) first.mutable_absent()->add_places(place);
+  second.mutable_absent()->set_whole(true);
+  for (const uint32_t place : {3, 4}) second.mutable_absent()->add_places(place);
+  auto all = OfAll({first, second});
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_THAT(all->absent.places, ElementsAre(3));
-  EXPECT_TRUE(all->absent.whole);
-  EXPECT_TRUE(all->stopped);
+  EXPECT_THAT(all->absent().places(), ElementsAre(3));
+  EXPECT_TRUE(all->absent().whole());
   // Nobody knows what was in the streams of one that died.
-  all = Ending::OfAll({first.Serialize(), ""}, 0);
+  all = EndingOfAll({first.SerializeAsString(), ""}, 0);
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_FALSE(all->absent.whole);
-  second.absent.places.clear();
-  all = Ending::OfAll({first.Serialize(), second.Serialize()}, 0);
+  EXPECT_FALSE(all->absent().whole());
+  second.mutable_absent()->clear_places();
+  second.mutable_absent()->set_whole(false);
+  all = OfAll({first, second, first});
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_THAT(all->absent.places, ElementsAre());
+  EXPECT_THAT(all->absent().places(), IsEmpty());
+  EXPECT_FALSE(all->absent().whole());
 }
 
 TEST(EndingTest, AnUnreadableEndingNamesItsTrainer) {
-  EXPECT_THAT(Ending::OfAll({Example().Serialize(), "nonsense"}, 0).status().message(), HasSubstr("trainer 1"));
+  EXPECT_THAT(EndingOfAll({Example().SerializeAsString(), "nonsense"}, 0).status().message(), HasSubstr("trainer 1"));
+  v1::Ending unsorted = Example();
+  for (const uint32_t place : {4, 3}) unsorted.mutable_absent()->add_places(place);
+  EXPECT_EQ(OfAll({unsorted}).status().code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

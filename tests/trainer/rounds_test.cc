@@ -206,19 +206,19 @@ TEST_F(RoundsTest, ExamplesThatNoStepUsedAreCounted) {
   Step(0);
   Step(1);
   ASSERT_TRUE(Next(2)->ended);
-  const LeftOut left = rounds_->CountLeftOut(/*steps=*/2);
-  EXPECT_EQ(left.examples, 1);
-  EXPECT_FALSE(left.more);
-  EXPECT_EQ(left.trained, 8);
+  const v1::LeftOut left = rounds_->CountLeftOut(/*steps=*/2);
+  EXPECT_EQ(left.examples(), 1);
+  EXPECT_FALSE(left.more());
+  EXPECT_EQ(left.trained(), 8);
 }
 
 TEST_F(RoundsTest, ManyExamplesThatAreLeftAreNotReadToTheEnd) {
   StartWith(100);
   Step(0);
-  const LeftOut left = rounds_->CountLeftOut(/*steps=*/1);
+  const v1::LeftOut left = rounds_->CountLeftOut(/*steps=*/1);
   // A batch of four says no more than that there are many, the next that there are more than that.
-  EXPECT_EQ(left.examples, 8);
-  EXPECT_TRUE(left.more);
+  EXPECT_EQ(left.examples(), 8);
+  EXPECT_TRUE(left.more());
 }
 
 TEST_F(RoundsTest, LinesThatDoNotParseAreCountedAtTheEnd) {

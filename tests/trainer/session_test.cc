@@ -34,7 +34,7 @@ class SlowReader : public LaneReader {
   bool ended() const override { return false; }
   bool AwaitsFiles() const override { return awaits_files; }
   int64_t given() const override { return 0; }
-  AbsentInputs absent_inputs() const override { return {}; }
+  v1::AbsentInputs absent_inputs() const override { return {}; }
   void Cancel() override {}
   int64_t skipped_lines() const override { return 0; }
   std::vector<InputPosition> skipped_positions() const override { return {}; }

@@ -96,10 +96,11 @@ class Machine : public std::enable_shared_from_this<Machine> {
 
   // Call after Next.
   void WarnOfAbsent();
-  AbsentInputs absent_inputs() const {
-    AbsentInputs absent = {.whole = true, .places = shared_->seen->Absent()};
+  v1::AbsentInputs absent_inputs() const {
+    v1::AbsentInputs absent;
+    for (const uint32_t place : shared_->seen->Absent()) absent.add_places(place);
     MutexLock lock(&mu_);
-    for (const Queue& queue : queues_) absent.whole = absent.whole && queue.whole;
+    absent.set_whole(std::all_of(queues_.begin(), queues_.end(), [](const Queue& queue) { return queue.whole; }));
     return absent;
   }
 
@@ -439,8 +440,8 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
 
 void Machine::WarnOfAbsent() {
   if (looked_for_absent_ || !shared_->options.warns_of_absent) return;
-  const AbsentInputs absent = absent_inputs();
-  if (absent.places.empty()) {
+  const v1::AbsentInputs absent = absent_inputs();
+  if (absent.places().empty()) {
     looked_for_absent_ = true;
     return;
   }
@@ -449,9 +450,9 @@ void Machine::WarnOfAbsent() {
     MutexLock lock(&mu_);
     for (const Queue& queue : queues_) read += queue.read;
   }
-  if (read == 0 || (read < kEnoughToWarn && !ended_ && !absent.whole)) return;
+  if (read == 0 || (read < kEnoughToWarn && !ended_ && !absent.whole())) return;
   looked_for_absent_ = true;
-  LOG(WARNING) << NamesOf(shared_->seen->inputs(), absent.places) << (absent.places.size() == 1 ? " is" : " are")
+  LOG(WARNING) << NamesOf(shared_->seen->inputs(), absent.places()) << (absent.places_size() == 1 ? " is" : " are")
                << " in none of " << read << " examples of data.train so far"
                << InFirstRecord(*shared_->parser, shared_->data) << "; is the name right?";
 }
@@ -473,7 +474,7 @@ class Reader : public LaneReader {
     machine_->WarnOfAbsent();
     return absl::OkStatus();
   }
-  AbsentInputs absent_inputs() const override { return machine_->absent_inputs(); }
+  v1::AbsentInputs absent_inputs() const override { return machine_->absent_inputs(); }
   std::vector<LaneBatch> StoppedBatches() const override { return machine_->StoppedBatches(); }
   bool ended() const override { return machine_->ended(); }
   bool AwaitsFiles() const override { return machine_->AwaitsFiles(); }

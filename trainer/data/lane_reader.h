@@ -30,6 +30,7 @@
 #include "framework/runtime/lane_tree.h"
 #include "framework/tensor/tensor.h"
 #include "proto/stream_places.pb.h"
+#include "proto/trainer.pb.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/followed_files.h"
 #include "trainer/data/statistics.h"
@@ -137,7 +138,7 @@ class LaneReader {
 
   // Returns the inputs, by their places in ExpectedInputs, that no example has had that was read so far. May be called
   // from any thread.
-  virtual AbsentInputs absent_inputs() const = 0;
+  virtual v1::AbsentInputs absent_inputs() const = 0;
 
   // Wakes Next and stops the threads. Later calls of Next return Cancelled.
   virtual void Cancel() = 0;

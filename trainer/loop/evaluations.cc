@@ -5,10 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
@@ -164,13 +162,10 @@ void Evaluations::ReportLive(int64_t step, const MetricResult& result, const std
                                 ")"));
 }
 
-absl::Status Evaluations::Complete(const std::string& open_at_chief) {
+absl::Status Evaluations::Complete(absl::Span<const int64_t> open_at_chief) {
   // An evaluation of the chief that this trainer took no part in, because its data ended earlier or it began later,
   // would stay open for ever: contribute nothing to it.
-  for (const absl::string_view text : absl::StrSplit(open_at_chief, ',', absl::SkipEmpty())) {
-    int64_t step = 0;
-    if (!absl::SimpleAtoi(text, &step))
-      return absl::InternalError("what the chief says of its evaluations cannot be read");
+  for (const int64_t step : open_at_chief) {
     if (std::find(open_.begin(), open_.end(), step) != open_.end()) continue;
     RETURN_IF_ERROR(
         o_.trainer.client->board().Contribute(EvaluationKey(step), "", /*reader=*/o_.trainer.client->member().Chief()));
@@ -178,7 +173,5 @@ absl::Status Evaluations::Complete(const std::string& open_at_chief) {
   RETURN_IF_ERROR(o_.trainer.client->board().Exchange("end.evaluations", "", /*kept=*/true).status());
   return ReportComplete();
 }
-
-std::string Evaluations::Open() const { return absl::StrJoin(open_, ","); }
 
 }  // namespace weir

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "trainer/checkpoints/job_checkpoints.h"
 #include "trainer/loop/deferred_error.h"
 #include "trainer/loop/job_data.h"
@@ -64,10 +65,10 @@ class Evaluations {
   absl::Status Start(int64_t step, int64_t version);
   // Async: reports the evaluations whose contributions are complete, if this trainer is the chief.
   absl::Status ReportComplete();
-  // Async, after the last step: completes and reports all evaluations. `open_at_chief`: the chief's Open().
-  absl::Status Complete(const std::string& open_at_chief);
-  // Async: returns the steps of evaluations that this trainer has contributed to and not seen reported, "4,6".
-  std::string Open() const;
+  // Async, after the last step: completes and reports all evaluations. `open_at_chief`: open() of the chief.
+  absl::Status Complete(absl::Span<const int64_t> open_at_chief);
+  // Async: returns the steps of evaluations that this trainer has contributed to and not seen reported.
+  const std::vector<int64_t>& open() const { return open_; }
 
   // Returns true if Run has evaluated at this step.
   bool Has(int64_t step) const { return result_step_ == step; }

@@ -159,14 +159,14 @@ absl::Status JobData::NoExamples(int64_t skipped_lines) const {
           : ""));
 }
 
-absl::Status JobData::NoInputs(const AbsentInputs& absent) const {
-  if (!absent.whole || absent.places.empty()) return absl::OkStatus();
+absl::Status JobData::NoInputs(const v1::AbsentInputs& absent) const {
+  if (!absent.whole() || absent.places().empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser, MakeReaderParser(spec_.config));
   const std::vector<NamedInput> inputs = ExpectedInputs(*parser, spec_.config);
-  if (absent.places.back() >= inputs.size()) return absl::InternalError("an absent input is none of the job's");
-  const bool one = absent.places.size() == 1;
+  if (*absent.places().rbegin() >= inputs.size()) return absl::InternalError("an absent input is none of the job's");
+  const bool one = absent.places_size() == 1;
   return AtField(*o_.job, absl::InvalidArgumentError(absl::StrCat(
-                              inputs[absent.places.front()].path, ": ", NamesOf(inputs, absent.places),
+                              inputs[absent.places(0)].path, ": ", NamesOf(inputs, absent.places()),
                               one ? " is" : " are", " in no example of data.train",
                               train_->where().empty() ? "" : " that its rules keep", InFirstRecord(*parser, *train_),
                               "; correct the name, take it out of the job, or name it in ", "data.may_be_absent")));

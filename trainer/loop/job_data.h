@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/thread_pool.h"
 #include "proto/program.pb.h"
+#include "proto/trainer.pb.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
@@ -84,7 +85,7 @@ class JobData {
   absl::Status NoExamples(int64_t skipped_lines) const;
   // Returns the error of a run in which no trainer had an example with these inputs; OK if there are none, or if
   // data.train has not been read as a whole.
-  absl::Status NoInputs(const AbsentInputs& absent) const;
+  absl::Status NoInputs(const v1::AbsentInputs& absent) const;
 
  private:
   explicit JobData(JobDataOptions options);

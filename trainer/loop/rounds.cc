@@ -190,12 +190,13 @@ absl::Status Rounds::CheckFirstStep(int64_t examples) {
       ", or start a fresh run without --resume"));
 }
 
-LeftOut Rounds::CountLeftOut(int64_t steps) {
-  LeftOut left = {.trained = steps * first_};
+v1::LeftOut Rounds::CountLeftOut(int64_t steps) {
+  v1::LeftOut left;
+  left.set_trained(steps * first_);
   // With more left than this, WarnOfLeftOut needs no exact number.
-  const int64_t enough =
-      static_cast<int64_t>(2 * kLeftOutWarning * static_cast<double>(left.trained)) / std::max<int64_t>(1, o_.epochs) +
-      o_.batch_size;
+  const int64_t enough = static_cast<int64_t>(2 * kLeftOutWarning * static_cast<double>(left.trained())) /
+                             std::max<int64_t>(1, o_.epochs) +
+                         o_.batch_size;
   std::vector<LaneBatch> batches;
   while (!reader_->ended() && reader_->given() - trained_ <= enough) {
     const absl::Status read = reader_->Next(absl::Seconds(2), &batches);
@@ -204,8 +205,8 @@ LeftOut Rounds::CountLeftOut(int64_t steps) {
     LOG(INFO) << "examples that are left out were not counted to the end: " << read;
     break;
   }
-  left.examples = reader_->given() - trained_;
-  left.more = !reader_->ended();
+  left.set_examples(reader_->given() - trained_);
+  left.set_more(!reader_->ended());
   return left;
 }
 

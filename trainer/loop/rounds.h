@@ -86,14 +86,14 @@ class Rounds {
   int64_t first_step_examples() const { return first_step_examples_; }
 
   // Counts the examples that are left in the streams after `steps` steps, at least as far as WarnOfLeftOut needs it.
-  LeftOut CountLeftOut(int64_t steps);
+  v1::LeftOut CountLeftOut(int64_t steps);
   // End reading ahead, with a round that nobody will run: StopAhead cancels that round, EndAhead waits for it.
   void StopAhead();
   void EndAhead();
   // Frees the reader's threads and memory, and returns the number of lines that it has skipped. Requires: StopAhead.
   int64_t CloseReader();
   // Returns the inputs that no example had that the reader has read. Requires: CloseReader.
-  const AbsentInputs& absent_inputs() const { return absent_; }
+  const v1::AbsentInputs& absent_inputs() const { return absent_; }
 
  private:
   // Waits for the next batch of each lane, or gives batches of stopped streams once the end of the job is requested
@@ -116,7 +116,7 @@ class Rounds {
 
   const Options o_;
   std::unique_ptr<LaneReader> reader_;  // null after CloseReader
-  AbsentInputs absent_;
+  v1::AbsentInputs absent_;
   Round now_;
   Round next_;  // of ahead_'s thread while that is busy
   // Examples of this trainer: in step 0; in the rounds of the present step; in all steps since it began or was resumed.

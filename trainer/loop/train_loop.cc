@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/counters.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/status_message.h"
 #include "framework/graph/training_mode.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
@@ -110,7 +111,7 @@ class TrainLoop {
   int64_t step_examples_ = 0;  // of this trainer, in the last step
   // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
   int64_t version_ = 0;
-  Ending ending_;  // filled by Steps
+  v1::Ending ending_;  // filled by Steps
   TrainSummary summary_;
 };
 
@@ -284,7 +285,7 @@ absl::Status TrainLoop::Steps() {
   if (early_stop_.Awaits(step_) || (makes_up_evaluation_ && !LastStepDone())) {
     RETURN_IF_ERROR(Evaluate());
   }
-  while (!ending_.stopped && !LastStepDone() && !early_stop_.Ends()) {
+  while (!ending_.stopped() && !LastStepDone() && !early_stop_.Ends()) {
     const absl::Time begin = o_.clock->Now();
     ASSIGN_OR_RETURN(more, OneStep());
     if (o_.after_step) o_.after_step(step_);
@@ -299,7 +300,7 @@ absl::Status TrainLoop::Steps() {
   if (!more) {
     // In sync the round behind the last step may be on its way.
     rounds_->EndAhead();
-    if (!ending_.stopped) ending_.left_out = rounds_->CountLeftOut(step_);
+    if (!ending_.stopped()) *ending_.mutable_left_out() = rounds_->CountLeftOut(step_);
   }
   rounds_->StopAhead();
   if (mode_.staleness() >= 0) {
@@ -310,8 +311,8 @@ absl::Status TrainLoop::Steps() {
   summary_.steps = step_;
   if (loss_scaler_.on()) summary_.loss_scale = loss_scaler_.scale();
   // A stop that comes in the last step leaves nothing undone but an evaluation.
-  if (LastStepDone() && (!data_->has_eval() || evaluations_->Has(step_))) ending_.stopped = false;
-  summary_.stopped = ending_.stopped;
+  if (LastStepDone() && (!data_->has_eval() || evaluations_->Has(step_))) ending_.set_stopped(false);
+  summary_.stopped = ending_.stopped();
   summary_.early_stopped = early_stop_.Ends();
   if (summary_.early_stopped && self_.IsChief()) {
     LOG(INFO) << "training ends after step " << step_ << ": " << early_stop_.Why();
@@ -319,9 +320,9 @@ absl::Status TrainLoop::Steps() {
   summary_.examples = progress_->examples();
   summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
   summary_.train_loss = progress_->mean_loss();
-  ending_.steps = step_;
-  ending_.skipped_lines = rounds_->CloseReader();
-  ending_.absent = rounds_->absent_inputs();
+  ending_.set_steps(step_);
+  ending_.set_skipped_lines(rounds_->CloseReader());
+  *ending_.mutable_absent() = rounds_->absent_inputs();
   if (follower_ != nullptr) follower_->Finish();
   return absl::OkStatus();
 }
@@ -336,11 +337,11 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   if (self_.sync) {
     version_ = result.outcome.version;
     // Another trainer may be the one that lacked a batch.
-    if (result.outcome.ended) ending_.stopped = result.outcome.stop;
+    if (result.outcome.ended) ending_.set_stopped(result.outcome.stop);
     // A trainer that was stopped may not know yet how many examples it has in step 0.
-    if (!ending_.stopped) RETURN_IF_ERROR(rounds_->CheckFirstStep(result.outcome.first_samples));
+    if (!ending_.stopped()) RETURN_IF_ERROR(rounds_->CheckFirstStep(result.outcome.first_samples));
     if (result.outcome.ended) {
-      if (self_.IsChief() && result.outcome.samples > 0 && !ending_.stopped) {
+      if (self_.IsChief() && result.outcome.samples > 0 && !ending_.stopped()) {
         LOG(INFO) << "step " << step_ << " has " << result.outcome.samples << " examples, fewer than half of step 0's "
                   << result.outcome.first_samples << ": it takes no effect, and training ends";
       }
@@ -363,7 +364,7 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
     ASSIGN_OR_RETURN(Round* const round, rounds_->Next(step_, batch));
     if (o_.watch != nullptr) o_.watch->Data(o_.clock->Now() - asked);
     if (round->ended) {
-      ending_.stopped = rounds_->stopped();
+      ending_.set_stopped(rounds_->stopped());
       return false;
     }
     if (const std::string warning = lone_examples_.Look(step_, round->batches); !warning.empty()) {
@@ -389,7 +390,7 @@ void TrainLoop::FinishStep(const StepResult& result) {
   rounds_->EndStep();
   ++step_;
   if (follower_ != nullptr) follower_->StepsDone(step_);
-  ending_.stopped = self_.sync ? result.outcome.stop : self_.client->member().StopRequested();
+  ending_.set_stopped(self_.sync ? result.outcome.stop : self_.client->member().StopRequested());
   const float scale = loss_scaler_.scale();
   loss_scaler_.StepDone(result.outcome.skipped);
   if (!result.outcome.skipped) return;
@@ -432,7 +433,7 @@ absl::Status TrainLoop::AtBorder() {
     RETURN_IF_ERROR(evaluations_->ReportComplete());
   }
   // A stop goes straight to the last checkpoint.
-  if (ending_.stopped) return absl::OkStatus();
+  if (ending_.stopped()) return absl::OkStatus();
   // Saved first: an evaluation that fails or never ends then costs no parameters.
   if (Due(config.checkpoint().every_steps())) RETURN_IF_ERROR(checkpoints_->Save(StateAtBorder()));
   if (!data_->has_eval() || !Due(train().eval_every_steps())) return absl::OkStatus();
@@ -445,7 +446,7 @@ absl::Status TrainLoop::AtBorder() {
 absl::Status TrainLoop::Evaluate() {
   RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
   // The run ends at this very border: train.early_stop counts this evaluation, and makes it up after a resume here.
-  ending_.stopped |= evaluations_->stopped();
+  if (evaluations_->stopped()) ending_.set_stopped(true);
   return absl::OkStatus();
 }
 
@@ -464,34 +465,35 @@ absl::Status TrainLoop::End() {
   RETURN_IF_ERROR(workers_->Finish());
   // In async the last checkpoint comes after the last steps of all trainers, and after their last residuals.
   RETURN_IF_ERROR(checkpoints_->Post(StateAtBorder()));
-  ending_.large_gradients = self_.client->counters().large_gradients;
-  ending_.open_evaluations = evaluations_->Open();
-  ending_.error = deferred_.error();
+  ending_.set_large_gradients(self_.client->counters().large_gradients);
+  ending_.mutable_open_evaluations()->Assign(evaluations_->open().begin(), evaluations_->open().end());
+  *ending_.mutable_error() = StatusMessage(deferred_.error());
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,
-                   self_.client->board().Exchange("end", ending_.Serialize(), /*kept=*/true));
+                   self_.client->board().Exchange("end", ending_.SerializeAsString(), /*kept=*/true));
   if (follower_ != nullptr) follower_->Stop();
-  ASSIGN_OR_RETURN(Ending all, Ending::OfAll(endings, self_.client->member().Chief()));
+  ASSIGN_OR_RETURN(const v1::Ending all, EndingOfAll(endings, self_.client->member().Chief()));
+  absl::Status error = StatusOf(all.error());
   // In async a trainer whose data had ended did not stop itself, but the job is not complete.
-  summary_.stopped |= all.stopped;
-  if (all.steps == 0 && !all.stopped) return data_->NoExamples(all.skipped_lines);
+  summary_.stopped |= all.stopped();
+  if (all.steps() == 0 && !all.stopped()) return data_->NoExamples(all.skipped_lines());
   // All trainers come to the same error.
-  if (all.error.ok() && !all.stopped) all.error = data_->NoInputs(all.absent);
+  if (error.ok() && !all.stopped()) error = data_->NoInputs(all.absent());
   RETURN_IF_ERROR(checkpoints_->SaveLast(StateAtBorder()));
-  const bool evaluates = !all.stopped && data_->has_eval() && !evaluations_->Has(step_);
+  const bool evaluates = !all.stopped() && data_->has_eval() && !evaluations_->Has(step_);
   // From here on a trainer that fails ends the others: not before the parameters are on disk. In async SaveLast waits
   // for that.
-  if (self_.sync && checkpoints_->keeps() && (evaluates || !all.error.ok())) {
+  if (self_.sync && checkpoints_->keeps() && (evaluates || !error.ok())) {
     RETURN_IF_ERROR(self_.client->board().Exchange("end.saved", "").status());
   }
   deferred_.Saved();
   RETURN_IF_ERROR(deferred_.error());
-  RETURN_IF_ERROR(all.error);
-  summary_.large_gradients = all.large_gradients;
-  summary_.left_out = all.left_out.examples;
-  summary_.left_out_more = all.left_out.more;
-  if (self_.IsChief()) WarnOfLeftOut(all.left_out, data_->spec().epochs);
+  RETURN_IF_ERROR(error);
+  summary_.large_gradients = all.large_gradients();
+  summary_.left_out = all.left_out().examples();
+  summary_.left_out_more = all.left_out().more();
+  if (self_.IsChief()) WarnOfLeftOut(all.left_out(), data_->spec().epochs);
   if (!self_.sync && data_->has_eval() && train().eval_every_steps() != 0)
-    RETURN_IF_ERROR(evaluations_->Complete(all.open_evaluations));
+    RETURN_IF_ERROR(evaluations_->Complete(all.open_evaluations()));
   if (evaluates) {
     // The values that were saved are those of the servers; in async this trainer still has those of its last step.
     if (!self_.sync) RETURN_IF_ERROR(workers_->session(0).Start(step_));
@@ -506,7 +508,7 @@ absl::Status TrainLoop::End() {
     summary_.lost_seconds = now.lost_seconds();
     summary_.repeated_steps = now.repeated_steps();
   }
-  if (!evaluations_->Has(step_) || all.stopped) return absl::OkStatus();
+  if (!evaluations_->Has(step_) || all.stopped()) return absl::OkStatus();
   summary_.eval = evaluations_->result();
   return summary_.eval.has_value() ? CheckLosses(*summary_.eval) : absl::OkStatus();
 }

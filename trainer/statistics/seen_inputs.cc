@@ -72,7 +72,7 @@ std::vector<uint32_t> SeenInputs::Absent() const {
   return absent;
 }
 
-std::string NamesOf(const std::vector<NamedInput>& inputs, const std::vector<uint32_t>& places) {
+std::string NamesOf(const std::vector<NamedInput>& inputs, absl::Span<const uint32_t> places) {
   constexpr size_t kMost = 5;  // names in a message
   std::vector<std::string> names;
   for (size_t i = 0; i < places.size() && i < kMost; ++i) {

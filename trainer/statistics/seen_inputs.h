@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "framework/formats/line_parser.h"
 #include "trainer/files/data_set.h"
-#include "trainer/statistics/absent_inputs.h"
 
 namespace weir {
 
@@ -42,7 +42,7 @@ class SeenInputs {
 };
 
 // Returns the names of inputs for a message: "feature 'User' and feature 'Item'".
-std::string NamesOf(const std::vector<NamedInput>& inputs, const std::vector<uint32_t>& places);
+std::string NamesOf(const std::vector<NamedInput>& inputs, absl::Span<const uint32_t> places);
 
 // Returns "; the first record of t.tfrecord has label, user" for a message; "" if that cannot be told. Reads the file.
 std::string InFirstRecord(const LineParser& parser, const DataSet& data);

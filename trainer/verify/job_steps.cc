@@ -50,10 +50,11 @@ class DataSteps : public JobSteps {
   absl::Status Next(std::vector<LaneBatch>* batches) override { return reader_->Next(deadline_, batches); }
   const std::vector<Column>& columns() const override { return reader_->columns(); }
   std::string NoteOnData() const override {
-    const std::vector<uint32_t> absent = reader_->absent_inputs().places;
-    if (absent.empty() || reader_->given() == 0) return "";
-    return absl::StrCat(NamesOf(inputs_, absent), absent.size() == 1 ? " is" : " are", " in none of the examples of ",
-                        "data.train that the sample has read", InFirstRecord(*parser_, *data_));
+    const v1::AbsentInputs absent = reader_->absent_inputs();
+    if (absent.places().empty() || reader_->given() == 0) return "";
+    return absl::StrCat(NamesOf(inputs_, absent.places()), absent.places_size() == 1 ? " is" : " are",
+                        " in none of the examples of ", "data.train that the sample has read",
+                        InFirstRecord(*parser_, *data_));
   }
 
  private:

@@ -16,9 +16,6 @@
 namespace weir {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-
 constexpr char kFrame[] = "batch_size: 4 ";
 
 class SeenInputsTest : public ::testing::Test {
@@ -42,9 +39,9 @@ class SeenInputsTest : public ::testing::Test {
       const absl::Status read = (*made)->Next(absl::Seconds(60), &batches);
       CHECK(read.ok()) << read;
     }
-    const AbsentInputs absent = (*made)->absent_inputs();
-    if (whole != nullptr) *whole = absent.whole;
-    const std::string names = NamesOf(ExpectedInputs(**parser, options.spec.config), absent.places);
+    const v1::AbsentInputs absent = (*made)->absent_inputs();
+    if (whole != nullptr) *whole = absent.whole();
+    const std::string names = NamesOf(ExpectedInputs(**parser, options.spec.config), absent.places());
     return names.empty() ? "" : names + first;
   }
 
@@ -106,28 +103,6 @@ TEST_F(SeenInputsTest, FeaturesAreFoundByTheirNames) {
 TEST_F(SeenInputsTest, ColumnsAreFoundByTheirPlaces) {
   dir_.Write("f", "1 1 0\n");
   EXPECT_EQ(Absent("multi_slot { slot { name: 'label' type: FLOAT } slot { name: 'user' } }"), "");
-}
-
-TEST(AbsentInputsTest, WhatEveryTrainerLacksIsAbsent) {
-  AbsentInputs all = {.whole = true, .places = {1, 4, 7}};
-  all.Meet({.whole = true, .places = {0, 4, 7}});
-  EXPECT_THAT(all.places, ElementsAre(4, 7));
-  EXPECT_TRUE(all.whole);
-  EXPECT_EQ(all.Serialize(), "1,4,7");
-  all.Meet({.whole = false, .places = {5}});
-  EXPECT_FALSE(all.whole);
-  EXPECT_THAT(all.places, IsEmpty());
-}
-
-TEST(AbsentInputsTest, ParseReadsWhatSerializeWroteAndNothingElse) {
-  const auto read = AbsentInputs::Parse("1,4,7");
-  ASSERT_TRUE(read.has_value());
-  EXPECT_TRUE(read->whole);
-  EXPECT_THAT(read->places, ElementsAre(4, 7));
-  EXPECT_TRUE(AbsentInputs::Parse("0").has_value());
-  for (const char* text : {"", "2", "1,", "1,-1", "1,4,4", "1,7,4", "1,x"}) {
-    EXPECT_FALSE(AbsentInputs::Parse(text).has_value()) << text;
-  }
 }
 
 }  // namespace
