@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from weir import initial_values
 from weir.errors import WeirError
-from weir.onnx_graph import Graph, type_number
+from weir.onnx.graph import Graph, type_number
 from weir.protos import program_pb2
 from weir.rows import Rows
 

@@ -94,7 +94,7 @@ def _open(path: str, step: Optional[int]) -> Any:
 
 
 def _export_onnx(given: Any) -> int:
-    from weir.onnx_export import export_onnx
+    from weir.onnx.export import export_onnx
 
     job, directory, output = given.paths
     checkpoint = _open(directory, given.step)
@@ -117,7 +117,7 @@ def _export_onnx(given: Any) -> int:
 def _check(given: Any, checkpoint: Any) -> int:
     import numpy as np
 
-    from weir.onnx_inputs import onnx_inputs
+    from weir.onnx.inputs import onnx_inputs
     from weir.prediction import predict
 
     try:

@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 import numpy.typing as npt
 
-from weir.onnx_graph import Graph, type_number
-from weir.onnx_rows import Bags
+from weir.onnx.graph import Graph, type_number
+from weir.onnx.rows import Bags
 from weir.protos import program_pb2
 
 __all__ = ["CONVERTERS", "OpToConvert", "dtype_of", "needed_inputs", "variables_of"]

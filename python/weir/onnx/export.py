@@ -17,9 +17,9 @@ from weir.checkpoint import Checkpoint
 from weir.errors import OtherModelWarning, WeirError
 from weir.job import Job
 from weir.nearest import did_you_mean
-from weir.onnx_graph import Dim, Graph, write_model
-from weir.onnx_ops import CONVERTERS, OpToConvert, dtype_of, needed_inputs, variables_of
-from weir.onnx_rows import LOOKUPS, MAP_BYTES, UNKNOWN, Bags, RowSource, Tables
+from weir.onnx.graph import Dim, Graph, write_model
+from weir.onnx.ops import CONVERTERS, OpToConvert, dtype_of, needed_inputs, variables_of
+from weir.onnx.rows import LOOKUPS, MAP_BYTES, UNKNOWN, Bags, RowSource, Tables
 from weir.protos import program_pb2
 from weir.rows import NotFoundError, Path
 from weir.version import __version__

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.arrow_columns import plain
+from weir.command_line.arrow_columns import plain
 from weir.errors import WeirError
 
 __all__ = ["header", "lines"]

@@ -9,8 +9,8 @@ import re
 import stat
 from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
+from weir.command_line.standard_output import Output
 from weir.errors import WeirError
-from weir.standard_output import Output
 
 __all__ = ["Listed", "NotInstalledError", "cat", "list_files", "local_path", "open_local", "open_object",
            "print_list"]

@@ -10,11 +10,11 @@ import argparse
 import contextlib
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
-from weir import objects
 from weir.columns import END, header
+from weir.command_line import objects
+from weir.command_line.standard_output import Output
 from weir.errors import DamagedFileError, WeirError
 from weir.nearest import did_you_mean
-from weir.standard_output import Output
 
 if TYPE_CHECKING:
     import pyarrow
@@ -94,7 +94,7 @@ def _import_pyarrow() -> Any:
 
 
 def _write_columns(options: argparse.Namespace, output: Output) -> None:
-    from weir.arrow_columns import batch_parts
+    from weir.command_line.arrow_columns import batch_parts
 
     for names, batch in _batches(options):
         if batch is None:
@@ -106,7 +106,7 @@ def _write_columns(options: argparse.Namespace, output: Output) -> None:
 
 
 def _write_text(options: argparse.Namespace, output: Output) -> None:
-    from weir import arrow_text
+    from weir.command_line import arrow_text
 
     separator = "," if options.format == "csv" else "\t"
     for names, batch in _batches(options):
@@ -122,7 +122,7 @@ def _fitting(columns: list[pyarrow.Array], make: Any) -> Iterator[Any]:
     """Yields what `make` makes of a batch, or of halves of it where the whole is too large."""
     import pyarrow
 
-    from weir.arrow_columns import TooLargeError
+    from weir.command_line.arrow_columns import TooLargeError
 
     rows = len(columns[0])
     try:
@@ -281,7 +281,7 @@ def _not_parquet(name: str, source: Any, error: Exception) -> Exception:
 
 def _check(name: str, schema: Any, names: Sequence[str]) -> None:
     """Refuses a file that lacks a column, or has one that cannot be written."""
-    from weir.arrow_columns import problem
+    from weir.command_line.arrow_columns import problem
 
     there = list(schema.names)
     for column in names:

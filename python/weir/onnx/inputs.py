@@ -24,8 +24,8 @@ from weir.example_file import Examples, read_examples
 from weir.feature_id import missing_id, padding_id, rare_id, slot_salt
 from weir.job import Job
 from weir.job_on_disk import JobOnDisk
-from weir.onnx_export import as_job, program_of
-from weir.onnx_ops import variables_of
+from weir.onnx.export import as_job, program_of
+from weir.onnx.ops import variables_of
 from weir.protos import job_pb2, onnx_subset_pb2, program_pb2
 from weir.rows import Path
 from weir.stable_hash import mix_ids

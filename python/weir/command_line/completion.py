@@ -343,7 +343,7 @@ def _command() -> str:
     if os.path.basename(sys.argv[0]) != "__main__.py":
         return "weir"
     # As `python3 -m weir`: with the same Python, and where it found the package.
-    package = str(pathlib.Path(__file__).resolve().parent.parent)
+    package = str(pathlib.Path(__file__).resolve().parent.parent.parent)
     return f"env {shlex.quote(f'PYTHONPATH={package}')} {shlex.quote(sys.executable)} -m weir"
 
 
