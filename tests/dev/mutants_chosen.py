@@ -1275,5 +1275,5 @@ CHOSEN = [
         tests=("//tests/framework/base:standard_output_test",),
     ),
     # The plan for a reader (N11) has no mutant: a lock that is held longer changes no result.
-    # H14 is a label in manifests: tests/python/test_kubernetes.py.
+    # H14 is a label in manifests: tests/python/containers/test_kubernetes.py.
 ]

@@ -13,7 +13,7 @@ import pytest
 
 yaml = pytest.importorskip("yaml", reason="the tests of manifests need PyYAML: install python3-yaml")
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 EXAMPLE = ROOT / "examples/docker"
 sys.path.insert(0, str(ROOT / "tests/dev"))
 

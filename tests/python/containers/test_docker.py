@@ -29,7 +29,7 @@ from container import Container, Image, Mount, Settings, Store  # noqa: E402
 from weir import programs  # noqa: E402
 from weir.errors import ProgramsMissingError  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 EXAMPLE = ROOT / "examples/docker"
 WHOLE = os.environ.get("WEIR_WHOLE_DOCKER") == "1"
 SECONDS = 120
