@@ -36,7 +36,7 @@ CHOSEN = [
         "pserver/client/lane_sums.cc",
         "((a[j] + b[j]) + (c[j] + d[j])) + ((e[j] + f[j]) + (g[j] + h[j]))",
         "((a[j] + e[j]) + (b[j] + f[j])) + ((c[j] + g[j]) + (d[j] + h[j]))",
-        tests=("//tests/e2e:equality_test",),
+        tests=("//tests/e2e/modes:equality_test",),
     ),
     Chosen(
         "lane-order-of-eight-of-sixteen",
@@ -57,21 +57,21 @@ CHOSEN = [
         "pserver/tables/stripe.h",
         "    changes.Add(mixed);\n",
         "",
-        tests=("//tests/e2e:exact_prefetch_test",),
+        tests=("//tests/e2e/modes:exact_prefetch_test",),
     ),
     Chosen(
         "updated-rows-forgotten",
         "pserver/tables/sparse_table.cc",
         "for (const int64_t id : ids) stripe.changes.Add(MixId(static_cast<uint64_t>(id)));",
         "",
-        tests=("//tests/e2e:exact_prefetch_test",),
+        tests=("//tests/e2e/modes:exact_prefetch_test",),
     ),
     Chosen(
         "updated-rows-of-parameters-forgotten",
         "pserver/params/dense_block.cc",
         "  if (task.round < 0 && !changes_.all) RecordRows();\n",
         "",
-        tests=("//tests/e2e:exact_prefetch_test",),
+        tests=("//tests/e2e/modes:exact_prefetch_test",),
     ),
     # Updates shared out among trainers.
     Chosen(
@@ -366,7 +366,7 @@ CHOSEN = [
         "trainer/checkpoints/checkpointing.cc",
         ": std::min(steps[t], here);",
         ": std::max(steps[t], here);",
-        tests=("//tests/e2e:uneven_save_test",),
+        tests=("//tests/e2e/checkpoints:uneven_save_test",),
     ),
     Chosen(
         "resume-skips-one-batch-more",
@@ -668,7 +668,7 @@ CHOSEN = [
         "trainer/loop/train_loop.cc",
         "if (2 * eval.not_finite <= eval.samples) return absl::OkStatus();",
         "if (2 * eval.not_finite <= eval.samples || step_ > 0) return absl::OkStatus();",
-        tests=("//tests/e2e:large_gradients_test",),
+        tests=("//tests/e2e/modes:large_gradients_test",),
     ),
     Chosen(
         "a-residual-makes-its-gradient-infinite",
@@ -689,7 +689,7 @@ CHOSEN = [
         "trainer/session/session.cc",
         "if (was.empty()) return absl::OkStatus();",
         "if (was.size() < 100'000) return absl::OkStatus();",
-        tests=("//tests/e2e:large_gradients_test",),
+        tests=("//tests/e2e/modes:large_gradients_test",),
     ),
     Chosen(
         "no-counts-for-a-lane-without-ids",
@@ -999,7 +999,7 @@ CHOSEN = [
         "trainer/loop/train_loop.cc",
         "  summary_.stopped |= all.stopped;\n",
         "",
-        tests=("//tests/e2e:deaths_test",),
+        tests=("//tests/e2e/modes:deaths_test",),
     ),
     Chosen(
         "servers-of-a-stopped-job-end-as-if-it-were-complete",
@@ -1091,7 +1091,7 @@ CHOSEN = [
         "trainer/predict/predict.cc",
         'return o.client->member().StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();',
         "return absl::OkStatus();",
-        tests=("//tests/e2e:predict_test",),
+        tests=("//tests/e2e/checkpoints:predict_test",),
     ),
     # Texts of a resume (P10).
     Chosen(
@@ -1121,7 +1121,7 @@ CHOSEN = [
         "trainer/predict/predict.cc",
         "!difference.empty()",
         "false",
-        tests=("//tests/e2e:predict_test",),
+        tests=("//tests/e2e/checkpoints:predict_test",),
     ),
     # One example a lane (P02).
     Chosen(
@@ -1244,7 +1244,7 @@ CHOSEN = [
         "trainer/follow/follower.cc",
         "    if (files != nullptr) unposted.push_back(std::move(files));\n",
         "    if (files != nullptr) files_->Add(std::move(files));\n",
-        tests=("//tests/e2e:follow_test",),
+        tests=("//tests/e2e/data:follow_test",),
     ),
     Chosen(
         "transform-of-a-sample-weight",
