@@ -718,14 +718,14 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "if ((!trainers && !servers) ||",
         "if (trainers == servers ||",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "launch-leaves-frozen-processes-alone",
         "tools/launching/attempt.cc",
         "    KillFrozen(launcher_.members()[i], why);\n",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "a-paused-job-is-killed",
@@ -739,7 +739,7 @@ CHOSEN = [
         "tools/hosts/host_set.cc",
         "std::max(kLeastSilence, 2 * options.lease)",
         "std::max(kLeastSilence, 200 * options.lease)",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     # Nodes with servers.
     Chosen(
@@ -747,7 +747,7 @@ CHOSEN = [
         "tools/launch_main.cc",
         "(learns ? kAnyRun : DrawRunName())",
         "DrawRunName()",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_placement_test",),
     ),
     Chosen(
         "callers-of-a-server-that-is-gone-are-wrong",
@@ -761,7 +761,7 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "  if (!trainers && options_.keep_going && !options_.placement.whole_job()) return;\n",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "name-that-is-loopback-at-home-is-met-there-alone",
@@ -791,21 +791,21 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "  if (trainers && !server_ended) return;\n",
         "  if (trainers) return;\n",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "launch-does-not-continue-stopped-processes",
         "tools/launching/launcher.cc",
         "if (signal != SIGKILL) member.process->Signal(SIGCONT);",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "launch-waits-for-silent-processes-after-a-signal",
         "tools/launching/attempt.cc",
         "  timers_.silent_until = now + options_.deadlines.progress;\n",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "commands-outlive-a-killed-trainer",
@@ -840,7 +840,7 @@ CHOSEN = [
         "tools/launching/blame.cc",
         "if (!kill_explained_.empty()) display->Say(kill_explained_);",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "kills-of-the-group-not-counted",
@@ -854,7 +854,7 @@ CHOSEN = [
         "tools/launch_main.cc",
         "if (IsStream(options->job)) RETURN_IF_ERROR(KeepJob(text, options));",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_placement_test",),
     ),
     Chosen(
         "paths-of-a-job-from-a-pipe-below-dev",
@@ -1013,7 +1013,7 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "const bool failed = !launcher_.EndedWell(member);",
         "const bool failed = !ending.ok();",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "inputs-of-lines-not-noticed",  # P06
