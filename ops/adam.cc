@@ -13,23 +13,13 @@
 namespace weir {
 namespace {
 
-AdamMath MathOf(const AttrReader& attrs, const AdamMath::Bias* biases, int known) {
-  return {.beta1 = attrs.Float("beta1"),
-          .beta2 = attrs.Float("beta2"),
-          .epsilon = static_cast<float>(attrs.Float("epsilon")),
-          .biases = biases,
-          .known = known};
-}
-using AdamKernel = BiasedKernel<AdamMath, MathOf>;
-using AdamRowRule = BiasedRowRule<AdamMath, MathOf>;
-
 REGISTER_OP(adam)
 (MakeUpdateOp("adam", "w -= lr mhat / (sqrt(vhat) + epsilon)",
               {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-8)},
               {{.slot = "Moment1"}, {.slot = "Moment2"}, {.slot = "Step", .like = StateDef::kCount}}, 12));
-REGISTER_KERNEL(adam, MakeKernel<AdamKernel>);
+REGISTER_KERNEL(adam, MakeKernel<BiasedKernel<AdamMath>>);
 REGISTER_ROW_RULE(adam, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowRule>> {
-  return std::unique_ptr<RowRule>(new AdamRowRule("adam", attrs));
+  return std::unique_ptr<RowRule>(new BiasedRowRule<AdamMath>("adam", attrs));
 });
 
 }  // namespace

@@ -14,23 +14,13 @@
 namespace weir {
 namespace {
 
-AdamaxMath MathOf(const AttrReader& attrs, const AdamMath::Bias* biases, int known) {
-  return {.beta1 = attrs.Float("beta1"),
-          .beta2 = attrs.Float("beta2"),
-          .epsilon = static_cast<float>(attrs.Float("epsilon")),
-          .biases = biases,
-          .known = known};
-}
-using AdamaxKernel = BiasedKernel<AdamaxMath, MathOf>;
-using AdamaxRowRule = BiasedRowRule<AdamaxMath, MathOf>;
-
 REGISTER_OP(adamax)
 (MakeUpdateOp("adamax", "w -= lr / (1 - b1^t) m / u, u the largest gradient, fading",
               {FloatAttr("beta1", 0.9), FloatAttr("beta2", 0.999), FloatAttr("epsilon", 1e-8)},
               {{.slot = "Moment"}, {.slot = "InfNorm"}, {.slot = "Step", .like = StateDef::kCount}}, 10));
-REGISTER_KERNEL(adamax, MakeKernel<AdamaxKernel>);
+REGISTER_KERNEL(adamax, MakeKernel<BiasedKernel<AdamaxMath>>);
 REGISTER_ROW_RULE(adamax, [](const AttrReader& attrs) -> absl::StatusOr<std::unique_ptr<RowRule>> {
-  return std::unique_ptr<RowRule>(new AdamaxRowRule("adamax", attrs));
+  return std::unique_ptr<RowRule>(new BiasedRowRule<AdamaxMath>("adamax", attrs));
 });
 
 }  // namespace

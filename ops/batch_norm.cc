@@ -47,6 +47,12 @@ struct Channels {
   int64_t batch = 0, count = 0, size = 0;
   int64_t step() const { return count * size; }
   int64_t elements() const { return batch * size; }
+
+  static absl::StatusOr<Channels> Of(const Tensor& x) {
+    RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
+    if (x.rank() >= 2) return Channels{x.dim(0), x.dim(1), ElementCount(x.dims().subspan(2))};
+    return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
+  }
 };
 
 // ---------------------------------------------------------------------- functions of one channel, which begins at x
@@ -144,10 +150,7 @@ class BatchNormKernel : public OpKernel {
   BatchNormKernel(FusedActivation activation, float epsilon) : activation_(activation), epsilon_(epsilon) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(kX);
-    RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
-    if (x.rank() < 2)
-      return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
-    const Channels c = {.batch = x.dim(0), .count = x.dim(1), .size = ElementCount(x.dims().subspan(2))};
+    ASSIGN_OR_RETURN(const Channels c, Channels::Of(x));
     RETURN_IF_ERROR(CheckTensor("Scale", ctx.input(kScale), {c.count}));
     RETURN_IF_ERROR(CheckTensor("Shift", ctx.input(kShift), {c.count}));
     RETURN_IF_ERROR(CheckTensor("Mean", ctx.input(kMean), {c.count}));
@@ -196,10 +199,7 @@ class BatchNormGradKernel : public OpKernel {
   BatchNormGradKernel(FusedActivation activation, float epsilon) : activation_(activation), epsilon_(epsilon) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(kX);
-    RETURN_IF_ERROR(CheckTensor("X", x, x.dims()));
-    if (x.rank() < 2)
-      return absl::InvalidArgumentError(absl::StrCat("X must be [B, C, ..], got ", ShapeString(x.dims())));
-    const Channels c = {.batch = x.dim(0), .count = x.dim(1), .size = ElementCount(x.dims().subspan(2))};
+    ASSIGN_OR_RETURN(const Channels c, Channels::Of(x));
     RETURN_IF_ERROR(CheckTensor("Scale", ctx.input(kScale), {c.count}));
     RETURN_IF_ERROR(CheckTensor("BatchMean", ctx.input(kBatchMean), {c.count}));
     RETURN_IF_ERROR(CheckTensor("BatchVariance", ctx.input(kBatchVariance), {c.count}));

@@ -14,6 +14,7 @@
 #include "framework/runtime/row_gradient.h"
 #include "ops/columns.h"
 #include "ops/gradient_math.h"
+#include "ops/map_gradient.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
 
@@ -31,28 +32,11 @@ class ClipKernel : public OpKernel {
       : min_(static_cast<float>(init.attrs.Float("min"))), max_(static_cast<float>(init.attrs.Float("max"))) {}
 
   absl::Status Run(KernelContext& ctx) override {
-    const Variable& in = ctx.input_var(0);
-    if (const Tensor* x = std::get_if<Tensor>(&in)) {
-      if (x->initialized()) {
-        Clip(*x, ctx.output(0));
-      } else {
-        ctx.output(0)->Clear();
-      }
-      return absl::OkStatus();
-    }
-    const SelectedRows& x = std::get<SelectedRows>(in);
-    SelectedRows* out = ctx.OutputAs<SelectedRows>(0);
-    out->CopyRowsOf(x);
-    if (x.present && x.values.initialized()) Clip(x.values, &out->values);
+    MapGradient(ctx, [this](int64_t n, const float* x, float* out) { ClipLoop(min_, max_, n, x, out); });
     return absl::OkStatus();
   }
 
  private:
-  void Clip(const Tensor& x, Tensor* out) const {
-    if (out != &x) out->Resize(v1::FLOAT32, x.dims());
-    ClipLoop(min_, max_, x.size(), x.data<float>(), out->data<float>());
-  }
-
   const float min_, max_;
 };
 

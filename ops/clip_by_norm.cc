@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
+#include "ops/map_gradient.h"
 #include "ops/norm_math.h"
 #include "ops/norm_update.h"
 #include "ops/shape_rules.h"
@@ -29,28 +30,11 @@ class ClipByNormKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(const double norm, ReadNorm(ctx, 1, "Norm"));
     const float factor = ClipFactor(norm, max_norm_);
-    const Variable& in = ctx.input_var(0);
-    if (const Tensor* x = std::get_if<Tensor>(&in)) {
-      if (x->initialized()) {
-        Clip(factor, *x, ctx.output(0));
-      } else {
-        ctx.output(0)->Clear();
-      }
-      return absl::OkStatus();
-    }
-    const SelectedRows& x = std::get<SelectedRows>(in);
-    SelectedRows* out = ctx.OutputAs<SelectedRows>(0);
-    out->CopyRowsOf(x);
-    if (x.present && x.values.initialized()) Clip(factor, x.values, &out->values);
+    MapGradient(ctx, [factor](int64_t n, const float* x, float* out) { Multiply(factor, n, x, out); });
     return absl::OkStatus();
   }
 
  private:
-  static void Clip(float factor, const Tensor& x, Tensor* out) {
-    if (out != &x) out->Resize(v1::FLOAT32, x.dims());
-    Multiply(factor, x.size(), x.data<float>(), out->data<float>());
-  }
-
   const double max_norm_;
 };
 

@@ -1,8 +1,8 @@
 // Kernels and row rules of Adam's family that keep a table of the factors that depend only on the count of updates,
 // which saves the powers for rows with fewer updates than table entries.
 //
-// Math: in the form of ops/adam_math.h, with Bias BiasAt(beta1, beta2, count). kMake: Math (*)(const AttrReader&, const
-// AdamMath::Bias*, int known).
+// Math: in the form of ops/adam_math.h, with Bias BiasAt(beta1, beta2, count). kMake: makes it of attributes and the
+// table.
 #ifndef WEIR_OPS_KNOWN_BIASES_H_
 #define WEIR_OPS_KNOWN_BIASES_H_
 
@@ -25,7 +25,16 @@ std::vector<AdamMath::Bias> KnownBiases(const AttrReader& attrs) {
   return biases;
 }
 
-template <typename Math, auto kMake>
+template <typename Math>
+Math MakeBiased(const AttrReader& attrs, const AdamMath::Bias* biases, int known) {
+  return {.beta1 = attrs.Float("beta1"),
+          .beta2 = attrs.Float("beta2"),
+          .epsilon = static_cast<float>(attrs.Float("epsilon")),
+          .biases = biases,
+          .known = known};
+}
+
+template <typename Math, auto kMake = MakeBiased<Math>>
 class BiasedKernel : public OpKernel {
  public:
   explicit BiasedKernel(const KernelInit& init)
@@ -37,7 +46,7 @@ class BiasedKernel : public OpKernel {
   UpdateKernel<Math> kernel_;
 };
 
-template <typename Math, auto kMake>
+template <typename Math, auto kMake = MakeBiased<Math>>
 class BiasedRowRule : public RowRule {
  public:
   BiasedRowRule(const std::string& type, const AttrReader& attrs)

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/runtime/kernel.h"
+#include "ops/map_gradient.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
 
@@ -29,26 +30,8 @@ class MergeKernel : public OpKernel {
                                                         " samples; a step without samples changes nothing"));
     }
     const float divisor = static_cast<float>(ctx.step->samples);
-    const Variable& in = ctx.input_var(0);
-    if (const Tensor* x = std::get_if<Tensor>(&in)) {
-      if (x->initialized()) {
-        Divide(divisor, *x, ctx.output(0));
-      } else {
-        ctx.output(0)->Clear();
-      }
-      return absl::OkStatus();
-    }
-    const SelectedRows& x = std::get<SelectedRows>(in);
-    SelectedRows* out = ctx.OutputAs<SelectedRows>(0);
-    out->CopyRowsOf(x);
-    if (x.present && x.values.initialized()) Divide(divisor, x.values, &out->values);
+    MapGradient(ctx, [divisor](int64_t n, const float* x, float* out) { DivideBy(divisor, n, x, out); });
     return absl::OkStatus();
-  }
-
- private:
-  static void Divide(float divisor, const Tensor& x, Tensor* out) {
-    if (out != &x) out->Resize(v1::FLOAT32, x.dims());
-    DivideBy(divisor, x.size(), x.data<float>(), out->data<float>());
   }
 };
 

@@ -11,8 +11,11 @@ import sys
 # Sources of the tree that one test program is made of, at most, its own included; others as they stand here.
 MOST_SOURCES = 480
 MORE_SOURCES = {
+    "//tests/e2e/checkpoints:tests": 580,
+    "//tests/e2e/data:tests": 580,
+    "//tests/e2e/modes:tests": 640,
     "//tests/e2e:device_tests": 640,
-    "//tests/e2e:tests": 740,
+    "//tests/e2e:tests": 690,
     "//tests/examples:corners_test": 570,
     "//tests/pserver/channels:tests": 490,
     "//tests/tools:tests": 560,

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tests that every file which git tracks is laid out as CONTRIBUTING.md says: clang-format changes nothing, no line is
-longer than 120 characters, none ends in a blank, and every file ends in one end of line."""
+longer than 120 characters, none ends in a blank, every file ends in one end of line, and a folder has at most 40."""
 
+import collections
 import concurrent.futures
 import os
 import re
@@ -13,6 +14,9 @@ import unittest
 ROOT = os.path.dirname(os.path.realpath("WORKSPACE"))
 COLUMNS = 120
 FORMATTED = (".h", ".cc", ".c", ".cu", ".cuh", ".proto")
+# Files directly in one folder, at most; operators are one file each.
+FILES = 40
+_OPERATORS = ("ops", "ops/device", "tests/ops")
 # Bytes that tests read, and text whose line is one row of a table or one value.
 _FREE = re.compile(r"\.(md|npz|bin|txt|golden)$|^tests/fuzz/seeds/|/golden/|/testdata/|^examples/grafana/.*\.json$")
 
@@ -78,6 +82,12 @@ def untidy(root, paths):
     return found
 
 
+def full_folders(paths):
+    """Folders with too many files directly in them, with their number."""
+    counts = collections.Counter(os.path.dirname(path) for path in paths)
+    return sorted("%s: %d" % each for each in counts.items() if each[1] > FILES and each[0] not in _OPERATORS)
+
+
 class FormatTest(unittest.TestCase):
     def test_clang_format_changes_nothing(self):
         paths = [p for p in tracked() if p.endswith(FORMATTED)]
@@ -90,7 +100,11 @@ class FormatTest(unittest.TestCase):
     def test_no_line_ends_in_a_blank(self):
         self.assertEqual(untidy(ROOT, tracked()), [])
 
+    def test_no_folder_is_too_full(self):
+        self.assertEqual(full_folders(tracked()), [], "divide them by what belongs together")
+
     def test_each_check_can_fail(self):
+        self.assertEqual(full_folders(["a/b/%d.cc" % n for n in range(FILES + 1)] + ["a/c.cc"]), ["a/b: 41"])
         with tempfile.TemporaryDirectory() as root:
             with open(os.path.join(ROOT, ".clang-format"), encoding="utf-8") as style:
                 text = style.read()

@@ -14,6 +14,16 @@
 
 namespace weir {
 
+// Begin of a shard file and of a row file, and how their parts are aligned.
+inline constexpr int64_t kFileAlign = 64;
+struct FileHeader {
+  char magic[8];
+  uint32_t format;
+  char zeros[52];
+};
+static_assert(sizeof(FileHeader) == kFileAlign);
+constexpr int64_t AlignedInFile(int64_t n) { return (n + kFileAlign - 1) / kFileAlign * kFileAlign; }
+
 // "<what> <path>: No space left on device". NotFound for a path that does not exist; Unavailable for errors that a
 // retry may not meet (the device, the file server, another process that has the file open); else FailedPrecondition,
 // which the user must repair: the disk is full or read-only, a file is in the way, a permission is missing.

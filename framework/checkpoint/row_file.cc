@@ -14,7 +14,6 @@
 namespace weir {
 namespace {
 
-constexpr int64_t kAlign = 64;
 constexpr char kMagic[8] = {'W', 'E', 'I', 'R', 'R', 'O', 'W', 'S'};
 constexpr char kEnd[8] = {'W', 'E', 'I', 'R', 'R', 'O', 'W', 'E'};
 // Size of a chunk, which is read in one piece.
@@ -22,21 +21,12 @@ constexpr int64_t kRowChunkBytes = int64_t{8} << 20;
 // Upper bound of a description, which has some 40 bytes per chunk and thousands of chunks.
 constexpr uint64_t kMaxDescription = uint64_t{1} << 30;
 
-struct Header {
-  char magic[8];
-  uint32_t format;
-  char zeros[52];
-};
-static_assert(sizeof(Header) == kAlign);
-
 struct Trailer {
   uint64_t description_bytes;
   uint64_t description_checksum;
   char magic[8];
 };
 static_assert(sizeof(Trailer) == 24);
-
-int64_t AlignUp(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
 // Offsets of the parts of a chunk; nullopt if its numbers are negative or overflow.
 struct Places {
@@ -50,8 +40,8 @@ std::optional<Places> PlacesOf(int64_t rows, int64_t removed, int64_t floats) {
       ids > INT64_MAX / 4 || values > INT64_MAX / 4 || gone > INT64_MAX / 4) {
     return std::nullopt;
   }
-  places.rows_at = AlignUp(ids);
-  places.removed_at = AlignUp(places.rows_at + values);
+  places.rows_at = AlignedInFile(ids);
+  places.removed_at = AlignedInFile(places.rows_at + values);
   places.end = places.removed_at + gone;
   return places;
 }
@@ -77,7 +67,7 @@ absl::StatusOr<std::unique_ptr<RowFileWriter>> RowFileWriter::Create(const std::
   if (since_step >= 0) description.set_since_step(since_step);
   description.set_rows(0);
   description.set_removed(0);
-  Header header = {};
+  FileHeader header = {};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.format = kRowFileFormat;
   RETURN_IF_ERROR(writer->file_->Append(&header, sizeof(header)));
@@ -118,7 +108,7 @@ absl::Status RowFileWriter::WriteChunk(absl::Span<const int64_t> ids, absl::Span
   for (size_t i = 0; i < ids.size(); ++i) {
     digester_.AddRow(ids[i], rows.subspan(i * floats, width), rows.subspan(i * floats + width, floats - width));
   }
-  RETURN_IF_ERROR(file_->AlignTo(kAlign));
+  RETURN_IF_ERROR(file_->AlignTo(kFileAlign));
   v1::RowFileChunk* chunk = description_.add_chunks();
   chunk->set_offset(file_->size());
   chunk->set_bytes(places->end);
@@ -133,7 +123,7 @@ absl::Status RowFileWriter::WriteChunk(absl::Span<const int64_t> ids, absl::Span
 absl::StatusOr<v1::RowFile> RowFileWriter::Finish() {
   description_.set_values_digest(digester_.sum().values);
   const std::string description = description_.SerializeAsString();
-  RETURN_IF_ERROR(file_->AlignTo(kAlign));
+  RETURN_IF_ERROR(file_->AlignTo(kFileAlign));
   RETURN_IF_ERROR(file_->Append(description.data(), description.size()));
   Trailer trailer = {
       .description_bytes = description.size(), .description_checksum = StableHash(description), .magic = {}};
@@ -153,8 +143,9 @@ absl::StatusOr<std::unique_ptr<RowFileReader>> RowFileReader::Open(const std::st
 
 absl::Status RowFileReader::ReadDescription() {
   const int64_t size = file_->size();
-  Header header;
-  if (size < static_cast<int64_t>(sizeof(Header))) return absl::DataLossError(absl::StrCat(path_, " is no row file"));
+  FileHeader header;
+  if (size < static_cast<int64_t>(sizeof(FileHeader)))
+    return absl::DataLossError(absl::StrCat(path_, " is no row file"));
   RETURN_IF_ERROR(file_->Read(0, &header, sizeof(header)));
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
     return absl::DataLossError(absl::StrCat(path_, " is no row file"));
@@ -163,7 +154,7 @@ absl::Status RowFileReader::ReadDescription() {
         absl::StrCat(path_, " has format ", header.format, "; this build reads up to ", kRowFileFormat));
   }
   Trailer trailer = {};
-  const int64_t room = size - static_cast<int64_t>(sizeof(Header) + sizeof(Trailer));
+  const int64_t room = size - static_cast<int64_t>(sizeof(FileHeader) + sizeof(Trailer));
   if (room >= 0) RETURN_IF_ERROR(file_->Read(size - static_cast<int64_t>(sizeof(Trailer)), &trailer, sizeof(trailer)));
   if (room < 0 || std::memcmp(trailer.magic, kEnd, sizeof(kEnd)) != 0) {
     return absl::DataLossError(absl::StrCat(path_, " has no end: it was cut, or is still being written"));
@@ -197,7 +188,7 @@ absl::Status RowFileReader::CheckDescription() const {
   std::vector<std::pair<int64_t, int64_t>> claims;
   for (const v1::RowFileChunk& chunk : d.chunks()) {
     const std::optional<Places> places = PlacesOf(chunk.rows(), chunk.removed(), floats);
-    if (!places.has_value() || places->end != chunk.bytes() || chunk.offset() < 0 || chunk.offset() % kAlign != 0 ||
+    if (!places.has_value() || places->end != chunk.bytes() || chunk.offset() < 0 || chunk.offset() % kFileAlign != 0 ||
         chunk.bytes() > file_->size() || chunk.offset() > file_->size() - chunk.bytes()) {
       return bad("a chunk that does not lie in the file");
     }

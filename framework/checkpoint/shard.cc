@@ -18,23 +18,11 @@
 namespace weir {
 namespace {
 
-constexpr size_t kShardAlign = 64;
 constexpr char kShardMagic[8] = {'W', 'E', 'I', 'R', 'S', 'H', 'R', 'D'};
 // Largest format that this build reads, and the one it writes.
 constexpr uint32_t kShardFormat = 1;
 // Size of the runs in which rows are written and read: bounds the memory and keeps disks busy.
 constexpr size_t kChunkBytes = size_t{8} << 20;
-
-struct ShardHeader {
-  char magic[8];
-  uint32_t format;
-  char zeros[52];
-};
-static_assert(sizeof(ShardHeader) == kShardAlign);
-
-int64_t AlignedUp(int64_t n) {
-  return (n + static_cast<int64_t>(kShardAlign) - 1) / static_cast<int64_t>(kShardAlign) * kShardAlign;
-}
 
 // Returns the number of elements; nullopt if a dim is negative or the product does not fit.
 std::optional<int64_t> Elements(absl::Span<const int64_t> dims) {
@@ -50,7 +38,7 @@ class Writer : public ShardWriter {
   explicit Writer(std::unique_ptr<FileWriter> file) : file_(std::move(file)) {}
 
   absl::Status WriteHeader() {
-    ShardHeader header = {};
+    FileHeader header = {};
     std::memcpy(header.magic, kShardMagic, sizeof(kShardMagic));
     header.format = kShardFormat;
     return file_->Append(&header, sizeof(header));
@@ -65,7 +53,7 @@ class Writer : public ShardWriter {
                                                      ", ", piece.element_begin + count, ") do not fit in ",
                                                      whole.value_or(-1), " elements"));
     }
-    RETURN_IF_ERROR(file_->AlignTo(kShardAlign));
+    RETURN_IF_ERROR(file_->AlignTo(kFileAlign));
     v1::DenseEntry* entry = shard_.add_dense();
     entry->set_variable(piece.state_name.empty() ? piece.variable : StateVariable(piece.variable, piece.state_name));
     for (const int64_t dim : piece.whole_dims) entry->add_whole_dims(dim);
@@ -156,7 +144,7 @@ class Writer : public ShardWriter {
 
  private:
   absl::Status WriteChunk() {
-    RETURN_IF_ERROR(file_->AlignTo(kShardAlign));
+    RETURN_IF_ERROR(file_->AlignTo(kFileAlign));
     v1::TableEntry* entry = shard_.add_tables();
     entry->set_table(table_->table);
     entry->set_width(table_->width);
@@ -178,7 +166,7 @@ class Writer : public ShardWriter {
     entry->set_shard_end(static_cast<int32_t>(high));
     ++entries_of_table_;
     RETURN_IF_ERROR(file_->Append(ids_.data(), ids_.size() * sizeof(int64_t)));
-    RETURN_IF_ERROR(file_->AlignTo(kShardAlign));
+    RETURN_IF_ERROR(file_->AlignTo(kFileAlign));
     RETURN_IF_ERROR(file_->Append(rows_.data(), rows_.size() * sizeof(float)));
     ids_.clear();
     rows_.clear();
@@ -252,7 +240,7 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
     if (e.offset() < 0 || __builtin_mul_overflow(e.row_count(), int64_t{sizeof(int64_t)}, &ids) ||
         __builtin_mul_overflow(e.row_count(), int64_t{sizeof(float)} * (int64_t{e.width()} + e.state_width()), &rows) ||
         __builtin_add_overflow(e.offset(), ids, &end) || end > bytes ||
-        (e.row_count() > 0 && (__builtin_add_overflow(AlignedUp(end), rows, &end) || end > bytes))) {
+        (e.row_count() > 0 && (__builtin_add_overflow(AlignedInFile(end), rows, &end) || end > bytes))) {
       return bad(e.table(), "reaches beyond the end of the file");
     }
     if (end > e.offset()) claims.push_back({e.offset(), end, e.table()});
@@ -284,7 +272,7 @@ class Reader : public ShardReader {
     const v1::TableEntry& e = shard_.tables(entry);
     const int64_t floats = int64_t{e.width()} + e.state_width();
     const int64_t run = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes) / (floats * 4 + 8));
-    const int64_t rows_at = AlignedUp(e.offset() + e.row_count() * static_cast<int64_t>(sizeof(int64_t)));
+    const int64_t rows_at = AlignedInFile(e.offset() + e.row_count() * static_cast<int64_t>(sizeof(int64_t)));
     std::vector<int64_t> ids;
     std::vector<float> rows;
     for (int64_t at = 0; at < e.row_count(); at += run) {
@@ -328,7 +316,7 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(const std::string
     return absl::IsNotFound(file.status()) ? absl::DataLossError(absl::StrCat(path, " is missing")) : file.status();
   }
   RETURN_IF_ERROR(CheckFile(**file, path, expected, check_sum));
-  ShardHeader header;
+  FileHeader header;
   RETURN_IF_ERROR((*file)->Read(0, &header, sizeof(header)));
   if (std::memcmp(header.magic, kShardMagic, sizeof(kShardMagic)) != 0)
     return absl::DataLossError(absl::StrCat(path, " is no shard file"));

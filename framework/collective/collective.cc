@@ -14,6 +14,7 @@
 #include "framework/collective/moves.h"
 #include "framework/collective/reduce_run.h"
 #include "framework/profile/profiler.h"
+#include "framework/profile/thread_names.h"
 #include "glog/logging.h"
 
 namespace weir {
@@ -130,7 +131,7 @@ Collective::Collective(Mesh* mesh, Options options)
     queues_.resize(streams);
   }
   for (size_t s = 0; s < streams; ++s) {
-    threads_.push_back(StartThread(absl::StrCat("weir-coll-", s), [this, s] { RunStream(s); }));
+    threads_.push_back(StartThread(absl::StrCat(kAmongThreads, s), [this, s] { RunStream(s); }));
   }
 }
 

@@ -13,7 +13,6 @@
 #include "framework/base/string_views.h"
 #include "framework/base/textproto.h"
 #include "framework/graph/format_version.h"
-#include "framework/graph/program_names.h"
 #include "framework/graph/program_text.h"
 
 namespace weir {

@@ -8,7 +8,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/string_views.h"
-#include "framework/graph/program_names.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
 

@@ -27,6 +27,7 @@
 #ifndef WEIR_FRAMEWORK_GRAPH_PROGRAM_TEXT_H_
 #define WEIR_FRAMEWORK_GRAPH_PROGRAM_TEXT_H_
 
+#include <cctype>
 #include <string>
 #include <string_view>
 
@@ -53,6 +54,13 @@ absl::Status WriteProgramFile(const std::string& path, const v1::ProgramDesc& pr
 
 // Returns the program in `format`: "text", "textproto" or "json", the values of the flag --format.
 absl::StatusOr<std::string> FormatProgram(const v1::ProgramDesc& program, std::string_view format);
+
+// Return whether a character may be in a name without quotes, and at its begin.
+inline bool IsNameChar(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '@' || c == '/' || c == '+' ||
+         c == '-';
+}
+inline bool IsNameStart(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 }  // namespace weir
 

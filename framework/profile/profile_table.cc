@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "framework/profile/thread_names.h"
 #include "framework/profile/trace.h"
 
 namespace weir {
@@ -24,13 +25,10 @@ constexpr char kPacking[] = "packing and placing values";
 constexpr char kInside[] = "the server in this process";
 constexpr char kRest[] = "the rest";
 
-// Threads that run operations among trainers, and the part of a reduction in which a trainer reduces its slice
-// (framework/collective).
-constexpr std::string_view kAmongThreads = "weir-coll-";
+// The part of a reduction in which a trainer reduces its slice (framework/collective).
 constexpr char kReduceScatter[] = "reduce-scatter", kOthersBegin[] = "others begin";
 
-// Thread that pulls rows ahead of their step, what it runs, and the wait of a step for it (trainer/loop/rounds.cc).
-constexpr std::string_view kAheadThread = "weir-prefetch";
+// What the thread runs that pulls rows ahead of their step, and the wait of a step for it (trainer/loop/rounds.cc).
 constexpr char kPullRows[] = "prefetch", kAwaitRows[] = "batch and rows pulled ahead";
 
 constexpr size_t kMostRows = 6;

@@ -1,6 +1,5 @@
 #include "framework/runtime/row_values.h"
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -35,15 +34,6 @@ float ValueOf(DType dtype, uint16_t bits) { return dtype == v1::FLOAT16 ? OfFloa
 // ------------------------------------------------------------------------------------------------------- vector forms
 
 #define WEIR_AVX2 __attribute__((target("avx2,f16c")))
-
-bool HasVectors() {
-  // clang's builtin does not know f16c.
-  static const bool has = [] {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  }();
-  return has;
-}
 
 // Eight counters of the generator; each lane holds a word of one counter.
 struct Counters {
@@ -231,7 +221,7 @@ void RowValues::Load(const char* from, int width, float* to) const {
     std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
     return;
   }
-  if (HasVectors()) return (dtype_ == v1::FLOAT16 ? LoadFloat16Vector : LoadBFloat16Vector)(from, width, to);
+  if (HasFloat16Vectors()) return (dtype_ == v1::FLOAT16 ? LoadFloat16Vector : LoadBFloat16Vector)(from, width, to);
   for (int j = 0; j < width; ++j) {
     uint16_t bits;
     std::memcpy(&bits, from + 2 * j, sizeof(bits));
@@ -258,7 +248,7 @@ void RowValues::Store(int64_t step, int64_t n, const int64_t* ids, int width, co
     for (int64_t i = 0; i < n; ++i) std::memcpy(to[i], from[i], static_cast<size_t>(width) * sizeof(float));
     return;
   }
-  if (HasVectors()) {
+  if (HasFloat16Vectors()) {
     return (dtype_ == v1::FLOAT16 ? StoreVector<v1::FLOAT16> : StoreVector<v1::BFLOAT16>)(key_, step, n, ids, width,
                                                                                           from, to);
   }

@@ -2,9 +2,9 @@
 // device.
 //
 // DeviceRuntime covers the operations of CUDA; code above it does not call CUDA. Two implementations:
-// framework/tensor/cuda_device.h, and an emulation on the host (tests/testing/emulated_device.h), whose "device memory"
-// no other code can access and whose queues run late and in any order that events allow, so that tests without a GPU
-// find accesses from the wrong side and missing waits.
+// framework/tensor/cuda_device.h, and an emulation on the host (tests/testing/devices/emulated_device.h), whose "device
+// memory" no other code can access and whose queues run late and in any order that events allow, so that tests without
+// a GPU find accesses from the wrong side and missing waits.
 //
 // Thread-safe: calls may come from several threads; work in a queue has the order in which the calls return.
 #ifndef WEIR_FRAMEWORK_TENSOR_DEVICE_H_

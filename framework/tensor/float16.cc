@@ -1,5 +1,7 @@
 #include "framework/tensor/float16.h"
 
+#include <cpuid.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -79,5 +81,14 @@ float NotBelow(DType dtype, double number) {
 }
 
 float NotAbove(DType dtype, double number) { return -NotBelow(dtype, -number); }
+
+bool HasFloat16Vectors() {
+  // clang's builtin does not know f16c.
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  }();
+  return has;
+}
 
 }  // namespace weir

@@ -26,6 +26,9 @@ float ToNearest(DType dtype, float value);
 float NotBelow(DType dtype, double number);
 float NotAbove(DType dtype, double number);
 
+// Returns whether this processor has AVX2 and F16C, whose instructions convert eight values at a time.
+bool HasFloat16Vectors();
+
 }  // namespace weir
 
 #endif  // WEIR_FRAMEWORK_TENSOR_FLOAT16_H_

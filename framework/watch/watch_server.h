@@ -22,6 +22,9 @@
 
 namespace weir {
 
+// Accepts connections itself: httplib::Server holds a thread for each client that is silent, limits the time of a read
+// but not that of a request, and queues connections without a limit.
+//
 // Thread-safe. Threads are named "weir-watch" and inherit the blocked signals of the thread that calls Start.
 class WatchServer {
  public:

@@ -1,6 +1,5 @@
 #include "framework/wire/codecs.h"
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -48,15 +47,6 @@ void EncodeInt8Plain(const float* in, size_t n, float scale, int8_t* out) {
 // -------------------------------------------------------------------------------------------------------- vector forms
 
 #define WEIR_AVX2 __attribute__((target("avx2,f16c")))
-
-bool HasVectors() {
-  // clang's builtin does not know f16c.
-  static const bool has = [] {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  }();
-  return has;
-}
 
 WEIR_AVX2 void EncodeFloat16Vector(const float* in, size_t n, uint16_t* out) {
   const __m256 most = _mm256_set1_ps(kMostFloat16), least = _mm256_set1_ps(-kMostFloat16);
@@ -261,7 +251,7 @@ int ExponentOf(const float* in, size_t n) {
 }  // namespace
 
 size_t CountBeyondFloat16(const float* in, size_t n) {
-  return HasVectors() ? CountBeyondFloat16Vector(in, n) : CountBeyondFloat16Plain(in, n);
+  return HasFloat16Vectors() ? CountBeyondFloat16Vector(in, n) : CountBeyondFloat16Plain(in, n);
 }
 
 std::string EncodeWithExponents(const float* in, size_t n, size_t group, char* out) {
@@ -317,10 +307,10 @@ size_t EncodedGroups(v1::WireFormat format, size_t bytes, size_t group) {
 }
 
 void Encode(v1::WireFormat format, const float* in, size_t n, size_t group, char* out) {
-  EncodeAs(format, in, n, group, out, HasVectors());
+  EncodeAs(format, in, n, group, out, HasFloat16Vectors());
 }
 void Decode(v1::WireFormat format, const char* in, size_t n, size_t group, float* out) {
-  DecodeAs(format, in, n, group, out, HasVectors());
+  DecodeAs(format, in, n, group, out, HasFloat16Vectors());
 }
 void EncodePlain(v1::WireFormat format, const float* in, size_t n, size_t group, char* out) {
   EncodeAs(format, in, n, group, out, /*vectors=*/false);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 #include "ops/device/cublas_library.h"
 #include "ops/device/cublas_types.h"
 #include "ops/device/product_spec.h"
@@ -36,14 +37,7 @@ struct Cublas::Library {
   std::shared_ptr<DeviceBlock> workspace;
 
   absl::Status Check(cublasStatus_t status, std::string_view what) const {
-    if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-    const std::string message =
-        absl::StrCat("cuBLAS: ", absl::string_view(what.data(), what.size()), ": ", text(status));
-    return status == CUBLAS_STATUS_ALLOC_FAILED ? absl::ResourceExhaustedError(message)
-           : status == CUBLAS_STATUS_EXECUTION_FAILED
-               ? absl::UnavailableError(
-                     absl::StrCat(message, "; the device is lost to this process: run again with --resume"))
-               : absl::InternalError(message);
+    return ToStatus(status, absl::StrCat("cuBLAS: ", Av(what)), text);
   }
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
 #include "ops/device/cublas_library.h"
 #include "ops/device/cublas_types.h"
 #include "ops/device/product_spec.h"
@@ -40,14 +41,7 @@ struct CublasLt::Library {
   cublasLtHandle_t handle = nullptr;
 
   absl::Status Check(cublasStatus_t status, std::string_view what) const {
-    if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-    const std::string message =
-        absl::StrCat("cuBLASLt: ", absl::string_view(what.data(), what.size()), ": ", text(status));
-    return status == CUBLAS_STATUS_ALLOC_FAILED ? absl::ResourceExhaustedError(message)
-           : status == CUBLAS_STATUS_EXECUTION_FAILED
-               ? absl::UnavailableError(
-                     absl::StrCat(message, "; the device is lost to this process: run again with --resume"))
-               : absl::InternalError(message);
+    return ToStatus(status, absl::StrCat("cuBLASLt: ", Av(what)), text);
   }
 };
 

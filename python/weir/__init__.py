@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from weir.client import Client, ServerStatus
     from weir.feature_id import feature_ids
     from weir.job import Job
-    from weir.onnx_export import export_onnx
-    from weir.onnx_inputs import onnx_inputs
+    from weir.onnx.export import export_onnx
+    from weir.onnx.inputs import onnx_inputs
     from weir.prediction import predict
     from weir.rows import NotFoundError
     from weir.run import Run, train
@@ -69,9 +69,9 @@ _MODULES = {
     "Run": "weir.run",
     "ServerStatus": "weir.client",
     "checkpoints": "weir.checkpoint",
-    "export_onnx": "weir.onnx_export",
+    "export_onnx": "weir.onnx.export",
     "feature_ids": "weir.feature_id",
-    "onnx_inputs": "weir.onnx_inputs",
+    "onnx_inputs": "weir.onnx.inputs",
     "predict": "weir.prediction",
     "train": "weir.run",
 }

@@ -11,7 +11,8 @@ import signal
 import sys
 from typing import NoReturn, Optional, Sequence
 
-from weir import commands, completion, programs
+from weir import programs
+from weir.command_line import commands, completion
 from weir.errors import WeirError
 from weir.nearest import did_you_mean
 from weir.version import __version__
@@ -36,11 +37,11 @@ _PROGRAMS = {
     "slurm_job": "runs a job on the nodes that Slurm gives",
 }
 
-# Commands that this package does itself: the module with the function, and what it does.
+# Commands that write data: the module of weir.command_line with the function, and what it does.
 _DATA_COMMANDS = {
-    "parquet": ("weir.parquet", "main", "writes Parquet files to standard output, for data.pipe of a job"),
-    "cat": ("weir.objects", "cat", "writes the bytes of files and objects (s3://, hdfs://, ...), for data.pipe"),
-    "list": ("weir.objects", "print_list", "lists files and objects that a pattern matches, for data.pipe_list"),
+    "parquet": ("parquet", "main", "writes Parquet files to standard output, for data.pipe of a job"),
+    "cat": ("objects", "cat", "writes the bytes of files and objects (s3://, hdfs://, ...), for data.pipe"),
+    "list": ("objects", "print_list", "lists files and objects that a pattern matches, for data.pipe_list"),
 }
 
 _USAGE = """weir train JOB [--servers=S] [--trainers=T] [--set path=value ...] [-- arguments of every trainer]
@@ -100,13 +101,14 @@ def _become(name: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def _do(command: str, arguments: Sequence[str]) -> int:
-    from weir import standard_output
+    from weir.command_line import standard_output
 
     module, function, does = _DATA_COMMANDS[command]
     if command != "parquet" and (not arguments or arguments[0] in ("--help", "-h", "-help")):
         print(f"weir {command} NAME...: {does}", file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else _BAD_INPUT
-    return standard_output.run(command, getattr(importlib.import_module(module), function), arguments)
+    loaded = importlib.import_module(f"weir.command_line.{module}")
+    return standard_output.run(command, getattr(loaded, function), arguments)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

@@ -196,9 +196,9 @@ def _score(arguments: Sequence[str], file: JobOnDisk, temporary: Optional[Path])
     notes = []
     first = str(child.error_of("trainer", code, lines, [])).split("\n")[0]
     notes.append(file.note(first))
-    line = re.search(rf"(?:^|\W){_INPUTS}:(\d+): ", first)
-    if line and int(line[1]) > 1:
-        notes.append(f"Line {line[1]} is row {int(line[1]) - 2} of the inputs, counted from 0; line 1 has the names.")
+    place = re.search(rf"(?:^|\W){_INPUTS}:(\d+): ", first)
+    if place and int(place[1]) > 1:
+        notes.append(f"Line {place[1]} is row {int(place[1]) - 2} of the inputs, counted from 0; line 1 has the names.")
     raise child.error_of("trainer", code, lines, [*out_lines, *lines][-_LINES_KEPT:], "\n".join(filter(None, notes)))
 
 

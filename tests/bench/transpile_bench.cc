@@ -12,7 +12,7 @@
 
 #include "framework/base/thread_budget.h"
 #include "glog/logging.h"
-#include "tests/testing/wide_job.h"
+#include "tests/testing/jobs/wide_job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"
 

@@ -36,7 +36,7 @@ CHOSEN = [
         "pserver/client/lane_sums.cc",
         "((a[j] + b[j]) + (c[j] + d[j])) + ((e[j] + f[j]) + (g[j] + h[j]))",
         "((a[j] + e[j]) + (b[j] + f[j])) + ((c[j] + g[j]) + (d[j] + h[j]))",
-        tests=("//tests/e2e:equality_test",),
+        tests=("//tests/e2e/modes:equality_test",),
     ),
     Chosen(
         "lane-order-of-eight-of-sixteen",
@@ -57,21 +57,21 @@ CHOSEN = [
         "pserver/tables/stripe.h",
         "    changes.Add(mixed);\n",
         "",
-        tests=("//tests/e2e:exact_prefetch_test",),
+        tests=("//tests/e2e/modes:exact_prefetch_test",),
     ),
     Chosen(
         "updated-rows-forgotten",
         "pserver/tables/sparse_table.cc",
         "for (const int64_t id : ids) stripe.changes.Add(MixId(static_cast<uint64_t>(id)));",
         "",
-        tests=("//tests/e2e:exact_prefetch_test",),
+        tests=("//tests/e2e/modes:exact_prefetch_test",),
     ),
     Chosen(
         "updated-rows-of-parameters-forgotten",
         "pserver/params/dense_block.cc",
         "  if (task.round < 0 && !changes_.all) RecordRows();\n",
         "",
-        tests=("//tests/e2e:exact_prefetch_test",),
+        tests=("//tests/e2e/modes:exact_prefetch_test",),
     ),
     # Updates shared out among trainers.
     Chosen(
@@ -366,7 +366,7 @@ CHOSEN = [
         "trainer/checkpoints/checkpointing.cc",
         ": std::min(steps[t], here);",
         ": std::max(steps[t], here);",
-        tests=("//tests/e2e:uneven_save_test",),
+        tests=("//tests/e2e/checkpoints:uneven_save_test",),
     ),
     Chosen(
         "resume-skips-one-batch-more",
@@ -668,7 +668,7 @@ CHOSEN = [
         "trainer/loop/train_loop.cc",
         "if (2 * eval.not_finite <= eval.samples) return absl::OkStatus();",
         "if (2 * eval.not_finite <= eval.samples || step_ > 0) return absl::OkStatus();",
-        tests=("//tests/e2e:large_gradients_test",),
+        tests=("//tests/e2e/modes:large_gradients_test",),
     ),
     Chosen(
         "a-residual-makes-its-gradient-infinite",
@@ -689,7 +689,7 @@ CHOSEN = [
         "trainer/session/session.cc",
         "if (was.empty()) return absl::OkStatus();",
         "if (was.size() < 100'000) return absl::OkStatus();",
-        tests=("//tests/e2e:large_gradients_test",),
+        tests=("//tests/e2e/modes:large_gradients_test",),
     ),
     Chosen(
         "no-counts-for-a-lane-without-ids",
@@ -718,14 +718,14 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "if ((!trainers && !servers) ||",
         "if (trainers == servers ||",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "launch-leaves-frozen-processes-alone",
         "tools/launching/attempt.cc",
         "    KillFrozen(launcher_.members()[i], why);\n",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "a-paused-job-is-killed",
@@ -739,7 +739,7 @@ CHOSEN = [
         "tools/hosts/host_set.cc",
         "std::max(kLeastSilence, 2 * options.lease)",
         "std::max(kLeastSilence, 200 * options.lease)",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     # Nodes with servers.
     Chosen(
@@ -747,7 +747,7 @@ CHOSEN = [
         "tools/launch_main.cc",
         "(learns ? kAnyRun : DrawRunName())",
         "DrawRunName()",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_placement_test",),
     ),
     Chosen(
         "callers-of-a-server-that-is-gone-are-wrong",
@@ -761,7 +761,7 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "  if (!trainers && options_.keep_going && !options_.placement.whole_job()) return;\n",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "name-that-is-loopback-at-home-is-met-there-alone",
@@ -791,21 +791,21 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "  if (trainers && !server_ended) return;\n",
         "  if (trainers) return;\n",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "launch-does-not-continue-stopped-processes",
         "tools/launching/launcher.cc",
         "if (signal != SIGKILL) member.process->Signal(SIGCONT);",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "launch-waits-for-silent-processes-after-a-signal",
         "tools/launching/attempt.cc",
         "  timers_.silent_until = now + options_.deadlines.progress;\n",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "commands-outlive-a-killed-trainer",
@@ -840,7 +840,7 @@ CHOSEN = [
         "tools/launching/blame.cc",
         "if (!kill_explained_.empty()) display->Say(kill_explained_);",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "kills-of-the-group-not-counted",
@@ -854,7 +854,7 @@ CHOSEN = [
         "tools/launch_main.cc",
         "if (IsStream(options->job)) RETURN_IF_ERROR(KeepJob(text, options));",
         "",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_placement_test",),
     ),
     Chosen(
         "paths-of-a-job-from-a-pipe-below-dev",
@@ -999,7 +999,7 @@ CHOSEN = [
         "trainer/loop/train_loop.cc",
         "  summary_.stopped |= all.stopped();\n",
         "",
-        tests=("//tests/e2e:deaths_test",),
+        tests=("//tests/e2e/modes:deaths_test",),
     ),
     Chosen(
         "servers-of-a-stopped-job-end-as-if-it-were-complete",
@@ -1013,7 +1013,7 @@ CHOSEN = [
         "tools/launching/attempt.cc",
         "const bool failed = !launcher_.EndedWell(member);",
         "const bool failed = !ending.ok();",
-        tests=("//tests/tools:launch_test",),
+        tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
         "inputs-of-lines-not-noticed",  # P06
@@ -1091,7 +1091,7 @@ CHOSEN = [
         "trainer/predict/predict.cc",
         'return o.client->member().StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();',
         "return absl::OkStatus();",
-        tests=("//tests/e2e:predict_test",),
+        tests=("//tests/e2e/checkpoints:predict_test",),
     ),
     # Texts of a resume (P10).
     Chosen(
@@ -1121,7 +1121,7 @@ CHOSEN = [
         "trainer/predict/predict.cc",
         "!difference.empty()",
         "false",
-        tests=("//tests/e2e:predict_test",),
+        tests=("//tests/e2e/checkpoints:predict_test",),
     ),
     # One example a lane (P02).
     Chosen(
@@ -1244,7 +1244,7 @@ CHOSEN = [
         "trainer/follow/follower.cc",
         "    if (files != nullptr) unposted.push_back(std::move(files));\n",
         "    if (files != nullptr) files_->Add(std::move(files));\n",
-        tests=("//tests/e2e:follow_test",),
+        tests=("//tests/e2e/data:follow_test",),
     ),
     Chosen(
         "transform-of-a-sample-weight",
@@ -1275,5 +1275,5 @@ CHOSEN = [
         tests=("//tests/framework/base:standard_output_test",),
     ),
     # The plan for a reader (N11) has no mutant: a lock that is held longer changes no result.
-    # H14 is a label in manifests: tests/python/test_kubernetes.py.
+    # H14 is a label in manifests: tests/python/containers/test_kubernetes.py.
 ]

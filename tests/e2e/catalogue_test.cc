@@ -15,7 +15,7 @@
 #include "framework/base/philox.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/slot_job_test.h"
+#include "tests/testing/jobs/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

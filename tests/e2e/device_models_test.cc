@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
-#include "tests/testing/device_twin.h"
-#include "tests/testing/emulated_device.h"
-#include "tests/testing/history_job.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/devices/device_twin.h"
+#include "tests/testing/devices/emulated_device.h"
+#include "tests/testing/jobs/history_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

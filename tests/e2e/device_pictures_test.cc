@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/philox.h"
 #include "gtest/gtest.h"
-#include "tests/testing/device_twin.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/device_twin.h"
+#include "tests/testing/devices/emulated_device.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

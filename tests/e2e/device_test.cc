@@ -15,10 +15,10 @@
 #include "framework/tensor/device_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/click_job.h"
-#include "tests/testing/device_twin.h"
-#include "tests/testing/emulated_device.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/devices/device_twin.h"
+#include "tests/testing/devices/emulated_device.h"
+#include "tests/testing/jobs/click_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

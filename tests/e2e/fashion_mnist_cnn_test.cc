@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "tests/testing/pictures.h"
+#include "tests/testing/jobs/pictures.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

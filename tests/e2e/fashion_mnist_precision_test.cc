@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "ops/gemm_bf16.h"
-#include "tests/testing/device_twin.h"
-#include "tests/testing/pictures.h"
+#include "tests/testing/devices/device_twin.h"
+#include "tests/testing/jobs/pictures.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

@@ -11,7 +11,7 @@
 #include "framework/tensor/device_memory.h"
 #include "gtest/gtest.h"
 #include "ops/gemm_bf16.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/emulated_device.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

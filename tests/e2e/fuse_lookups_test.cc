@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
-#include "tests/testing/click_job.h"
+#include "tests/testing/jobs/click_job.h"
 #include "tests/testing/train_in_process.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/passes/passes.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/history_job.h"
+#include "tests/testing/jobs/history_job.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

@@ -19,8 +19,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/checkpoint.pb.h"
-#include "tests/testing/slot_job.h"
-#include "tests/testing/slot_job_test.h"
+#include "tests/testing/jobs/slot_job.h"
+#include "tests/testing/jobs/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

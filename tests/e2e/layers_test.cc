@@ -8,14 +8,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/history_job.h"
-#include "tests/testing/slot_job_test.h"
+#include "tests/testing/jobs/history_job.h"
+#include "tests/testing/jobs/slot_job_test.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {
 namespace {
 
-// A block of a transformer over what was read before, and the interest in an item (tests/testing/history_job.h).
+// A block of a transformer over what was read before, and the interest in an item (tests/testing/jobs/history_job.h).
 constexpr char kSequenceJob[] = R"(
 name: "attention"
 data {

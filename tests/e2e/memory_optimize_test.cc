@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/counters.h"
 #include "gtest/gtest.h"
-#include "tests/testing/click_job.h"
+#include "tests/testing/jobs/click_job.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

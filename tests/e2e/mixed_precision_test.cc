@@ -14,10 +14,10 @@
 #include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "ops/gemm_bf16.h"
-#include "tests/testing/emulated_device.h"
-#include "tests/testing/slot_job.h"
-#include "tests/testing/slot_job_test.h"
-#include "tests/testing/square_job.h"
+#include "tests/testing/devices/emulated_device.h"
+#include "tests/testing/jobs/slot_job.h"
+#include "tests/testing/jobs/slot_job_test.h"
+#include "tests/testing/jobs/square_job.h"
 
 namespace weir {
 namespace {

@@ -14,7 +14,7 @@
 #include "framework/checkpoint/digest_log.h"
 #include "framework/graph/program_text.h"
 #include "gtest/gtest.h"
-#include "tests/testing/click_job.h"
+#include "tests/testing/jobs/click_job.h"
 #include "tests/testing/train_in_process.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "framework/graph/program_text.h"
 #include "gtest/gtest.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "tests/testing/train_in_process.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"

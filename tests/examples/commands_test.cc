@@ -18,7 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/pictures.h"
+#include "tests/testing/jobs/pictures.h"
 #include "tools/hosts/reserved_ports.h"
 
 namespace weir {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "tests/testing/pictures.h"
+#include "tests/testing/jobs/pictures.h"
 #include "tests/testing/train_in_process.h"
 
 namespace weir {

@@ -11,7 +11,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"
-#include "tests/testing/pictures.h"
+#include "tests/testing/jobs/pictures.h"
 #include "transpiler/job/load_job.h"
 
 namespace weir {

@@ -13,7 +13,8 @@ import time
 import pytest
 
 import weir
-from weir import cli, completion, programs
+from weir import cli, programs
+from weir.command_line import completion
 
 PACKAGE = pathlib.Path(weir.__file__).resolve().parent.parent
 

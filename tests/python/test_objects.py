@@ -14,7 +14,7 @@ import pytest
 from columns_format import decode
 
 import weir
-from weir import objects
+from weir.command_line import objects
 from weir.errors import WeirError
 
 PACKAGE = Path(weir.__file__).resolve().parent.parent

@@ -23,9 +23,11 @@ import onnx_numpy
 import pytest
 
 import weir
-from weir import initial_values, onnx_graph, onnx_rows, programs
+from weir import initial_values, programs
 from weir.errors import DamagedFileError, ProgramsMissingError, WeirError
-from weir.onnx_export import program_of
+from weir.onnx import graph as onnx_graph
+from weir.onnx import rows as onnx_rows
+from weir.onnx.export import program_of
 from weir.protos import program_pb2
 
 try:
@@ -587,7 +589,7 @@ def test_ids_beyond_the_limit_of_a_model_go_into_buckets(table_model):
 
 
 def test_an_operator_without_a_form_is_named_with_its_layer(trained, monkeypatch):
-    from weir import onnx_ops
+    from weir.onnx import ops as onnx_ops
 
     of = trained("dense")
     monkeypatch.delitem(onnx_ops.CONVERTERS, "bilinear")

@@ -83,7 +83,7 @@ def test_the_wheel_of_the_package_runs_everywhere(wheels):
     path = wheel(wheels, "weir")
     assert path.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(path).namelist()
-    sources = {f"weir/{each.name}" for each in (ROOT / "python/weir").glob("*.py")}
+    sources = {str(each.relative_to(ROOT / "python")) for each in (ROOT / "python/weir").rglob("*.py")}
     assert sources | {"weir/py.typed", "weir/protos/job_pb2.py", "weir/protos/job_pb2.pyi"} <= set(names)
     assert [name for name in names if "__pycache__" in name] == []
 

@@ -18,13 +18,14 @@ import pytest
 from columns_format import DICTIONARY, LIST, NULLS, TEXT, decode
 
 import weir
-from weir import columns, parquet, standard_output
+from weir import columns
+from weir.command_line import parquet, standard_output
 from weir.errors import DamagedFileError, WeirError
 
 pa = pytest.importorskip("pyarrow", reason="the tests of `weir parquet` need the package pyarrow")
 pq = pytest.importorskip("pyarrow.parquet", reason="the tests of `weir parquet` need the package pyarrow")
 
-from weir import arrow_columns  # noqa: E402
+from weir.command_line import arrow_columns  # noqa: E402
 
 PACKAGE = Path(weir.__file__).resolve().parent.parent
 

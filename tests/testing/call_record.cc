@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "framework/base/stable_hash.h"
+#include "framework/profile/thread_names.h"
 #include "framework/wire/frame.h"
 #include "google/protobuf/text_format.h"
 #include "proto/parameter_server.pb.h"
@@ -151,7 +152,7 @@ bool Ends(const Opened& request, const Opened& reply) {
 bool RunsAhead() {
   char name[16] = "";
   pthread_getname_np(pthread_self(), name, sizeof name);
-  return std::string_view(name) == "weir-prefetch";
+  return std::string_view(name) == kAheadThread;
 }
 
 uint64_t Chain(uint64_t hash, uint64_t next) {

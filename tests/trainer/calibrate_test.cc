@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/click_job.h"
+#include "tests/testing/jobs/click_job.h"
 #include "transpiler/job/load_job.h"
 
 namespace weir {

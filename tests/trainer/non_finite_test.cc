@@ -18,7 +18,7 @@
 #include "framework/tensor/device_transfers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/emulated_device.h"
 
 namespace weir {
 namespace {

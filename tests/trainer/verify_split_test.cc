@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/arithmetic.h"
-#include "tests/testing/history_job.h"
+#include "tests/testing/jobs/history_job.h"
 #include "tests/testing/sum_in_arrival_order.h"
 #include "transpiler/job/load_job.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "tests/testing/wide_job.h"
+#include "tests/testing/jobs/wide_job.h"
 #include "tests/transpiler/jobs.h"
 
 namespace weir {

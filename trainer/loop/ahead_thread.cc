@@ -3,12 +3,13 @@
 #include <utility>
 
 #include "framework/base/exhausted.h"
+#include "framework/profile/thread_names.h"
 #include "glog/logging.h"
 
 namespace weir {
 
 AheadThread::AheadThread(std::function<void()> cancel) : cancel_(std::move(cancel)) {
-  thread_ = StartThread("weir-prefetch", [this] { Run(); });
+  thread_ = StartThread(kAheadThread, [this] { Run(); });
 }
 
 AheadThread::~AheadThread() { Stop(); }

@@ -5,7 +5,7 @@
 
 #include "glog/logging.h"
 #include "gtest/gtest.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/emulated_device.h"
 
 namespace weir {
 namespace {

@@ -10,7 +10,7 @@
 #include "framework/tensor/device_transfers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/emulated_device.h"
 #include "tests/testing/op_test.h"
 
 namespace weir {

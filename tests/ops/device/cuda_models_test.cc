@@ -10,7 +10,7 @@
 #include "framework/device/device_executor.h"
 #include "framework/runtime/executor.h"
 #include "gtest/gtest.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/emulated_device.h"
 
 namespace weir {
 namespace {

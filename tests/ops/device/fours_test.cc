@@ -15,7 +15,7 @@
 #include "ops/device/launch.h"
 #include "ops/device/lookup_functors.h"
 #include "ops/device/updates_functors.h"
-#include "tests/testing/device_twin.h"
+#include "tests/testing/devices/device_twin.h"
 
 namespace weir {
 namespace device {

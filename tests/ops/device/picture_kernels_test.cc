@@ -7,8 +7,8 @@
 #include "framework/graph/op_registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/device_twin.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/device_twin.h"
+#include "tests/testing/devices/emulated_device.h"
 
 namespace weir {
 namespace {

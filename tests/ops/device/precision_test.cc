@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "ops/device/launch.h"
 #include "ops/device/rounding_functors.h"
-#include "tests/testing/device_twin.h"
+#include "tests/testing/devices/device_twin.h"
 
 namespace weir {
 namespace {

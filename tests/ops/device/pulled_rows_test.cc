@@ -10,7 +10,7 @@
 #include "framework/runtime/param_channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/devices/emulated_device.h"
 
 namespace weir {
 namespace {

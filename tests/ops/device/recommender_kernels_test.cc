@@ -12,7 +12,7 @@
 #include "framework/graph/op_registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/device_twin.h"
+#include "tests/testing/devices/device_twin.h"
 
 namespace weir {
 namespace {

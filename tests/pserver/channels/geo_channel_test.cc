@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/channels/geo_channel.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 

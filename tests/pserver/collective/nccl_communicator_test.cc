@@ -15,8 +15,8 @@
 #include "framework/tensor/device_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/emulated_device.h"
-#include "tests/testing/fake_nccl.h"
+#include "tests/testing/devices/emulated_device.h"
+#include "tests/testing/devices/fake_nccl.h"
 
 namespace weir {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/fake_nccl.h"
+#include "tests/testing/devices/fake_nccl.h"
 
 namespace weir {
 namespace {
@@ -25,7 +25,7 @@ TEST(NcclLibraryTest, ALibraryIsToldWithItsFileAndVersion) {
   const NcclLibrary* const library = FakeNccl();
   EXPECT_EQ(library->version(), 22809);
   EXPECT_EQ(library->VersionText(), "2.28.9");
-  EXPECT_THAT(library->path(), HasSubstr("tests/testing/libfake_nccl.so"));
+  EXPECT_THAT(library->path(), HasSubstr("tests/testing/devices/libfake_nccl.so"));
   EXPECT_EQ(NcclLibrary::Load(FakeNcclPath()).value(), library);
 }
 

@@ -18,8 +18,8 @@
 #include "proto/trainer.pb.h"
 #include "pserver/collective/gloo_mesh.h"
 #include "tests/testing/board.h"
-#include "tests/testing/emulated_device.h"
-#include "tests/testing/fake_nccl.h"
+#include "tests/testing/devices/emulated_device.h"
+#include "tests/testing/devices/fake_nccl.h"
 
 namespace weir {
 namespace {

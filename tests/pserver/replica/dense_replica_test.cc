@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/params/server_params.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"

@@ -64,7 +64,7 @@ v1::OpDesc ExponentialRate(double learning_rate, int64_t decay_steps, double dec
 
 // The jobs of the tests.
 //
-// kSlotJob (tests/testing/slot_job.h): out.b, out.w, deep.b and deep.w, updated by adam.
+// kSlotJob (tests/testing/jobs/slot_job.h): out.b, out.w, deep.b and deep.w, updated by adam.
 ReplicaJob SlotReplica();
 // Three layers that sgd updates, with a clip by the norm of all gradients, those of tables among them.
 ReplicaJob ClippedReplica();

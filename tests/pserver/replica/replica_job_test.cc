@@ -8,7 +8,7 @@
 #include "framework/graph/program_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"

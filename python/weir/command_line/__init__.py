@@ -1,0 +1,1 @@
+"""Commands of `weir` that this package does itself."""
