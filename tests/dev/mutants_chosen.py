@@ -1235,8 +1235,8 @@ CHOSEN = [
     Chosen(
         "others-go-on-in-sync",
         "pserver/member/heartbeats.cc",
-        '(sync ? "the job ends, since a step needs all trainers" : "the others go on")',
-        '(!sync ? "the job ends, since a step needs all trainers" : "the others go on")',
+        '(needs_all_trainers ? "the job ends, since a step needs all trainers" : "the others go on")',
+        '(!needs_all_trainers ? "the job ends, since a step needs all trainers" : "the others go on")',
         tests=("//tests/pserver/client:member_test",),
     ),
     Chosen(
