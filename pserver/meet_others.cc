@@ -53,7 +53,7 @@ absl::StatusOr<Addresses> MeetOthers(const v1::JobConfig& job, const ClusterConf
                                .server = server,
                                .id = server ? cluster.server_id : cluster.trainer_id,
                                .trainers = cluster.trainers,
-                               .servers = cluster.servers_in_trainers ? 0 : cluster.servers,
+                               .servers = job.distribute().servers(),
                                .endpoint = listening,
                                .process = std::move(process),
                                .slow_warning = absl::Seconds(deadlines.slow_warning_s()),

@@ -78,10 +78,8 @@ void BlockPuller::PullFrom(int server, int64_t version, StepOutcome* outcome, st
   }
   asked.reserve(wanted.size());
   for (const Wanted& each : wanted) asked.push_back({each.block.name, each.out->size()});
-  // Without sync all of a block is of one moment if one call has room for it.
-  const v1::Plan& plan = placement_.plan();
-  const size_t most_bytes = calls_.answers_inside() && plan.sync() ? kBytesPerCallInside : kBytesPerCall;
-  std::vector<PlannedPull> pulls = PlanBlockPulls(asked, plan.wire().pull(), most_bytes);
+  const size_t most_bytes = calls_.answers_inside() && one_version_ ? kBytesPerCallInside : kBytesPerCall;
+  std::vector<PlannedPull> pulls = PlanBlockPulls(asked, placement_.plan().wire().pull(), most_bytes);
   // In sync every server is waited for, one without blocks too: the next step's pushes must not find it a version
   // behind. With a bound every server has to say that the step may begin.
   if (pulls.empty() && (in_turn_ || server == 0)) pulls.emplace_back();

@@ -21,9 +21,10 @@ namespace weir {
 class BlockPuller {
  public:
   // `placement` and `calls` are borrowed. in_turn: every server has to say that the version is there, one without
-  // blocks too.
-  BlockPuller(const BlockPlacement* placement, PullCalls* calls, bool in_turn)
-      : placement_(*placement), calls_(*calls), in_turn_(in_turn) {}
+  // blocks too. one_version: all calls return one version; else all of a block is of one moment if a call has room for
+  // it.
+  BlockPuller(const BlockPlacement* placement, PullCalls* calls, bool in_turn, bool one_version)
+      : placement_(*placement), calls_(*calls), in_turn_(in_turn), one_version_(one_version) {}
 
   // Forgets what has been asked for.
   void Clear() { wanted_.clear(); }
@@ -46,7 +47,7 @@ class BlockPuller {
 
   const BlockPlacement& placement_;
   PullCalls& calls_;
-  const bool in_turn_;
+  const bool in_turn_, one_version_;
   std::vector<Wanted> wanted_;
 };
 

@@ -51,7 +51,7 @@ CallPtr NormExchange::NewCall(int server, int64_t step, int round, const Norms& 
                                 absl::StrCat("server ", server, ": ", Printable(got.waiting_for(), kMaxFailureText)));
                    return false;
                  });
-  call->needs_trainers = calls_.settings().sync;
+  call->needs_trainers = calls_.settings().needs_all_trainers;
   return call;
 }
 

@@ -77,12 +77,14 @@ struct Pusher::RowGradient {
   const PlacedRows& rows;
 };
 
-Pusher::Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled)
+Pusher::Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled,
+               bool parts_apply)
     : placement_(*placement),
       calls_(*calls),
       buffers_(*buffers),
       pool_(*pool),
       pulled_(*pulled),
+      parts_apply_(parts_apply),
       nodes_(AlignedNodes(
           LanesOfTrainer(placement->plan().lanes(), placement->plan().trainers(), calls->settings().trainer_id))),
       push_nodes_(PushNodesOf(nodes_)),
@@ -97,17 +99,17 @@ Pusher::Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffer
 }
 
 void Pusher::BeginStep(int64_t step, int64_t read_version) {
-  read_only_ = false;
+  begun_.read_only = false;
   step_samples_ = 0;
-  step_ = step;
-  read_version_ = read_version;
+  begun_.step = step;
+  begun_.read_version = read_version;
   for (const auto& builder : builders_) builder->Begin();
   MutexLock lock(&mu_);
   parts_.clear();
 }
 
 void Pusher::BeginReadOnlyStep() {
-  read_only_ = true;
+  begun_.read_only = true;
   step_samples_ = 0;
 }
 
@@ -126,7 +128,7 @@ std::vector<DenseRun> Pusher::RunsOf(const LaneRange& node, absl::Span<const Lan
 }
 
 absl::Status Pusher::SendDense(const BlockRef& block, absl::Span<const LaneTensor> lanes) {
-  if (read_only_)
+  if (begun_.read_only)
     return absl::FailedPreconditionError(absl::StrCat("block ", block.name, ": a read-only step sends nothing"));
   const std::optional<int64_t> count = placement_.BlockCount(block);
   if (!count.has_value()) return BlockPlacement::NoBlock(block);
@@ -173,7 +175,7 @@ void Pusher::WriteDense(const DenseGradient& gradient, char* out, v1::PushItem* 
 // --------------------------------------------------------------------------------------------------------------- rows
 
 absl::Status Pusher::SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) {
-  if (read_only_)
+  if (begun_.read_only)
     return absl::FailedPreconditionError(absl::StrCat("table ", block.name, ": a read-only step sends nothing"));
   const bool by_shard = block.server < 0;
   const v1::PlacedTable* const table = placement_.FindTable(block.name);
@@ -185,7 +187,7 @@ absl::Status Pusher::SendRows(const BlockRef& block, int width, absl::Span<const
                         by_shard && table->shows_and_clicks()};
   RETURN_IF_ERROR(CheckSizes(block, form, lanes));
   const int servers = calls_.settings().servers();
-  PlacedRows rows(lanes, by_shard ? pulled_.Find(block.name, step_) : RowOrders::Known(),
+  PlacedRows rows(lanes, by_shard ? pulled_.Find(block.name, begun_.step) : RowOrders::Known(),
                   by_shard ? static_cast<uint32_t>(table->logical_shards()) : 1, by_shard ? servers : 1);
   if (!rows.Unite(nodes_)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -263,8 +265,7 @@ void Pusher::WriteRows(const RowGradient& gradient, size_t node, const RowUnion:
 // -------------------------------------------------------------------------------------------------------------- parts
 
 bool Pusher::TakesEffectAlone(const v1::PushRequest& header) const {
-  const v1::Plan& plan = placement_.plan();
-  if (plan.sync() || !plan.async_eager() || header.has_part_count()) return false;
+  if (!parts_apply_ || header.has_part_count()) return false;
   // A piece of a block cannot be applied by itself; it waits for the last part.
   return std::all_of(header.items().begin(), header.items().end(), [&](const v1::PushItem& item) {
     return item.width() > 0 || placement_.BlockCount(item.name()) == item.count();
@@ -273,15 +274,15 @@ bool Pusher::TakesEffectAlone(const v1::PushRequest& header) const {
 
 void Pusher::SendPart(int server, v1::PushRequest header, const Slices& payload) {
   *header.mutable_caller() = calls_.CallerFor(server);
-  header.set_step(step_);
-  header.set_read_version(read_version_);
+  header.set_step(begun_.step);
+  header.set_read_version(begun_.read_version);
   const int64_t samples = step_samples_;
   if (samples > 0 && TakesEffectAlone(header)) header.set_samples(samples);
   const CallPtr call = Calls::New(server, Method::kPush, EncodeFrame(header.SerializeAsString(), payload), TakeReply);
-  call->what = absl::StrCat("pushes of step ", step_);
-  call->needs_trainers = calls_.settings().sync;
+  call->what = absl::StrCat("pushes of step ", begun_.step);
+  call->needs_trainers = calls_.settings().needs_all_trainers;
   // The thread that has filled the part may work for no step of its own.
-  call->profiled_step = Profiler::Wants(step_) ? step_ : -1;
+  call->profiled_step = Profiler::Wants(begun_.step) ? begun_.step : -1;
   {
     MutexLock lock(&mu_);
     parts_.push_back(call);
@@ -290,8 +291,8 @@ void Pusher::SendPart(int server, v1::PushRequest header, const Slices& payload)
 }
 
 absl::Status Pusher::FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested) {
-  if (read_only_) return absl::FailedPreconditionError("a read-only step sends nothing");
-  sent_ = {step_, samples, verdict};
+  if (begun_.read_only) return absl::FailedPreconditionError("a read-only step sends nothing");
+  sent_ = {begun_.step, samples, verdict};
   for (const auto& builder : builders_) {
     v1::PushRequest header;
     header.set_samples(samples);
@@ -312,7 +313,8 @@ void Pusher::EndStep(bool took_effect) {
   const Residuals::Large large = residuals_.large();
   if (large.count == large_) return;
   if (large_ == 0) {
-    LOG(WARNING) << "step " << step_ << ": " << large.count << " elements of gradients are beyond 65504, the range of "
+    LOG(WARNING) << "step " << begun_.step << ": " << large.count
+                 << " elements of gradients are beyond 65504, the range of "
                  << "WIRE_FLOAT16, the first of them in '" << large.first << "': the server gets them right, but small "
                  << "elements beside them late; checked data, optimizer.clip or a smaller learning rate may help; more "
                  << "of them are only counted (weir_large_gradients_total)";
@@ -328,7 +330,7 @@ std::vector<CallPtr> Pusher::TakeSends() {
 
 absl::Status Pusher::AwaitSends() {
   const CallSettings& settings = calls_.settings();
-  return calls_.Wait(TakeSends(), absl::StrCat("pushes of step ", step_),
+  return calls_.Wait(TakeSends(), absl::StrCat("pushes of step ", begun_.step),
                      settings.progress_deadline + 2 * settings.lease, {.profiled_as = &kPushesName});
 }
 

@@ -32,8 +32,9 @@ namespace weir {
 // SendDense and SendRows may be called by several threads at once; all other functions by one thread at a time.
 class Pusher {
  public:
-  // Borrows all. `pulled`: the ids of the step's rows.
-  Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled);
+  // Borrows all. `pulled`: the ids of the step's rows. parts_apply: servers apply a part on arrival where they can.
+  Pusher(const BlockPlacement* placement, Calls* calls, BufferPool* buffers, ThreadPool* pool, RowOrders* pulled,
+         bool parts_apply);
 
   // Begins a step that reads `read_version` of the parameters. Requires: no send is under way.
   void BeginStep(int64_t step, int64_t read_version);
@@ -94,14 +95,18 @@ class Pusher {
   BufferPool& buffers_;
   ThreadPool& pool_;
   RowOrders& pulled_;
+  const bool parts_apply_;
   const std::vector<LaneRange> nodes_;
   const std::vector<PushNode> push_nodes_;              // the same, for plans
   Residuals residuals_;                                 // of gradients pushed in lossy formats
   std::vector<std::unique_ptr<PushBuilder>> builders_;  // by server; constant
   // Constant while lanes run.
-  bool read_only_ = false;
-  int64_t step_ = -1;
-  int64_t read_version_ = 0;
+  struct Begun {
+    bool read_only = false;
+    int64_t step = -1;
+    int64_t read_version = 0;
+  };
+  Begun begun_;
   int64_t first_samples_ = 0;
   Sent sent_;
   std::atomic<int64_t> step_samples_{0};  // atomic: read by any thread that sends a part

@@ -13,7 +13,7 @@ namespace {
 // A step is one of all trainers: what it reads is the version before it, and its outcome is that of all.
 class StepsInSync : public ServerSteps {
  public:
-  explicit StepsInSync(const Options& options) : ServerSteps(options, /*in_turn=*/true, /*ahead_of_version=*/true) {}
+  explicit StepsInSync(const Options& options) : ServerSteps(options, {.in_turn = true, .one_version = true}) {}
 
  protected:
   // Another trainer's verdict may count.
@@ -29,7 +29,7 @@ class StepsInSync : public ServerSteps {
 class StepsOfItsOwn : public ServerSteps {
  public:
   explicit StepsOfItsOwn(const Options& options, bool in_turn = false)
-      : ServerSteps(options, in_turn, /*ahead_of_version=*/false) {}
+      : ServerSteps(options, {.in_turn = in_turn, .parts_apply = options.placement->plan().async_eager()}) {}
 
  protected:
   // A step without effect has no norms.
@@ -61,19 +61,19 @@ std::unique_ptr<ServerSteps> ServerSteps::Create(const Options& options) {
   return std::make_unique<StepsOfItsOwn>(options);
 }
 
-ServerSteps::ServerSteps(const Options& o, bool in_turn, bool ahead_of_version)
+ServerSteps::ServerSteps(const Options& o, const Rules& rules)
     : member_(*o.member),
       receives_beside_sends_(o.receives_beside_sends),
-      in_turn_(in_turn),
+      in_turn_(rules.in_turn),
       pulls_(&o.member->calls(), &o.member->waits(), o.buffers, o.pool),
-      rows_(o.placement, &pulls_, in_turn, Waits::kProgram),
+      rows_(o.placement, &pulls_, rules.in_turn, Waits::kProgram),
       ahead_({.placement = o.placement,
               .calls = &pulls_,
               .member = o.member,
-              .received = ahead_of_version ? &received_ : nullptr,
-              .in_turn = in_turn}),
-      blocks_(o.placement, &pulls_, in_turn),
-      pusher_(o.placement, &o.member->calls(), o.buffers, o.pool, &rows_.orders()),
+              .received = rules.one_version ? &received_ : nullptr,
+              .in_turn = rules.in_turn}),
+      blocks_(o.placement, &pulls_, rules.in_turn, rules.one_version),
+      pusher_(o.placement, &o.member->calls(), o.buffers, o.pool, &rows_.orders(), rules.parts_apply),
       norms_(&o.member->calls(), &o.member->waits()) {}
 
 void ServerSteps::SetFirstStep(int64_t step) {

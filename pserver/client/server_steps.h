@@ -74,8 +74,13 @@ class ServerSteps : public ParamChannel {
   absl::Status FinishReceives(StepOutcome* outcome) override;
 
  protected:
-  // in_turn: a step begins only when the servers say so. ahead_of_version: rows may be pulled ahead of it.
-  ServerSteps(const Options& options, bool in_turn, bool ahead_of_version);
+  // Facts of a consistency at the trainer's end.
+  struct Rules {
+    bool in_turn = false;      // a step begins only when the servers say so
+    bool one_version = false;  // a step reads one version of the parameters, and rows may be pulled ahead of it
+    bool parts_apply = false;  // a part of a push takes effect on arrival
+  };
+  ServerSteps(const Options& options, const Rules& rules);
 
   // Returns true if this trainer brings the norms of a step that it has pushed.
   virtual bool BringsNorms(int64_t samples, v1::Verdict verdict) const = 0;

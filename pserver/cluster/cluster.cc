@@ -44,10 +44,13 @@ class Settings {
     return OneOf(Variable("TRAINING_ROLE"), Variable("PADDLE_TRAINING_ROLE"), /*ignore_case=*/true);
   }
 
-  absl::StatusOr<MaybeSourced> Pservers(bool in_trainers) const {
+  absl::StatusOr<MaybeSourced> Pservers() const {
     if (MaybeSourced flag = Flag("pservers", flags_.pservers)) return flag;
-    ASSIGN_OR_RETURN(MaybeSourced servers, OneOf(Variable("PADDLE_PSERVERS_IP_PORT_LIST"), OldPservers()));
-    if (!in_trainers) return servers;
+    return OneOf(Variable("PADDLE_PSERVERS_IP_PORT_LIST"), OldPservers());
+  }
+  absl::StatusOr<MaybeSourced> ServingTrainers() const {
+    if (MaybeSourced flag = Flag("pservers", flags_.pservers)) return flag;
+    ASSIGN_OR_RETURN(MaybeSourced servers, Pservers());
     return OneOf(Variable("PADDLE_TRAINER_ENDPOINTS"), std::move(servers));
   }
 
@@ -197,10 +200,9 @@ struct ServerList {
   }
 };
 
-absl::StatusOr<ServerList> ResolveList(const Settings& settings, const v1::JobConfig& job, bool in_trainers) {
+absl::StatusOr<ServerList> ResolveList(const MaybeSourced& setting, const v1::JobConfig& job) {
   ServerList list;
   std::vector<std::string> texts;
-  ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Pservers(in_trainers));
   if (setting.has_value()) {
     list.source = setting->source;
     texts = absl::StrSplit(setting->value, ',');
@@ -334,7 +336,8 @@ absl::Status ResolveServer(const Settings& settings, const v1::JobConfig& job, C
   const bool meets = config->init_method.has_value();
   ServerList list;
   if (!port_by_system && !meets) {
-    ASSIGN_OR_RETURN(list, ResolveList(settings, job, /*in_trainers=*/false));
+    ASSIGN_OR_RETURN(const MaybeSourced pservers, settings.Pservers());
+    ASSIGN_OR_RETURN(list, ResolveList(pservers, job));
   }
   RETURN_IF_ERROR(CountServers(list, job, config));
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
@@ -399,13 +402,11 @@ bool StartedAmongOthers(const Settings& settings) {
   return size.has_value() && size->value != "1";
 }
 
-// Returns the error of a trainer that no one tells who it is.
-absl::Status UnknownTrainer(const Settings& settings, const ClusterConfig& config) {
+// Returns the error of a trainer that no one tells who it is. `or_else`: another way to tell it.
+absl::Status UnknownTrainer(const Settings& settings, const ClusterConfig& config,
+                            std::string_view or_else = "start the trainers by torchrun, mpirun or srun") {
   return Invalid("which of the ", config.trainers, " trainers this is is not known: give --trainer_id or the variable ",
-                 "PADDLE_TRAINER_ID",
-                 config.servers_in_trainers && !config.init_method.has_value()
-                     ? ", or --current_endpoint or the variable PADDLE_CURRENT_ENDPOINT"
-                     : ", or start the trainers by torchrun, mpirun or srun",
+                 "PADDLE_TRAINER_ID, or ", std::string(or_else),
                  settings.launched().in_batch_shell
                      ? "; SLURM_PROCID is that of the batch script and no trainer's: start the trainers by srun"
                      : "");
@@ -428,18 +429,21 @@ absl::Status NoAddresses(const Settings& settings) {
                  "--init_method=tcp://HOST:PORT, or train in one process with --role=local");
 }
 
-// Id and own endpoint of a trainer that learns the others' addresses when they meet. in_trainers: it has a server
-// inside.
-absl::Status ResolveMeetingTrainer(const Settings& settings, bool in_trainers, const v1::JobConfig& job,
-                                   ClusterConfig* config) {
-  config->servers = in_trainers ? config->trainers : job.distribute().servers();
-  config->servers_in_trainers = in_trainers;
+// Id of a trainer that learns the others' addresses when they meet.
+absl::Status ResolveMeetingTrainer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
   ASSIGN_OR_RETURN(const MaybeSourced id_setting, settings.TrainerId(job.distribute().servers()));
   ASSIGN_OR_RETURN(std::optional<int> id, TrainerIdOf(id_setting, *config));
   if (!id.has_value() && config->trainers == 1) id = 0;
   if (!id.has_value()) return UnknownTrainer(settings, *config);
   config->trainer_id = *id;
-  if (!in_trainers) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+// The same for one that has a server inside, and the endpoint of this.
+absl::Status ResolveMeetingServer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
+  config->servers = config->trainers;
+  config->servers_in_trainers = true;
+  RETURN_IF_ERROR(ResolveMeetingTrainer(settings, job, config));
   ASSIGN_OR_RETURN(const MaybeSourced endpoint_setting, settings.OwnEndpoint(/*of_pod=*/false));
   ASSIGN_OR_RETURN(const std::optional<Endpoint> own, ParseOwnEndpoint(endpoint_setting));
   if (own.has_value()) config->endpoint = own->ToString();
@@ -449,16 +453,15 @@ absl::Status ResolveMeetingTrainer(const Settings& settings, bool in_trainers, c
 // Id and endpoint of a trainer that has a server inside, and where the others listen.
 absl::Status ResolveServingTrainer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
   ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/false));
-  if (config->init_method.has_value()) {
-    return ResolveMeetingTrainer(settings, /*in_trainers=*/true, job, config);
-  }
-  ASSIGN_OR_RETURN(const ServerList list, ResolveList(settings, job, /*in_trainers=*/true));
+  if (config->init_method.has_value()) return ResolveMeetingServer(settings, job, config);
+  ASSIGN_OR_RETURN(const MaybeSourced trainers, settings.ServingTrainers());
+  ASSIGN_OR_RETURN(const ServerList list, ResolveList(trainers, job));
   RETURN_IF_ERROR(CountServingTrainers(settings, list, job, config));
   const bool alone = config->role == Role::kPredict && !StartedAmongOthers(settings);
   if (list.endpoints.empty() && !alone) {
     ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/true));
     if (!config->init_method.has_value()) return NoAddresses(settings);
-    return ResolveMeetingTrainer(settings, /*in_trainers=*/true, job, config);
+    return ResolveMeetingServer(settings, job, config);
   }
   if (list.endpoints.empty()) {
     // Prediction without a list is one process, whatever the cluster that trained.
@@ -474,7 +477,9 @@ absl::Status ResolveServingTrainer(const Settings& settings, const v1::JobConfig
   if (!id.has_value()) id = place;
   if (!id.has_value() && config->trainers == 1) id = 0;
   config->servers_in_trainers = true;
-  if (!id.has_value()) return UnknownTrainer(settings, *config);
+  if (!id.has_value()) {
+    return UnknownTrainer(settings, *config, "--current_endpoint or the variable PADDLE_CURRENT_ENDPOINT");
+  }
   config->trainer_id = *id;
   config->endpoint = own.has_value() ? own->ToString() : config->pservers[static_cast<size_t>(*id)];
   return absl::OkStatus();
@@ -484,9 +489,11 @@ absl::Status ResolveServingTrainer(const Settings& settings, const v1::JobConfig
 absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, ClusterConfig* config) {
   ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/false));
   if (config->init_method.has_value()) {
-    return ResolveMeetingTrainer(settings, /*in_trainers=*/false, job, config);
+    config->servers = job.distribute().servers();
+    return ResolveMeetingTrainer(settings, job, config);
   }
-  ASSIGN_OR_RETURN(const ServerList list, ResolveList(settings, job, /*in_trainers=*/false));
+  ASSIGN_OR_RETURN(const MaybeSourced pservers, settings.Pservers());
+  ASSIGN_OR_RETURN(const ServerList list, ResolveList(pservers, job));
   RETURN_IF_ERROR(CountServers(list, job, config));
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
   // Prediction without servers is one process, whatever the cluster that trained.

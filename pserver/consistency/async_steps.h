@@ -1,4 +1,4 @@
-// Async modes: the step of each trainer is a transaction of its own, and a version counts transactions.
+// Async: the step of each trainer is a transaction of its own, and a version counts transactions.
 #ifndef WEIR_PSERVER_CONSISTENCY_ASYNC_STEPS_H_
 #define WEIR_PSERVER_CONSISTENCY_ASYNC_STEPS_H_
 
@@ -9,19 +9,15 @@
 #include <vector>
 
 #include "pserver/consistency/consistency.h"
-#include "pserver/consistency/staleness_gate.h"
 
 namespace weir {
 
 // A trainer's step takes effect when all of it is here; the trainer brings its norms. Pulls read what is there.
 class AsyncSteps : public Consistency {
  public:
-  AsyncSteps(Options options, StepBook* book);
+  AsyncSteps(Options options, StepBook book);
 
-  Roster::OnDeath on_death() const override { return Roster::OnDeath::kGoOn; }
-  bool IsOver(int trainer, int64_t step) const override;
   absl::Status CheckTurn(int trainer, int64_t step, const std::string& what) const override;
-  bool NeedsAllTrainers() const override { return false; }
   bool AnswersAfterUpdate(int trainer) const override;
   void AwaitUpdate(int trainer, const ReplyCallback& reply, Actions* actions) override;
   std::vector<ReplyCallback> TakeWaiters(int trainer) override;
@@ -32,7 +28,6 @@ class AsyncSteps : public Consistency {
   NormRounds& norms(int trainer) override { return At(trainer).norms; }
   bool OwesNorms(int trainer) const override { return At(trainer).norms.Waiting(); }
   bool PullReady(const v1::PullRequest& request) const override;
-  std::vector<Blocker> BlockersOf(const v1::PullRequest& request) const override;
   void OnJoin(int trainer) override;
   void OnDeath(int trainer) override;
   int64_t StepsOf(int trainer) const override { return At(trainer).applied_step + 1; }
@@ -61,46 +56,6 @@ class AsyncSteps : public Consistency {
   const Transaction& At(int trainer) const { return transactions_[static_cast<size_t>(trainer)]; }
 
   std::vector<Transaction> transactions_;  // by trainer
-};
-
-// Bounded staleness: a pull, with which a trainer begins a step, waits until the trainer may (staleness_gate.h).
-class BoundedSteps : public AsyncSteps {
- public:
-  BoundedSteps(Options options, StepBook* book);
-
-  bool PullReady(const v1::PullRequest& request) const override;
-  void PullBegins(const v1::PullRequest& request) override;
-  std::vector<Blocker> BlockersOf(const v1::PullRequest& request) const override;
-  bool WaitsForOthers(int trainer, const std::vector<int64_t>& pulls) const override;
-  void OnJoin(int trainer) override;
-  void OnDone(int trainer) override;
-  void OnDeath(int trainer) override;
-
- protected:
-  void RestoreSteps(int trainer, int64_t steps) override;
-  void StepOver(int trainer, int64_t step, int64_t samples, bool joined) override;
-
- private:
-  StalenessGate gate_;
-  Counter* const most_steps_;
-};
-
-// async_apply EAGER: a part takes effect when it comes; with the last part the rest does.
-class EagerParts : public AsyncSteps {
- public:
-  EagerParts(Options options, StepBook* book);
-
-  absl::Status CheckVerdict(v1::Verdict verdict, const std::string& what) const override;
-  bool AppliesOnArrival(const v1::PushRequest& request) const override;
-  Update ApplyOnArrival(const v1::PushRequest& request, std::vector<Gradient> gradients) override;
-  Effect Finish(const Update& update, bool ok, bool stop, bool joined) override;
-
- protected:
-  void Drop(int trainer) override;
-  ServerParams::StepPart LastPart(int trainer) const override;
-
- private:
-  std::vector<bool> begun_;  // by trainer: parts of its booked step have taken effect
 };
 
 }  // namespace weir

@@ -17,19 +17,6 @@ std::map<std::string, ConsistencyMode>& Modes() {
   return *modes;
 }
 
-// Checks what no mode of the job's kind can do.
-absl::Status CheckAsync(const v1::Plan& plan, const Consistency::Options& options) {
-  if (options.average_by_trainers) {
-    return absl::InvalidArgumentError(
-        "average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
-  }
-  if (plan.async_eager() && options.norm_rounds > 0) {
-    return absl::InvalidArgumentError(
-        "async_apply EAGER applies parts on arrival; norms of whole parameters need all of a step");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 void RegisterConsistency(ConsistencyMode mode) {
@@ -43,14 +30,17 @@ void RegisterConsistency(ConsistencyMode mode) {
 }
 
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(bool sync, const v1::ProgramDesc& main,
-                                                             Consistency::Options options, StepBook* book) {
+                                                             Consistency::Options options, StepBook book) {
   const v1::TrainingMode mode = ModeOf(main);
   const v1::Plan& plan = main.plan();
   if (plan.has_sync() && plan.sync() != sync) {
     return absl::InvalidArgumentError(
         absl::StrCat("the program is ", plan.sync() ? "sync" : "async", ", the job is ", sync ? "sync" : "async"));
   }
-  if (!sync) RETURN_IF_ERROR(CheckAsync(plan, options));
+  if (!sync && options.average_by_trainers) {
+    return absl::InvalidArgumentError(
+        "average BY_TRAINERS needs sync: in async no step has gradients of several trainers");
+  }
   const ConsistencyMode *chosen = nullptr, *other = nullptr;
   for (const auto& [name, each] : Modes()) {
     if (each.sync != sync) continue;
@@ -66,8 +56,10 @@ absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(bool sync, const v1
   }
   if (chosen == nullptr) chosen = other;
   CHECK(chosen != nullptr) << "no mode is registered for sync = " << sync;
+  if (chosen->check != nullptr) RETURN_IF_ERROR(chosen->check(options));
+  options.facts = chosen->facts;
   options.staleness = mode.staleness();
-  return chosen->make(std::move(options), book);
+  return chosen->make(std::move(options), std::move(book));
 }
 
 }  // namespace weir

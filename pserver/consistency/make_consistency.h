@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/program.pb.h"
 #include "pserver/consistency/consistency.h"
@@ -15,9 +16,12 @@ namespace weir {
 struct ConsistencyMode {
   std::string name;   // for messages
   bool sync = false;  // for jobs with this distribute.sync
+  ConsistencyFacts facts = {};
+  // Returns OK if the mode can keep these settings; null: it can keep all.
+  absl::Status (*check)(const Consistency::Options& options) = nullptr;
   // Returns true if the server's program chooses the mode. Null: the mode of programs that choose none.
   bool (*chosen)(const v1::Plan& plan, const v1::TrainingMode& mode) = nullptr;
-  std::unique_ptr<Consistency> (*make)(Consistency::Options options, StepBook* book) = nullptr;
+  std::unique_ptr<Consistency> (*make)(Consistency::Options options, StepBook book) = nullptr;
 };
 
 // CHECK-fails if a mode of this name is registered, or another one for programs that choose none. For static
@@ -25,8 +29,8 @@ struct ConsistencyMode {
 void RegisterConsistency(ConsistencyMode mode);
 
 template <typename Mode>
-std::unique_ptr<Consistency> NewConsistency(Consistency::Options options, StepBook* book) {
-  return std::make_unique<Mode>(std::move(options), book);
+std::unique_ptr<Consistency> NewConsistency(Consistency::Options options, StepBook book) {
+  return std::make_unique<Mode>(std::move(options), std::move(book));
 }
 
 struct ConsistencyRegistrar {
@@ -35,11 +39,11 @@ struct ConsistencyRegistrar {
 // Use at namespace scope: REGISTER_CONSISTENCY(async)({.name = "async", .make = NewConsistency<AsyncSteps>}).
 #define REGISTER_CONSISTENCY(id) static const ::weir::ConsistencyRegistrar weir_consistency_##id
 
-// Returns the mode of a job with distribute.sync = `sync` whose server runs `main`; options.staleness is taken from the
-// program. InvalidArgument if the program chooses two modes, is of another kind, or has settings that no mode of its
-// kind can keep.
+// Returns the mode of a job with distribute.sync = `sync` whose server runs `main`; options.facts are the mode's, and
+// options.staleness is taken from the program. InvalidArgument if the program chooses two modes, is of another kind, or
+// has settings that its mode cannot keep.
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(bool sync, const v1::ProgramDesc& main,
-                                                             Consistency::Options options, StepBook* book);
+                                                             Consistency::Options options, StepBook book);
 
 }  // namespace weir
 

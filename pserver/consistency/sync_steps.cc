@@ -1,23 +1,11 @@
 #include "pserver/consistency/sync_steps.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "pserver/consistency/make_consistency.h"
 
 namespace weir {
-
-namespace {
-
-bool RowsOnly(const v1::PullRequest& request) {
-  return !request.items().empty() && std::all_of(request.items().begin(), request.items().end(),
-                                                 [](const v1::PullItem& item) { return item.width() > 0; });
-}
-
-}  // namespace
-
-bool SyncSteps::IsOver(int /*trainer*/, int64_t step) const { return step < version_.version; }
 
 absl::Status SyncSteps::CheckTurn(int /*trainer*/, int64_t step, const std::string& what) const {
   if (step <= version_.version) return absl::OkStatus();
@@ -26,8 +14,8 @@ absl::Status SyncSteps::CheckTurn(int /*trainer*/, int64_t step, const std::stri
 
 VersionInfo SyncSteps::NextVersion() const {
   VersionInfo next{.version = version_.version + 1};
-  for (int t = 0; t < book_->trainers(); ++t) {
-    const BookedStep& booked = book_->of(t);
+  for (int t = 0; t < book_.trainers(); ++t) {
+    const BookedStep& booked = book_.of(t);
     next.samples += booked.samples;
     next.first_samples += booked.first_samples;
     next.skipped |= booked.verdict == v1::SKIP;
@@ -39,14 +27,14 @@ VersionInfo SyncSteps::NextVersion() const {
 }
 
 std::optional<Update> SyncSteps::Next() {
-  const bool complete = running_ == 0 && book_->AllComplete(version_.version) && !norms_.Waiting();
+  const bool complete = running_ == 0 && book_.AllComplete(version_.version) && !norms_.Waiting();
   update_due_ = complete && reads_ > 0;
   if (!complete || update_due_) return std::nullopt;
   if (gathered_ == nullptr) {
     norms_ = NormRounds(options_.norm_rounds);
     auto gathered = std::make_shared<std::vector<TrainerGradients>>();
-    for (int t = 0; t < book_->trainers(); ++t) {
-      gathered->push_back({t, book_->of(t).samples, book_->TakeGradients(t)});
+    for (int t = 0; t < book_.trainers(); ++t) {
+      gathered->push_back({t, book_.of(t).samples, book_.TakeGradients(t)});
     }
     gathered_ = std::move(gathered);
   }
@@ -55,7 +43,7 @@ std::optional<Update> SyncSteps::Next() {
   return Update{.kind = Update::Kind::kStep,
                 .step = version_.version,
                 .effective = !next_.ended && !next_.skipped,
-                .part = LastPart(),
+                .part = facts().rows_come_first ? ServerParams::StepPart::kLater : ServerParams::StepPart::kWhole,
                 .gradients = gathered_,
                 .norms = norms_};
 }
@@ -65,17 +53,17 @@ void SyncSteps::Hold(Update update, bool /*gone*/) {
   norms_ = std::move(update.norms);
 }
 
-Consistency::Effect SyncSteps::Finish(const Update& /*update*/, bool ok, bool stop, bool /*joined*/) {
+UpdateRules::Effect SyncSteps::Finish(const Update& /*update*/, bool ok, bool stop, bool /*joined*/) {
   --running_;
   // The step that ends a run is none.
-  if (!next_.ended) CountPushes(!next_.skipped, book_->trainers());
+  if (!next_.ended) CountPushes(!next_.skipped, book_.trainers());
   if (!ok) return {};
   // From here on the answer of this version is fixed, also if someone asks for the end a moment later.
   next_.stop = stop;
   version_ = next_;
   gathered_ = nullptr;
   norms_ = NormRounds();
-  for (int t = 0; t < book_->trainers(); ++t) book_->Clear(t);
+  for (int t = 0; t < book_.trainers(); ++t) book_.Clear(t);
   return {};
 }
 
@@ -96,72 +84,28 @@ bool SyncSteps::PullReady(const v1::PullRequest& request) const {
   return version_.version >= request.version() && (running_ == 0 || request.has_ahead_of());
 }
 
-std::vector<Consistency::Blocker> SyncSteps::BlockersOf(const v1::PullRequest&) const {
+std::vector<PullRules::Blocker> SyncSteps::BlockersOf(const v1::PullRequest&) const {
   if (norms_.Waiting()) {
     return {{.trainer = 0,
              .detail = absl::StrCat(", which brings the norms of step ", version_.version),
              .owes_norms = true}};
   }
   std::vector<Blocker> blockers;
-  for (int t = 0; t < book_->trainers(); ++t) {
-    if (!book_->of(t).Complete()) blockers.push_back({.trainer = t});
+  for (int t = 0; t < book_.trainers(); ++t) {
+    if (!book_.of(t).Complete()) blockers.push_back({.trainer = t});
   }
   return blockers;
 }
 
-void SyncSteps::OnDeath(int trainer) { book_->Clear(trainer); }
-
-AsyncTables::AsyncTables(Options options, StepBook* book)
-    : SyncSteps(std::move(options), book), tables_taken_(static_cast<size_t>(book->trainers()), false) {}
-
-std::optional<Update> AsyncTables::Next() {
-  for (int t = 0; t < book_->trainers(); ++t) {
-    const BookedStep& booked = book_->of(t);
-    if (!booked.Complete() || tables_taken_[static_cast<size_t>(t)]) continue;
-    tables_taken_[static_cast<size_t>(t)] = true;
-    ++running_;
-    const int64_t samples = booked.verdict == v1::APPLY && !booked.TooSmall() ? booked.samples : 0;
-    auto own = std::make_shared<std::vector<TrainerGradients>>();
-    own->push_back({t, samples, book_->TakeTableGradients(t)});
-    const bool effective = samples > 0 && !own->front().gradients.empty();
-    return Update{.kind = Update::Kind::kTables,
-                  .trainer = t,
-                  .step = booked.step,
-                  .effective = effective,
-                  .part = ServerParams::StepPart::kLater,
-                  .gradients = std::move(own)};
-  }
-  return SyncSteps::Next();
-}
-
-Consistency::Effect AsyncTables::Finish(const Update& update, bool ok, bool stop, bool joined) {
-  if (update.kind == Update::Kind::kTables) {
-    --running_;
-    return {};
-  }
-  if (ok) tables_taken_.assign(tables_taken_.size(), false);
-  return SyncSteps::Finish(update, ok, stop, joined);
-}
-
-void AsyncTables::OnDeath(int trainer) {
-  tables_taken_[static_cast<size_t>(trainer)] = false;
-  SyncSteps::OnDeath(trainer);
-}
-
-bool AsyncTables::PullReady(const v1::PullRequest& request) const {
-  return RowsOnly(request) || SyncSteps::PullReady(request);
-}
-
-bool AsyncTables::HoldsUpdates(const v1::PullRequest& request) const { return !RowsOnly(request); }
+void SyncSteps::OnDeath(int trainer) { book_.Clear(trainer); }
 
 namespace {
 
-REGISTER_CONSISTENCY(sync)({.name = "sync", .sync = true, .make = NewConsistency<SyncSteps>});
-REGISTER_CONSISTENCY(async_tables)
-({.name = "async_tables",
+REGISTER_CONSISTENCY(sync)
+({.name = "sync",
   .sync = true,
-  .chosen = [](const v1::Plan&, const v1::TrainingMode& mode) { return mode.async_tables(); },
-  .make = NewConsistency<AsyncTables>});
+  .facts = {.needs_all_trainers = true, .pulls_name_steps = true, .answers_ahead = true},
+  .make = NewConsistency<SyncSteps>});
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Sync modes: all trainers work in lockstep, and a version is a step.
+// Sync: all trainers work in lockstep, and a version is a step.
 #ifndef WEIR_PSERVER_CONSISTENCY_SYNC_STEPS_H_
 #define WEIR_PSERVER_CONSISTENCY_SYNC_STEPS_H_
 
@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pserver/consistency/consistency.h"
@@ -15,14 +16,9 @@ namespace weir {
 // A step takes effect when all trainers have pushed all of it. Trainer 0 brings its norms.
 class SyncSteps : public Consistency {
  public:
-  SyncSteps(Options options, StepBook* book) : Consistency(std::move(options), book) {}
+  SyncSteps(Options options, StepBook book) : Consistency(std::move(options), std::move(book)) {}
 
-  Roster::OnDeath on_death() const override { return Roster::OnDeath::kFail; }
-  bool AnswersAhead() const override { return true; }
-  int64_t StepOf(const v1::PullRequest& request) const override { return request.version(); }
-  bool IsOver(int trainer, int64_t step) const override;
   absl::Status CheckTurn(int trainer, int64_t step, const std::string& what) const override;
-  bool NeedsAllTrainers() const override { return true; }
   std::optional<Update> Next() override;
   void Hold(Update update, bool gone) override;
   Effect Finish(const Update& update, bool ok, bool stop, bool joined) override;
@@ -35,12 +31,9 @@ class SyncSteps : public Consistency {
   void OnDeath(int trainer) override;
   int64_t StepsOf(int /*trainer*/) const override { return version_.version; }
   absl::Status CheckControlled(int64_t step) const override;
-  std::optional<int64_t> SavedTableSteps(int64_t /*transactions*/) const override { return std::nullopt; }
 
  protected:
   bool HoldsUpdates(const v1::PullRequest&) const override { return true; }
-  // Part of a step's update that is left when all trainers have pushed it.
-  virtual ServerParams::StepPart LastPart() const { return ServerParams::StepPart::kWhole; }
 
  private:
   // Returns the facts about the version that the booked step leads to.
@@ -50,28 +43,6 @@ class SyncSteps : public Consistency {
   std::shared_ptr<const std::vector<TrainerGradients>> gathered_;
   NormRounds norms_;
   VersionInfo next_;
-};
-
-// async_tables: rows of tables take effect as soon as one trainer's step is complete, and are read at any time.
-class AsyncTables : public SyncSteps {
- public:
-  AsyncTables(Options options, StepBook* book);
-
-  absl::Status Prepare(ServerParams* params) const override { return params->PrepareRates(/*step=*/0); }
-  bool AnswersAhead() const override { return false; }
-  std::optional<Update> Next() override;
-  Effect Finish(const Update& update, bool ok, bool stop, bool joined) override;
-  bool PullReady(const v1::PullRequest& request) const override;
-  void OnDeath(int trainer) override;
-
- protected:
-  bool HoldsUpdates(const v1::PullRequest& request) const override;
-  // The rates of the step are prepared before its rows come.
-  ServerParams::StepPart LastPart() const override { return ServerParams::StepPart::kLater; }
-
- private:
-  // True, by trainer, if the table gradients of its booked step are being applied, or have taken effect.
-  std::vector<bool> tables_taken_;
 };
 
 }  // namespace weir

@@ -16,9 +16,10 @@ namespace weir {
 struct CallSettings {
   std::string job_name;
   int trainer_id = 0;
-  int trainers = 1;      // of the job
-  bool sync = true;      // all trainers take each step together
-  std::string process;   // "host:pid"
+  int trainers = 1;     // of the job
+  std::string process;  // "host:pid"
+  // A step needs all trainers: one that is dead ends the job. False: each works for itself, and the others go on.
+  bool needs_all_trainers = true;
   absl::Duration rpc;    // of one try
   absl::Duration lease;  // silence after which a process counts as dead
   absl::Duration heartbeat_period;

@@ -55,6 +55,12 @@ absl::Status Exchanges::WaitForExchange(absl::Span<const CallPtr> calls, const s
   return calls_.Wait(calls, absl::StrCat("exchange ", key), settings_.progress_deadline, {.thread = thread_});
 }
 
+absl::Status Exchanges::WaitForOthers(const CallPtr& call, const std::string& what, absl::Duration deadline,
+                                      bool until_stop) {
+  return calls_.Wait({call}, what, deadline,
+                     {.while_others_work = !settings_.needs_all_trainers, .until_stop = until_stop, .thread = thread_});
+}
+
 void Exchanges::HearOfChief(const v1::ExchangeReply& reply) {
   if (reply.has_chief()) job_->SetChief(reply.chief());
 }
@@ -143,8 +149,7 @@ absl::StatusOr<std::vector<std::string>> Exchanges::Exchange(std::string_view na
     return reply.ready();
   });
   absl::Status status =
-      calls_.Wait({call}, absl::StrCat("exchange ", key, " of all trainers"), settings_.progress_deadline,
-                  {.while_others_work = !settings_.sync, .until_stop = until_stop, .thread = thread_});
+      WaitForOthers(call, absl::StrCat("exchange ", key, " of all trainers"), settings_.progress_deadline, until_stop);
   if (absl::IsCancelled(status) && !missing.empty()) {
     return absl::CancelledError(absl::StrCat(status.message(), "; ", missing, " had given nothing"));
   }
@@ -216,8 +221,7 @@ absl::StatusOr<PostedWord> Exchanges::FindWord(const std::string& key, int64_t e
   });
   call->needs_trainers = wait;
   // The chief may have to wait as long as this one before it begins.
-  RETURN_IF_ERROR(calls_.Wait({call}, absl::StrCat("the chief's word of ", key), 2 * settings_.progress_deadline,
-                              {.while_others_work = !settings_.sync, .thread = thread_}));
+  RETURN_IF_ERROR(WaitForOthers(call, absl::StrCat("the chief's word of ", key), 2 * settings_.progress_deadline));
   return word;
 }
 

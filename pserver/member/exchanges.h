@@ -47,6 +47,9 @@ class Exchanges : public Board {
   static CallPtr NewCallForOthers(const v1::ExchangeRequest& request, Accept accept);
   // Waits for an answer that needs no other trainer.
   absl::Status WaitForExchange(absl::Span<const CallPtr> calls, const std::string& key);
+  // Waits for an answer that comes when others have done their part. `what` and `deadline`: of Calls::Wait.
+  absl::Status WaitForOthers(const CallPtr& call, const std::string& what, absl::Duration deadline,
+                             bool until_stop = false);
 
   // Options of Upload: ExchangeRequest.keep, reader, edition (-1: no post).
   struct UploadAs {

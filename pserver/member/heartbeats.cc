@@ -66,8 +66,8 @@ class LastHeard {
 };
 
 // Takes a server's answer to a heart-beat. `counters`: null: it is not counted.
-void TakeAnswer(int server, bool sync, absl::Time now, const absl::StatusOr<Slices>& answer, Sessions* sessions,
-                JobView* job, CallCounters* counters) {
+void TakeAnswer(int server, bool needs_all_trainers, absl::Time now, const absl::StatusOr<Slices>& answer,
+                Sessions* sessions, JobView* job, CallCounters* counters) {
   if (!answer.ok()) {
     if (IsRetryable(answer.status())) return;  // silence; the lease decides
     sessions->Heard(server, now);
@@ -85,7 +85,7 @@ void TakeAnswer(int server, bool sync, absl::Time now, const absl::StatusOr<Slic
   for (const int trainer : reply.dead()) {
     if (server == 0 && job->SetDead(trainer)) {
       LOG(WARNING) << "trainer " << trainer << " is dead (reported by server 0); "
-                   << (sync ? "the job ends, since a step needs all trainers" : "the others go on");
+                   << (needs_all_trainers ? "the job ends, since a step needs all trainers" : "the others go on");
     }
   }
   const absl::Status failure = StatusOf(reply.failure(), kMaxFailureText);
@@ -161,9 +161,10 @@ void Heartbeats::Send(int server) {
   const std::shared_ptr<CallCounters> counters = settings_.transport->is_own(server) ? nullptr : counters_;
   if (counters != nullptr) counters->Request(Method::kHeartbeat, TotalSize(bytes));
   settings_.transport->Call(server, Method::kHeartbeat, std::move(bytes), std::min(settings_.rpc, settings_.lease),
-                            [server, sync = settings_.sync, sessions = sessions_, job = job_, counters,
-                             clock = settings_.clock](const absl::StatusOr<Slices>& answer) {
-                              TakeAnswer(server, sync, clock->Now(), answer, sessions.get(), job.get(), counters.get());
+                            [server, needs_all = settings_.needs_all_trainers, sessions = sessions_, job = job_,
+                             counters, clock = settings_.clock](const absl::StatusOr<Slices>& answer) {
+                              TakeAnswer(server, needs_all, clock->Now(), answer, sessions.get(), job.get(),
+                                         counters.get());
                             });
 }
 

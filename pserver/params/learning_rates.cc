@@ -29,12 +29,12 @@ std::vector<std::string> Written(const v1::ProgramDesc& main, const v1::BlockDes
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LearningRates>> LearningRates::Create(const v1::ProgramDesc& main, int block,
-                                                                     Scope* scope, int transactions_per_step) {
+                                                                     Scope* scope) {
   if (block <= 0 || block >= main.blocks_size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen_and_serv names lr_block ", block, " of ", main.blocks_size()));
   }
-  std::unique_ptr<LearningRates> rates(new LearningRates(transactions_per_step));
+  std::unique_ptr<LearningRates> rates(new LearningRates());
   rates->transactions_.Resize(v1::INT64, {1});
   rates->transactions_.data<int64_t>()[0] = 0;
   ASSIGN_OR_RETURN(rates->block_, Executor::Create(main, scope, {.block = block, .lanes = 1}));

@@ -26,11 +26,13 @@ namespace weir {
 
 class LearningRates {
  public:
-  // `block` of the program holds the ops; the variables in `scope` have their initial values. `transactions_per_step`:
-  // 1 in sync, the number of trainers in async. InvalidArgument names the block or variable that cannot be run or
-  // saved. `scope` must outlive this object.
-  static absl::StatusOr<std::unique_ptr<LearningRates>> Create(const v1::ProgramDesc& main, int block, Scope* scope,
-                                                               int transactions_per_step);
+  // `block` of the program holds the ops; the variables in `scope` have their initial values. InvalidArgument names the
+  // block or variable that cannot be run or saved. `scope` must outlive this object.
+  static absl::StatusOr<std::unique_ptr<LearningRates>> Create(const v1::ProgramDesc& main, int block, Scope* scope);
+
+  // Makes the block run before each `count`-th transaction instead of each one. Requires: called before the first
+  // Begin.
+  void SetTransactionsPerStep(int count) { transactions_per_step_ = count; }
 
   // Keeps learning rates from changing while updates read them. May be empty.
   class Hold {
@@ -62,12 +64,12 @@ class LearningRates {
   std::vector<State> states();
 
  private:
-  explicit LearningRates(int transactions_per_step) : transactions_per_step_(transactions_per_step) {}
+  LearningRates() = default;
   void Release();
   // Returns true if the block runs before this transaction.
   bool Due() const;
 
-  const int transactions_per_step_;
+  int transactions_per_step_ = 1;                           // constant after SetTransactionsPerStep
   std::vector<std::pair<std::string, Variable*>> written_;  // constant; variables of the scope
   Mutex mu_;
   CondVar changed_;

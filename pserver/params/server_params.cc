@@ -79,8 +79,7 @@ absl::Status ServerParams::Init(const v1::ProgramDesc& main, const v1::ProgramDe
   ASSIGN_OR_RETURN(const UpdateOps updates, FindUpdates(main, *serve));
   RETURN_IF_ERROR(RunStartup(main, startup));
   if (const v1::OpAttr* const lr_block = FindAttr(*serve, "lr_block")) {
-    ASSIGN_OR_RETURN(rates_,
-                     LearningRates::Create(main, lr_block->block(), &scope_, plan.sync() ? 1 : plan.trainers()));
+    ASSIGN_OR_RETURN(rates_, LearningRates::Create(main, lr_block->block(), &scope_));
   }
   RETURN_IF_ERROR(AddBlocks(main, updates));
   return AddTables(main, updates);
@@ -184,6 +183,10 @@ void ServerParams::CountIn(Counters* counters) {
 
 void ServerParams::CountRows(Counters* counters) {
   for (const auto& table : tables_) table->CountRows(counters);
+}
+
+void ServerParams::SetTransactionsPerStep(int count) {
+  if (rates_ != nullptr) rates_->SetTransactionsPerStep(count);
 }
 
 absl::Status ServerParams::PrepareRates(int64_t step) {

@@ -88,6 +88,9 @@ class ServerParams {
   // numbers may go down.
   void CountRows(Counters* counters);
 
+  // Makes schedules count a step for each `count` transactions instead of each one. Requires: called before the first
+  // Apply.
+  void SetTransactionsPerStep(int count);
   // Advances schedules to the rates of `step`, for Applies of kLater in a step whose parts take effect one by one.
   // Waits for updates that run under other rates.
   absl::Status PrepareRates(int64_t step);

@@ -37,6 +37,16 @@ ControlActions::ControlActions(Options options)
     : options_(std::move(options)),
       checkpoints_(options_.checkpoints, options_.server_id, options_.servers, options_.params) {}
 
+ControlActions::~ControlActions() {
+  if (!probe_.name.empty()) RemoveProbe(options_.checkpoints.dir, probe_.name);
+}
+
+absl::Status ControlActions::WriteProbe() {
+  if (options_.checkpoints.dir.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(probe_, weir::WriteProbe(options_.checkpoints.dir));
+  return absl::OkStatus();
+}
+
 absl::Status ControlActions::CheckNobodyHasPushed(const State& state, std::string_view what) const {
   if (!state.pushed) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(options_.self, ": a trainer has already pushed; ",

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/checkpoint/directory.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/params/server_checkpoints.h"
 #include "pserver/params/server_params.h"
@@ -28,14 +29,22 @@ class ControlActions {
     int servers = 1;
   };
   explicit ControlActions(Options options);
+  // Removes the probe.
+  ~ControlActions();
+
+  // Writes the probe by which trainers find out whether they see the same checkpoint directory, if the job has one.
+  // Requires: called at most once, before Run.
+  absl::Status WriteProbe();
+  // Returns the probe; empty without a checkpoint directory.
+  const DirectoryProbe& probe() const { return probe_; }
 
   // State of the server that an action reads.
   struct State {
     int64_t version = 0;
-    absl::Status step;                   // Consistency::CheckControlled of the step in the request
+    absl::Status step;                   // CheckpointRules::CheckControlled of the step in the request
     bool pushed = false;                 // some trainer has pushed something
     std::vector<int64_t> trainer_steps;  // steps of each trainer that have taken effect
-    // Consistency::SavedTableSteps.
+    // Transactions so far, where tables count them (ConsistencyFacts::counts_transactions).
     std::optional<int64_t> table_steps;
   };
   // Runs an action. Sets `loaded` if the action has loaded a checkpoint: the server goes on there.
@@ -52,6 +61,7 @@ class ControlActions {
 
   const Options options_;
   ServerCheckpoints checkpoints_;
+  DirectoryProbe probe_;
 };
 
 }  // namespace weir

@@ -29,10 +29,11 @@ void ServerCoreImpl::RunControl(const v1::ControlRequest& request) {
   {
     MutexLock lock(&mu_);
     state.version = mode_->version().version;
-    if (request.has_digest() && request.digest().has_step())
+    if (request.has_digest() && request.digest().has_step()) {
       state.step = mode_->CheckControlled(request.digest().step());
+    }
     if (request.has_save() && request.save().has_step()) state.step = mode_->CheckControlled(request.save().step());
-    state.table_steps = mode_->SavedTableSteps(runner_->table_steps());
+    if (mode_->facts().counts_transactions) state.table_steps = runner_->table_steps();
     state.pushed = saves_.pushed();
     for (int t = 0; t < roster_->size(); ++t) state.trainer_steps.push_back(mode_->StepsOf(t));
   }
@@ -53,7 +54,7 @@ void ServerCoreImpl::RunControl(const v1::ControlRequest& request) {
     info = mode_->version();
     // Meanwhile everyone waited for this server.
     roster_->AllProgressed(now, /*caught_up=*/false);
-    ready = TakeReadyPulls(now);  // a load has set the version
+    ready = pulls_->TakeReadyPulls(now);  // a load has set the version
   }
   for (const ReplyCallback& reply : replies) Answer(reply, result);
   ServeAll(std::move(ready), info);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/norms_with_tables.h"
 #include "framework/graph/training_mode.h"
@@ -20,8 +19,7 @@ namespace weir {
 ServerCoreImpl::ServerCoreImpl(ServerOptions options)
     : options_(std::move(options)),
       self_(absl::StrCat("server ", options_.server_id, " (", options_.process, ")")),
-      plan_(options_.main.plan().SerializeAsString()),
-      plan_fingerprint_(StableHash(options_.plan_text)),
+      joins_(&options_, self_),
       wire_("server", options_.server_id) {
   CHECK(options_.clock != nullptr && options_.pool != nullptr);
 }
@@ -45,23 +43,44 @@ size_t ServerCoreImpl::ExchangeRoom(int trainer) const {
 
 void ServerCoreImpl::InitMembers(absl::Time now) {
   const v1::Plan& plan = options_.main.plan();
-  roster_ =
-      std::make_unique<Roster>(Roster::Options{.job = options_.job_name,
-                                               .self = self_,
-                                               .trainers = plan.trainers(),
-                                               .on_death = mode_->on_death(),
-                                               .announces_chief = options_.server_id == 0,
-                                               .lease = OfSeconds(options_.deadlines.lease_s()),
-                                               .slow_warning = OfSeconds(options_.deadlines.slow_warning_s()),
-                                               .progress_deadline = OfSeconds(options_.deadlines.progress_deadline_s()),
-                                               .connect_deadline = OfSeconds(options_.deadlines.connect_deadline_s()),
-                                               .unread_bytes = options_.unread_bytes,
-                                               .reader_bytes = options_.reader_bytes},
-                               now);
+  roster_ = std::make_unique<Roster>(
+      Roster::Options{.job = options_.job_name,
+                      .self = self_,
+                      .trainers = plan.trainers(),
+                      .on_death = mode_->facts().needs_all_trainers ? Roster::OnDeath::kFail : Roster::OnDeath::kGoOn,
+                      .announces_chief = options_.server_id == 0,
+                      .lease = OfSeconds(options_.deadlines.lease_s()),
+                      .slow_warning = OfSeconds(options_.deadlines.slow_warning_s()),
+                      .progress_deadline = OfSeconds(options_.deadlines.progress_deadline_s()),
+                      .connect_deadline = OfSeconds(options_.deadlines.connect_deadline_s()),
+                      .unread_bytes = options_.unread_bytes,
+                      .reader_bytes = options_.reader_bytes},
+      now);
   std::vector<size_t> exchange_room;
   exchange_room.reserve(static_cast<size_t>(plan.trainers()));
   for (int t = 0; t < plan.trainers(); ++t) exchange_room.push_back(ExchangeRoom(t));
   exchanges_ = std::make_unique<ExchangeHub>(roster_.get(), std::move(exchange_room));
+}
+
+void ServerCoreImpl::InitDesks() {
+  pulls_ = std::make_unique<PullDesk>(PullDesk::Options{.self = self_,
+                                                        .unread_bytes = options_.unread_bytes,
+                                                        .reader_bytes = options_.reader_bytes,
+                                                        .progress = mode_.get(),
+                                                        .rules = mode_.get(),
+                                                        .roster = roster_.get(),
+                                                        .controls = &controls_,
+                                                        .answers = answers_.get()});
+  steps_ =
+      std::make_unique<StepDesk>(StepDesk::Options{.self = self_,
+                                                   .needs_all_trainers = mode_->facts().needs_all_trainers,
+                                                   .norm_rounds = mode_->exchanges_norms() ? params_->norm_rounds() : 0,
+                                                   .progress = mode_.get(),
+                                                   .pushes = mode_.get(),
+                                                   .norms = mode_.get(),
+                                                   .book = &mode_->book(),
+                                                   .roster = roster_.get(),
+                                                   .pulls = pulls_.get()});
 }
 
 std::vector<size_t> ServerCoreImpl::PendingRooms() const {
@@ -90,29 +109,23 @@ absl::Status ServerCoreImpl::Init() {
       params_->norm_rounds() > 0 && (plan.servers() > 1 || !NormsWithTables(options_.main).empty());
   pushes_ =
       std::make_unique<PushReader>(params_.get(), &buffers_, plan.lanes(), plan.trainers(), options_.check_payloads);
-  bool answers_ahead = false;
-  {
-    MutexLock lock(&mu_);
-    book_ = std::make_unique<StepBook>(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
-    ASSIGN_OR_RETURN(mode_, MakeConsistency(options_.sync, options_.main,
-                                            {.self = self_,
-                                             .norm_rounds = params_->norm_rounds(),
-                                             .average_by_trainers = params_->average_by_trainers(),
-                                             .exchanges_norms = exchanges_norms,
-                                             .counters = &counters_},
-                                            book_.get()));
-    RETURN_IF_ERROR(mode_->Prepare(params_.get()));
-    answers_ahead = mode_->AnswersAhead();
-  }
-  if (!options_.checkpoint_dir.empty()) {
-    ASSIGN_OR_RETURN(probe_, WriteProbe(options_.checkpoint_dir));
-  }
+  StepBook book(PendingRooms(), counters_.Get("push.repeated", "messages"), options_.on_repeat);
+  ASSIGN_OR_RETURN(std::unique_ptr<Consistency> mode,
+                   MakeConsistency(options_.sync, options_.main,
+                                   {.self = self_,
+                                    .norm_rounds = params_->norm_rounds(),
+                                    .average_by_trainers = params_->average_by_trainers(),
+                                    .exchanges_norms = exchanges_norms,
+                                    .counters = &counters_},
+                                   std::move(book)));
+  if (mode->facts().counts_transactions) params_->SetTransactionsPerStep(plan.trainers());
+  if (mode->facts().rows_come_first) RETURN_IF_ERROR(params_->PrepareRates(/*step=*/0));
   answers_ = std::make_unique<PullAnswers>(PullAnswers::Options{.server_id = options_.server_id,
                                                                 .params = params_.get(),
                                                                 .pool = options_.pool,
                                                                 .buffers = &buffers_,
                                                                 .checksums = options_.check_payloads,
-                                                                .ahead = answers_ahead,
+                                                                .ahead = mode->facts().answers_ahead,
                                                                 .reader_bytes = options_.reader_bytes,
                                                                 .ahead_room = PendingRooms()});
   runner_ = std::make_unique<UpdateRunner>(params_.get(), &counters_, exchanges_norms);
@@ -126,13 +139,15 @@ absl::Status ServerCoreImpl::Init() {
                                               .beat = OfSeconds(options_.deadlines.heartbeat_s())},
                               .server_id = options_.server_id,
                               .servers = plan.servers()});
+  RETURN_IF_ERROR(actions_->WriteProbe());
   MutexLock lock(&mu_);
+  mode_ = std::move(mode);
   InitMembers(options_.clock->Now());
+  InitDesks();
   return absl::OkStatus();
 }
 
 ServerCoreImpl::~ServerCoreImpl() {
-  if (!probe_.name.empty()) RemoveProbe(options_.checkpoint_dir, probe_.name);
   if (roster_ == nullptr) return;  // Init has failed
   Actions actions;
   {
@@ -190,16 +205,10 @@ void ServerCoreImpl::Tick() {
     if (roster_->failure().ok()) WatchProgress(now, &actions);
     info = mode_->version();
     // A trainer that was waited for may have died, or be done; answers may have been read.
-    ready = TakeReadyPulls(now);
-    pulls_.RemoveIf([&](const WaitingPull& pull) {
-      mu_.AssertHeld();
-      if (now < pull.deadline) return false;
-      actions.push_back(
-          [reply = pull.reply, bytes = NotReady(info.version, WaitingFor(pull.request))] { reply(bytes); });
-      return true;
-    });
+    ready = pulls_->TakeReadyPulls(now);
+    pulls_->AnswerExpired(now, &actions);
     exchanges_->Answer(now, &actions);
-    AnswerNorms(now, &actions);
+    steps_->AnswerNorms(now, &actions);
     exchanges_->Expire(now, 2 * OfSeconds(options_.deadlines.lease_s()) + 2 * OfSeconds(options_.deadlines.rpc_s()));
   }
   RunAll(&actions);

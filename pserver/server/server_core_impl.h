@@ -6,10 +6,10 @@
 //   server_core_pulls.cc    pulls
 //   server_core_control.cc  checkpoints and digests
 //
-// Under the lock: who belongs to the job (framework/membership), the parts of steps that are here (step_book.h), and
-// the rules of the job's consistency mode (consistency.h). Without it: reading pushes (push_reader.h), updates
-// (update_runner.h), answers to pulls (pull_answers.h), control actions (control_actions.h). Callbacks run after the
-// lock is released.
+// Under the lock: who belongs to the job (framework/membership), the rules of the job's consistency mode
+// (consistency.h), and the desks, which have parts of them (step_desk.h, pull_desk.h). Without it: reading pushes
+// (push_reader.h), updates (update_runner.h), answers to pulls (pull_answers.h), control actions (control_actions.h).
+// Callbacks run after the lock is released.
 #ifndef WEIR_PSERVER_SERVER_SERVER_CORE_IMPL_H_
 #define WEIR_PSERVER_SERVER_SERVER_CORE_IMPL_H_
 
@@ -24,26 +24,26 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
-#include "framework/checkpoint/directory.h"
 #include "framework/membership/exchange_hub.h"
 #include "framework/membership/roster.h"
-#include "framework/membership/waiting_calls.h"
 #include "framework/wire/buffer_pool.h"
 #include "framework/wire/frame.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/consistency/consistency.h"
 #include "pserver/consistency/replies.h"
-#include "pserver/consistency/step_book.h"
 #include "pserver/consistency/update_runner.h"
 #include "pserver/params/server_params.h"
 #include "pserver/protocol/wire_counters.h"
 #include "pserver/server/control_actions.h"
 #include "pserver/server/control_queue.h"
 #include "pserver/server/handled_call.h"
+#include "pserver/server/join_checks.h"
 #include "pserver/server/pull_answers.h"
+#include "pserver/server/pull_desk.h"
 #include "pserver/server/push_reader.h"
 #include "pserver/server/save_ledger.h"
 #include "pserver/server/server_core.h"
+#include "pserver/server/step_desk.h"
 
 namespace weir {
 
@@ -67,15 +67,6 @@ class ServerCoreImpl : public ServerCore {
   ServerReport Report() override;
 
  private:
-  // Call for norms that waits for sums.
-  struct WaitingNorms {
-    int trainer;
-    int64_t step;
-    int round;
-    absl::Time deadline;
-    ReplyCallback reply;
-  };
-
   void HandleJoin(const Slices& request, const ReplyCallback& reply);
   void HandleHeartbeat(const Slices& request, const ReplyCallback& reply);
   void HandlePush(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
@@ -86,6 +77,7 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Parts of Init.
   void InitMembers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void InitDesks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the bytes that a trainer's exchanges and posts may take (docs/wire.md, "Limits").
   size_t ExchangeRoom(int trainer) const;
   // Returns for each trainer the bytes that its pushes of a step may take, and the ids of its pulls ahead of a step.
@@ -113,11 +105,6 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Members. Failures and deaths reach everything that waits.
 
-  // Checks that a process that joins is of this job. A caller that knows the job's name and the build hears what
-  // differs; for others it goes to the log alone, since any process that reaches the port may ask.
-  absl::Status CheckIntroduction(const v1::JoinRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status CheckSameJob(const v1::JoinRequest& request, const std::string& who) ABSL_LOCKS_EXCLUDED(mu_);
-  void LogRefusal(const std::string& who, const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets `credit` if the answer takes some of a reader's.
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, std::shared_ptr<const void>* credit,
                                      Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -143,24 +130,13 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Steps.
 
-  struct BookedPart {
-    v1::PushReply reply;
-    bool wait = false;            // the answer waits for the update
-    std::optional<Update> apply;  // takes effect on arrival
-  };
   // Records one part, with its gradients. `message`: bytes of the whole push.
-  absl::StatusOr<BookedPart> BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients, size_t message,
-                                      Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns OK if the step may be pushed now. Fails the job if a trainer that it needs is done.
-  absl::Status CheckTurn(const v1::PushRequest& request, const std::string& part_name, Actions* actions)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<StepDesk::Booked> BookPart(const v1::PushRequest& request, std::vector<Gradient> gradients,
+                                            size_t message, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Does everything that has become possible: runs updates and control calls. Several threads may run it at once.
   void Advance() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs an update and answers what has waited for it. Returns the update's error.
   absl::Status RunUpdate(Update update) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status BookNorms(const v1::NormsRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool TryAnswerNorms(const WaitingNorms& call, bool final, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AnswerNorms(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // --- Control calls.
 
@@ -168,40 +144,18 @@ class ServerCoreImpl : public ServerCore {
 
   // --- Pulls.
 
-  // Keeps a pull that is not ready, for `wait`.
-  absl::Status KeepPull(WaitingPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns OK if a reader's pull may wait. `of_all`: bytes of the waiting pulls of all readers, with this one.
-  absl::Status CheckReadersPulls(const WaitingPull& pull, size_t of_all) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the credit for the answer of a pull that is ready, and records that its step has begun, or for a reader's
-  // that a read has. Null: the pull is not ready, or the caller has to read earlier answers first.
-  std::shared_ptr<const void> TakeReady(const v1::PullRequest& request, absl::Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns true if the values that a reader pulls may be copied now.
-  bool MayRead(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<const void> TakeReadable(const v1::PullRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<WaitingPull> TakeReadyPulls(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Answer pulls that TakeReady has taken. Serve returns true if it has ended a read that an update or a load waits
-  // for: Advance must follow, as it does in any case behind ServeAll.
+  // Answer pulls that PullDesk::TakeReady has taken. Serve returns true if it has ended a read that an update or a load
+  // waits for: Advance must follow, as it does in any case behind ServeAll.
   bool Serve(const v1::PullRequest& request, const Slice& payload, const VersionInfo& info,
              std::shared_ptr<const void> credit, const ReplyCallback& reply, const HandledCallPtr& handled)
       ABSL_LOCKS_EXCLUDED(mu_);
   void ServeAll(std::vector<WaitingPull> pulls, const VersionInfo& info) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the trainers that a pull which is not ready waits for.
-  std::vector<Consistency::Blocker> BlockersOf(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Names, for messages, the processes that a pull waits for.
-  std::string WaitingFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::string ReaderWaitsFor(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Names them in a few words that are equal in every step, for the profiler: "trainer 1", "the update".
-  std::string WhoKeepsWaiting(const v1::PullRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
   const ServerOptions options_;
   const std::string self_;  // "server 0 (host:pid)"
-  const std::string plan_;  // JoinReply.plan
-  const uint64_t plan_fingerprint_;
+  JoinChecks joins_;
   const WireCounters wire_;
   Counters counters_;
   BufferPool buffers_;
-  DirectoryProbe probe_;  // empty without a checkpoint directory
   // Constant after Init, in this order.
   std::unique_ptr<ServerParams> params_;
   std::unique_ptr<const PushReader> pushes_;
@@ -212,17 +166,11 @@ class ServerCoreImpl : public ServerCore {
   Mutex mu_;
   std::unique_ptr<Roster> roster_ ABSL_PT_GUARDED_BY(mu_);
   std::unique_ptr<ExchangeHub> exchanges_ ABSL_PT_GUARDED_BY(mu_);
-  std::unique_ptr<StepBook> book_ ABSL_PT_GUARDED_BY(mu_);
   std::unique_ptr<Consistency> mode_ ABSL_PT_GUARDED_BY(mu_);
-  WaitingCalls<WaitingPull> pulls_ ABSL_GUARDED_BY(mu_);
-  WaitingCalls<WaitingNorms> norm_calls_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<PullDesk> pulls_ ABSL_PT_GUARDED_BY(mu_);
+  std::unique_ptr<StepDesk> steps_ ABSL_PT_GUARDED_BY(mu_);
   ControlQueue controls_ ABSL_GUARDED_BY(mu_);
-  // Pulls of readers whose values are being copied. Loads wait for them.
-  int reads_ ABSL_GUARDED_BY(mu_) = 0;
   SaveLedger saves_ ABSL_GUARDED_BY(mu_);
-  // Joins refused since the begin of the present window of LogRefusal.
-  absl::Time refusals_since_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
-  int refusals_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 template <typename Request>

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -9,9 +7,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/status_message.h"
 #include "framework/membership/limits.h"
-#include "glog/logging.h"
 #include "google/protobuf/message_lite.h"
-#include "pserver/protocol/handshake.h"
 #include "pserver/server/server_core_impl.h"
 #include "pserver/tables/sparse_table.h"
 
@@ -24,10 +20,6 @@ constexpr size_t kMaxCallerBytes = size_t{16} << 10, kMaxJoinBytes = size_t{1} <
 
 // Calls that a reader may make, for messages.
 constexpr char kReadersCalls[] = "pulls, and asks for news by heart-beats";
-
-// Lines about refused joins that the log has within a window: strangers may come a thousand times a second.
-constexpr int kMostRefusals = 16;
-constexpr absl::Duration kRefusalWindow = absl::Seconds(10);
 
 // Makes what messages and the log repeat of a join safe to show; the job's name is compared before.
 void MakePrintable(v1::JoinRequest* request) {
@@ -95,66 +87,6 @@ absl::StatusOr<absl::Time> ServerCoreImpl::ActFor(const v1::Caller& caller, Acti
 
 // --------------------------------------------------------------------------------------------------------------- joins
 
-void ServerCoreImpl::LogRefusal(const std::string& who, const std::string& why) {
-  MutexLock lock(&mu_);
-  const absl::Time now = options_.clock->Now();
-  if (now >= refusals_since_ + kRefusalWindow) {
-    if (refusals_ > kMostRefusals) {
-      LOG(WARNING) << self_ << " has refused " << refusals_ - kMostRefusals << " more joins since the last such line";
-    }
-    refusals_since_ = now;
-    refusals_ = 0;
-  }
-  if (++refusals_ <= kMostRefusals) LOG(WARNING) << self_ << " refuses " << who << ": " << why;
-}
-
-absl::Status ServerCoreImpl::CheckSameJob(const v1::JoinRequest& request, const std::string& who) {
-  const std::string job = Printable(request.caller().job_id(), kMaxText), build(kBuild);
-  std::string why;
-  // A reader need not name a job, and takes any build.
-  const bool reader = request.reader();
-  if (request.caller().job_id() != options_.job_name && !(reader && job.empty())) {
-    why = absl::StrCat("it is of job ", job, ", this server of job ", options_.job_name);
-  } else if (request.wire_version() != kWireVersion) {
-    why = absl::StrCat("it speaks wire version ", request.wire_version(), ", this server ", kWireVersion);
-  } else if (!reader && request.build() != build) {
-    why = absl::StrCat("it is of build ", request.build(), ", this server of build ", build);
-  }
-  if (why.empty()) return absl::OkStatus();
-  LogRefusal(who, why);
-  return absl::FailedPreconditionError(absl::StrCat(
-      who, " comes with job ", job.empty() ? "(none)" : job, reader ? "" : absl::StrCat(", build ", request.build()),
-      " and wire version ", request.wire_version(), "; this server has another one of them, and its log says which: ",
-      "use one job and one build for all processes, and an address of their own for each job"));
-}
-
-absl::Status ServerCoreImpl::CheckIntroduction(const v1::JoinRequest& request) {
-  const bool reader = request.reader();
-  const std::string who = reader ? absl::StrCat("reader (", request.process(), ")")
-                                 : absl::StrCat("trainer ", request.caller().trainer(), " (", request.process(), ")");
-  if (reader && request.caller().trainer() != kReader) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(who, " comes as trainer ", request.caller().trainer(), "; a reader is no trainer, but ", kReader));
-  }
-  RETURN_IF_ERROR(CheckSameJob(request, who));
-  if ((!reader || request.has_server_index()) && request.server_index() != options_.server_id) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this is ", self_, ", ", who, " expects server ", request.server_index(),
-                     " at this address; is the order of endpoints the same everywhere?"));
-  }
-  if ((!reader || request.has_plan_fingerprint()) && request.plan_fingerprint() != plan_fingerprint_) {
-    return absl::FailedPreconditionError(absl::StrCat("the job of ", who, " is not that of ", self_, ": ",
-                                                      FirstPlanDifference(options_.plan_text, request.plan_text())));
-  }
-  if (reader || request.arithmetic() == options_.arithmetic || options_.arithmetic.empty()) return absl::OkStatus();
-  const std::string text =
-      absl::StrCat(self_, " computes with ", options_.arithmetic, ", ", who, " with ", request.arithmetic(),
-                   "; set train.arithmetic to what both have, or distribute.reproducible: false");
-  if (options_.equal_arithmetic) return absl::FailedPreconditionError(text);
-  LOG(WARNING) << text;
-  return absl::OkStatus();
-}
-
 absl::StatusOr<v1::JoinReply> ServerCoreImpl::JoinReader(const v1::JoinRequest& request,
                                                          std::shared_ptr<const void>* credit) {
   if (const absl::Status& failure = roster_->failure(); !failure.ok()) return TooLate(failure);
@@ -166,7 +98,7 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::JoinReader(const v1::JoinRequest& 
   joined.set_process(options_.process);
   joined.set_session(*session);
   joined.set_version(mode_->version().version);
-  *credit = roster_->readers().TakeCredit(*session, plan_.size());
+  *credit = roster_->readers().TakeCredit(*session, joins_.plan().size());
   if (*credit == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat(self_, ": ", roster_->readers().Name(*session),
@@ -206,8 +138,8 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& reques
   for (int t = 0; t < roster_->size(); ++t) {
     if (roster_->place(t).state != RosterPlace::kAbsent) joined.add_joined(t);
   }
-  joined.set_checkpoint_probe(probe_.name);
-  joined.set_checkpoint_token(probe_.token);
+  joined.set_checkpoint_probe(actions_->probe().name);
+  joined.set_checkpoint_token(actions_->probe().token);
   joined.set_version(mode_->version().version);
   if (mode_->exchanges_norms()) joined.set_norm_rounds(params_->norm_rounds());
   if (place.replaced != nullptr) joined.set_next_step(mode_->StepsOf(id));
@@ -220,7 +152,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
       Parse<v1::JoinRequest>(bytes, "JoinRequest", 2 * options_.plan_text.size() + kMaxJoinBytes);
   if (!request.ok()) return reply(request.status());
   MakePrintable(&*request);
-  if (absl::Status fits = CheckIntroduction(*request); !fits.ok()) return reply(fits);
+  if (absl::Status fits = joins_.Check(*request); !fits.ok()) return reply(fits);
   Actions actions;
   std::shared_ptr<const void> credit;
   absl::StatusOr<v1::JoinReply> answer = [&] {
@@ -230,7 +162,7 @@ void ServerCoreImpl::HandleJoin(const Slices& bytes, const ReplyCallback& reply)
   RunAll(&actions);
   if (!answer.ok()) return reply(answer.status());
   // The plan may be large, and nobody waits for a reader.
-  if (request->reader() && answer->has_session()) answer->set_plan(plan_);
+  if (request->reader() && answer->has_session()) answer->set_plan(joins_.plan());
   reply(SerializeWith(*answer, std::move(credit)));
 }
 
@@ -245,13 +177,7 @@ absl::Status ServerCoreImpl::HearReader(const v1::HeartbeatRequest& request, Act
   if (!request.leave()) return absl::OkStatus();
   const uint64_t session = request.caller().session();
   roster_->readers().Release(session);
-  pulls_.RemoveIf([&](const WaitingPull& pull) {
-    if (!IsOfReader(pull.request) || pull.request.caller().session() != session) return false;
-    actions->push_back([reply = pull.reply, self = self_] {
-      reply(absl::FailedPreconditionError(absl::StrCat("this reader of ", self, " has left")));
-    });
-    return true;
-  });
+  pulls_->AnswerLeaving(session, actions);
   return absl::OkStatus();
 }
 
@@ -309,16 +235,7 @@ ServerReport ServerCoreImpl::Report() {
                                  .idle = now - place.progress,
                                  .waits = place.waiting_for});
     }
-    std::map<int, std::vector<int>> waiters;  // by the trainer that is waited for
-    pulls_.ForEach([&](const WaitingPull& pull) {
-      mu_.AssertHeld();
-      if (IsOfReader(pull.request)) return;
-      for (const Consistency::Blocker& blocker : BlockersOf(pull.request))
-        waiters[blocker.trainer].push_back(pull.trainer);
-    });
-    for (auto& [trainer, who] : waiters) {
-      std::sort(who.begin(), who.end());
-      who.erase(std::unique(who.begin(), who.end()), who.end());
+    for (const auto& [trainer, who] : pulls_->WaitsByTrainer()) {
       report.waits.push_back({.trainer = trainer,
                               .what = absl::StrCat("step ", report.version, ", for trainer ", absl::StrJoin(who, ", ")),
                               .since = now - roster_->place(trainer).progress});
@@ -384,9 +301,9 @@ void ServerCoreImpl::AbortCalls(Actions* actions) {
     mu_.AssertHeld();
     actions->push_back([reply, status = roster_->Aborted(trainer)] { reply(status); });
   };
-  for (const WaitingPull& pull : pulls_.TakeAll()) abort(pull.trainer, pull.reply);
+  for (const WaitingPull& pull : pulls_->TakeAll()) abort(pull.trainer, pull.reply);
   exchanges_->Abort(actions);
-  for (const WaitingNorms& call : norm_calls_.TakeAll()) abort(call.trainer, call.reply);
+  for (const auto& [trainer, reply] : steps_->TakeWaiting()) abort(trainer, reply);
   for (const auto& call : controls_.TakeWaiting()) {
     for (const ReplyCallback& reply : call->replies) abort(call->trainer, reply);
   }
@@ -400,11 +317,7 @@ void ServerCoreImpl::AnswerDead(int trainer, const std::string& text, Actions* a
     actions->push_back([reply, text] { reply(absl::FailedPreconditionError(text)); });
   };
   for (const ReplyCallback& reply : mode_->TakeWaiters(trainer)) answer(reply);
-  norm_calls_.RemoveIf([&](const WaitingNorms& call) {
-    if (call.trainer != trainer) return false;
-    answer(call.reply);
-    return true;
-  });
+  for (const auto& [caller, reply] : steps_->TakeWaiting(trainer)) answer(reply);
   for (const auto& call : controls_.TakeWaiting(trainer)) {
     for (const ReplyCallback& reply : call->replies) answer(reply);
   }
@@ -452,11 +365,7 @@ void ServerCoreImpl::WatchProgress(absl::Time now, Actions* actions) {
   if (!controls_.idle()) return;
   const absl::Status status = roster_->WatchProgress(now, [this](int trainer) {
     mu_.AssertHeld();
-    std::vector<int64_t> steps;
-    pulls_.ForEach([&](const WaitingPull& pull) {
-      if (pull.trainer == trainer) steps.push_back(pull.request.version());
-    });
-    return mode_->WaitsForOthers(trainer, steps);
+    return mode_->WaitsForOthers(trainer, pulls_->StepsOf(trainer));
   });
   if (!status.ok()) Fail(status, actions);
 }

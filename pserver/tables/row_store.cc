@@ -10,7 +10,6 @@ namespace weir {
 
 namespace {
 
-constexpr int64_t kChunkBytes = 64 << 10;
 // The index grows by kGrowth when it is this full: 12.8 bytes a row, id included, averaged over a growth step, and one
 // id in thirty outside its home bucket. A larger step would cost memory and make longer pauses.
 constexpr double kMaxLoad = 0.8;
@@ -21,19 +20,10 @@ constexpr uint64_t kMostRows = (uint64_t{1} << 31) - 2;
 
 }  // namespace
 
-int ChunkLog2(int64_t row_bytes) {
-  int log2 = 0;
-  while (log2 < 20 && (row_bytes << (log2 + 1)) <= kChunkBytes) ++log2;
-  return log2;
-}
-
 void RowStore::Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, uint64_t first, int prefix_bits,
                     double spread) {
-  CHECK_GE(row_bytes, static_cast<int64_t>(sizeof(first_free_)));
-  chunks_ = chunks;
+  rows_.Init(chunks, row_bytes);
   pages_ = pages;
-  row_bytes_ = row_bytes;
-  chunk_log2_ = ChunkLog2(row_bytes);
   first_ = first;
   prefix_bits_ = prefix_bits;
   SetBuckets(kFirstBuckets * std::pow(kGrowth, spread));
@@ -99,22 +89,14 @@ void RowStore::Grow() {
 }
 
 char* RowStore::Insert(uint64_t mixed) {
-  uint64_t number;
-  if (free_rows_ > 0) {
-    number = first_free_ - 1;
-    std::memcpy(&first_free_, Row(number), sizeof(first_free_));
-    --free_rows_;
-  } else {
-    // Row numbers run to max_rows - 1.
-    if (rows_ + 1 >= max_rows_) {
-      if (max_rows_ == kMostRows) return nullptr;
-      Grow();
-    }
-    number = rows_++;
-    if (number >> chunk_log2_ == chunk_of_.size()) chunk_of_.push_back(chunks_->Take());
+  // Row numbers run to max_rows - 1.
+  if (rows_.end_after_add() >= max_rows_) {
+    if (max_rows_ == kMostRows) return nullptr;
+    Grow();
   }
+  const uint64_t number = rows_.Add();
   Place(mixed, number);
-  return Row(number);
+  return rows_.At(number);
 }
 
 void RowStore::Erase(uint64_t mixed) {
@@ -142,16 +124,13 @@ void RowStore::Erase(uint64_t mixed) {
     uint8_t& displaced = Tags(Bucket(at))[kSlots];
     if (displaced < kMostDisplaced) --displaced;
   }
-  std::memcpy(Row(number), &first_free_, sizeof(first_free_));
-  first_free_ = static_cast<uint32_t>(number + 1);
-  ++free_rows_;
+  rows_.Free(number);
 }
 
 void RowStore::Clear() {
   for (uint64_t* page : page_of_) std::memset(page, 0, kIndexPageBytes);
-  chunk_of_.clear();
   far_.clear();
-  rows_ = free_rows_ = first_free_ = 0;
+  rows_.Clear();
 }
 
 }  // namespace weir

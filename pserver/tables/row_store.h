@@ -1,10 +1,10 @@
 // Hash table of rows of one size, keyed by MixId of an id. Not thread-safe: a stripe's lock is held around it.
 //
-// Rows lie in chunks and never move while they exist. Ids are not stored in them but in the index, in 9 bytes per row
+// Rows never move while they exist (numbered_rows.h). Ids are not stored in them but in the index, in 9 bytes per row
 // together with the row's number; so a row of 64 bytes is one cache line, and a miss touches no row. The index consists
 // of buckets of one cache line each, filled to between 0.64 and 0.8. The bucket of an id is a rising function of MixId,
 // so a batch sorted by it walks the index from one end to the other, and the ids of an interval of MixId (a logical
-// shard) lie in one stretch of it. The place of an erased row is reused.
+// shard) lie in one stretch of it.
 #ifndef WEIR_PSERVER_TABLES_ROW_STORE_H_
 #define WEIR_PSERVER_TABLES_ROW_STORE_H_
 
@@ -18,19 +18,18 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "framework/base/stable_hash.h"
+#include "pserver/tables/numbered_rows.h"
 #include "pserver/tables/row_memory.h"
 
 namespace weir {
 
-// Returns log2 of the rows per chunk. A chunk has about 64 KiB, so that chunks are few and a small table stays small.
-int ChunkLog2(int64_t row_bytes);
 // Size of the index's pieces: 64 buckets.
 inline constexpr size_t kIndexPageBytes = 4096;
 
 class RowStore {
  public:
-  // Prepares an empty store. Borrowed: `chunks` of row_bytes << ChunkLog2(row_bytes) bytes, `pages` of kIndexPageBytes.
-  // Requires: called once, before everything else; row_bytes >= 4. The MixIds of all rows share the `prefix_bits`
+  // Prepares an empty store. `chunks` and `row_bytes` as in NumberedRows::Init; `pages`, of kIndexPageBytes, are
+  // borrowed. Requires: called once, before everything else. The MixIds of all rows share the `prefix_bits`
   // highest bits of `first`, whose other bits are 0. `spread` in [0, 1): fraction of a growth step by which the first
   // size of the index is larger; stores that differ in it grow in different batches.
   void Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, uint64_t first, int prefix_bits, double spread);
@@ -46,12 +45,12 @@ class RowStore {
       for (uint32_t fits = Fits(bucket, mixed); fits != 0; fits &= fits - 1) {
         // For the id's slot this leaves the row's number plus 1; an empty slot has no number.
         const uint64_t number = (bucket[std::countr_zero(fits)] ^ wanted) - 1;
-        if (number < row_mask_) return Row(number);
+        if (number < row_mask_) return rows_.At(number);
       }
       if (Displaced(bucket) == 0) return nullptr;
     }
     const auto far = far_.find(mixed);
-    return far == far_.end() ? nullptr : Row(far->second);
+    return far == far_.end() ? nullptr : rows_.At(far->second);
   }
   // Adds a row and returns it, uninitialized. nullptr: no further row can be numbered. Requires: the id has no row.
   char* Insert(uint64_t mixed);
@@ -65,10 +64,10 @@ class RowStore {
   template <typename Fn>
   void Visit(uint64_t first, uint64_t last, const Fn& fn) const;
 
-  uint64_t size() const { return rows_ - free_rows_; }
+  uint64_t size() const { return rows_.size(); }
   // Returns the memory in use, except chunks and pages, which their allocators count.
   size_t bytes() const {
-    return (chunk_of_.capacity() + page_of_.capacity()) * sizeof(void*) +
+    return rows_.bytes() + page_of_.capacity() * sizeof(uint64_t*) +
            far_.capacity() * (sizeof(std::pair<uint64_t, uint64_t>) + 1);
   }
 
@@ -94,10 +93,6 @@ class RowStore {
   uint64_t Home(uint64_t mixed) const { return ((mixed << prefix_bits_) >> 32) * buckets_ >> 32; }
   uint64_t* Bucket(uint64_t bucket) const {
     return page_of_[bucket / kPageBuckets] + bucket % kPageBuckets * kBucketWords;
-  }
-  char* Row(uint64_t number) const {
-    return chunk_of_[number >> chunk_log2_] +
-           (number & ((uint64_t{1} << chunk_log2_) - 1)) * static_cast<uint64_t>(row_bytes_);
   }
   static uint8_t* Tags(uint64_t* bucket) { return reinterpret_cast<uint8_t*>(bucket + kSlots); }
   static const uint8_t* Tags(const uint64_t* bucket) { return reinterpret_cast<const uint8_t*>(bucket + kSlots); }
@@ -127,10 +122,7 @@ class RowStore {
   void SetBuckets(double wanted);
   void Grow();
 
-  ChunkMemory* chunks_ = nullptr;
   ChunkMemory* pages_ = nullptr;
-  int64_t row_bytes_ = 0;
-  int chunk_log2_ = 0;
   uint64_t first_ = 0;
   int prefix_bits_ = 0;
   int row_bits_ = 1;
@@ -139,11 +131,7 @@ class RowStore {
   uint64_t buckets_ = 0;
   double wanted_buckets_ = 0;
   uint64_t max_rows_ = 0;  // row numbers are below it
-  uint64_t rows_ = 0;      // row numbers given so far
-  // Numbers among rows_ without a row. Each free place holds the number of the next one plus 1; 0 at the end.
-  uint64_t free_rows_ = 0;
-  uint32_t first_free_ = 0;
-  std::vector<char*> chunk_of_;
+  NumberedRows rows_;
   std::vector<uint64_t*> page_of_;
   // Row number by MixId.
   absl::flat_hash_map<uint64_t, uint64_t> far_;
@@ -167,16 +155,17 @@ void RowStore::Visit(uint64_t first, uint64_t last, const Fn& fn) const {
       if (bucket[i] == 0) continue;
       const uint64_t mixed = Mixed(shape, least, bucket[i], Tags(bucket)[i]);
       if (mixed < first || mixed > last) continue;
-      char* const row = Row((bucket[i] & row_mask_) - 1);
-      for (int64_t byte = 0; byte < std::min<int64_t>(row_bytes_, 256); byte += 64) __builtin_prefetch(row + byte);
-      __builtin_prefetch(row + row_bytes_ - 1);
+      char* const row = rows_.At((bucket[i] & row_mask_) - 1);
+      const int64_t row_bytes = rows_.row_bytes();
+      for (int64_t byte = 0; byte < std::min<int64_t>(row_bytes, 256); byte += 64) __builtin_prefetch(row + byte);
+      __builtin_prefetch(row + row_bytes - 1);
       ahead[waiting++] = {mixed, row};
     }
     if (waiting >= kAhead) flush();
   }
   flush();
   for (const auto& [mixed, number] : far_) {
-    if (mixed >= first && mixed <= last) fn(static_cast<int64_t>(UnmixId(mixed)), Row(number));
+    if (mixed >= first && mixed <= last) fn(static_cast<int64_t>(UnmixId(mixed)), rows_.At(number));
   }
 }
 

@@ -137,9 +137,9 @@ CHOSEN = [
     ),
     Chosen(
         "applied-step-applied-again",
-        "pserver/consistency/async_steps.cc",
-        "return step <= At(trainer).applied_step;",
-        "return step < At(trainer).applied_step;",
+        "pserver/consistency/consistency.h",
+        "return step < StepsOf(trainer);",
+        "return step + 1 < StepsOf(trainer);",
     ),
     Chosen(
         "skipped-step-takes-effect",
@@ -155,9 +155,9 @@ CHOSEN = [
     ),
     Chosen(
         "read-beside-a-load",
-        "pserver/server/server_core_pulls.cc",
-        "return mode_->MayRead(request) && !controls_.sets_values();",
-        "return mode_->MayRead(request);",
+        "pserver/server/pull_desk.cc",
+        "return options_.rules->MayRead(request) && !options_.controls->sets_values();",
+        "return options_.rules->MayRead(request);",
     ),
     Chosen("async-version-stands", "pserver/consistency/async_steps.cc", "++version_.version;", ""),
     Chosen(
@@ -1163,7 +1163,7 @@ CHOSEN = [
     ),
     Chosen(
         "refused-join-hears-the-difference",
-        "pserver/server/server_core_members.cc",
+        "pserver/server/join_checks.cc",
         "  LogRefusal(who, why);\n  return absl::FailedPreconditionError(",
         "  if (!why.empty()) return absl::FailedPreconditionError(why);\n  return absl::FailedPreconditionError(",
         tests=("//tests/pserver/server:transcripts_test",),
@@ -1235,8 +1235,8 @@ CHOSEN = [
     Chosen(
         "others-go-on-in-sync",
         "pserver/member/heartbeats.cc",
-        '(sync ? "the job ends, since a step needs all trainers" : "the others go on")',
-        '(!sync ? "the job ends, since a step needs all trainers" : "the others go on")',
+        '(needs_all_trainers ? "the job ends, since a step needs all trainers" : "the others go on")',
+        '(!needs_all_trainers ? "the job ends, since a step needs all trainers" : "the others go on")',
         tests=("//tests/pserver/client:member_test",),
     ),
     Chosen(

@@ -68,7 +68,7 @@ class BlockPullerTest : public PlayedMember {
   BufferPool buffers_;
   ThreadPool pool_{"test", 2};
   PullCalls pulls_{&member_.calls(), &member_.waits(), &buffers_, &pool_};
-  BlockPuller blocks_{&placement_, &pulls_, /*in_turn=*/true};
+  BlockPuller blocks_{&placement_, &pulls_, /*in_turn=*/true, /*one_version=*/placement_.plan().sync()};
   Tensor a_{v1::FLOAT32, {20}}, b_{v1::FLOAT32, {2}}, c_{v1::FLOAT32, {3}};
 };
 
@@ -130,7 +130,7 @@ TEST_F(BlockPullerTest, InTurnServersWithoutBlocksHaveToSayThatTheVersionIsThere
 }
 
 TEST_F(BlockPullerTest, OutOfTurnOnlyServer0IsAskedWithoutBlocksAndAtAnyVersion) {
-  BlockPuller out_of_turn(&placement_, &pulls_, /*in_turn=*/false);
+  BlockPuller out_of_turn(&placement_, &pulls_, /*in_turn=*/false, /*one_version=*/false);
   servers_.AnswerPull(0, {}, "");
   ASSERT_TRUE(out_of_turn.Finish(5, "blocks").ok());
   ASSERT_THAT(Requests(0), SizeIs(1));

@@ -251,7 +251,7 @@ TEST_F(MemberTest, WordsOfServersAreRepeatedWithoutControlCharacters) {
 TEST_F(MemberTest, ADeathIsLoggedWithWhatFollowsFromIt) {
   for (const bool sync : {true, false}) {
     CallSettings settings = Settings();
-    settings.sync = sync;
+    settings.needs_all_trainers = sync;
     Member member(settings);
     for (int s = 0; s < 2; ++s) {
       v1::JoinReply reply;

@@ -96,7 +96,7 @@ class PusherTest : public PlayedMember {
   BufferPool buffers_;
   ThreadPool pool_{"test", 2};
   RowOrders pulled_{&placement_};
-  Pusher pusher_{&placement_, &member_.calls(), &buffers_, &pool_, &pulled_};
+  Pusher pusher_{&placement_, &member_.calls(), &buffers_, &pool_, &pulled_, placement_.plan().async_eager()};
 };
 
 TEST_F(PusherTest, ATrainerPushesTheLargestNodesThatItOwns) {

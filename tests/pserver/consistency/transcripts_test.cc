@@ -71,14 +71,15 @@ class Modes {
     const int rounds = static_cast<int>(command.Number("norm_rounds", 0));
     running_.clear();
     counters_ = std::make_unique<Counters>();
-    book_ = std::make_unique<StepBook>(std::vector<size_t>(trainers, command.Number("room", 1 << 30)),
-                                       counters_->Get("push.repeated", "messages"));
+    StepBook book(std::vector<size_t>(trainers, command.Number("room", 1 << 30)),
+                  counters_->Get("push.repeated", "messages"));
     absl::StatusOr<std::unique_ptr<Consistency>> mode = MakeConsistency(
         sync, main,
         {.self = "server 0", .norm_rounds = rounds, .exchanges_norms = rounds > 0, .counters = counters_.get()},
-        book_.get());
+        std::move(book));
     if (!mode.ok()) return Show(mode.status());
     mode_ = *std::move(mode);
+    book_ = &mode_->book();
     return "";
   }
 
@@ -164,7 +165,7 @@ class Modes {
     const bool ok = !command.Has("failed"), stop = command.Has("stop"), joined = !command.Has("left");
     const Update update = std::move(running_.front());
     running_.erase(running_.begin());
-    const Consistency::Effect effect = mode_->Finish(update, ok, stop, joined);
+    const UpdateRules::Effect effect = mode_->Finish(update, ok, stop, joined);
     return absl::StrCat(update.Name(), ok ? " is over" : " has failed",
                         effect.waiters.empty() ? "" : absl::StrCat(", ", effect.waiters.size(), " answered"));
   }
@@ -214,7 +215,7 @@ class Modes {
       mode_->PullBegins(request);
       return "ready";
     }
-    const std::vector<Consistency::Blocker> blockers = mode_->BlockersOf(request);
+    const std::vector<PullRules::Blocker> blockers = mode_->BlockersOf(request);
     if (blockers.empty()) return "waits";
     return absl::StrCat("waits for ", absl::StrJoin(blockers, "; ", [](std::string* out, const auto& blocker) {
                           absl::StrAppend(out, blocker.trainer, blocker.detail);
@@ -288,8 +289,8 @@ class Modes {
   }
 
   std::unique_ptr<Counters> counters_;
-  std::unique_ptr<StepBook> book_;
   std::unique_ptr<Consistency> mode_;
+  StepBook* book_ = nullptr;     // of mode_
   std::vector<Update> running_;  // in the order in which they have begun
   TableSteps table_steps_;
 };

@@ -54,8 +54,9 @@ class LearningRatesTest : public ::testing::Test {
     *scope_.FindOrCreate("rate") = Tensor::Of<float>({1}, {0});
   }
   std::unique_ptr<LearningRates> Make(int transactions_per_step) {
-    auto rates = LearningRates::Create(Program(), 1, &scope_, transactions_per_step);
+    auto rates = LearningRates::Create(Program(), 1, &scope_);
     EXPECT_TRUE(rates.ok()) << rates.status();
+    (*rates)->SetTransactionsPerStep(transactions_per_step);
     return *std::move(rates);
   }
   float Rate() { return std::get<Tensor>(*scope_.Find("rate")).data<float>()[0]; }
@@ -133,9 +134,9 @@ TEST_F(LearningRatesTest, NoRateChangesUnderAnUpdate) {
 
 TEST_F(LearningRatesTest, ACounterWithoutAValueIsNamed) {
   *scope_.FindOrCreate("step") = Tensor();
-  EXPECT_THAT(std::string(LearningRates::Create(Program(), 1, &scope_, 1).status().message()),
+  EXPECT_THAT(std::string(LearningRates::Create(Program(), 1, &scope_).status().message()),
               HasSubstr("the startup program gives step no value"));
-  EXPECT_THAT(std::string(LearningRates::Create(Program(), 5, &scope_, 1).status().message()),
+  EXPECT_THAT(std::string(LearningRates::Create(Program(), 5, &scope_).status().message()),
               HasSubstr("listen_and_serv names lr_block 5 of 2"));
 }
 

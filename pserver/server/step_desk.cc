@@ -1,0 +1,136 @@
+#include "pserver/server/step_desk.h"
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
+#include "framework/membership/limits.h"
+#include "pserver/consistency/replies.h"
+
+namespace weir {
+
+// -------------------------------------------------------------------------------------------------------------- pushes
+
+absl::Status StepDesk::CheckTurn(const v1::PushRequest& request, const std::string& part_name,
+                                 absl::Status* failure) const {
+  const Roster& roster = *options_.roster;
+  const int id = request.caller().trainer();
+  if (roster.place(id).state == RosterPlace::kDone) {
+    return absl::FailedPreconditionError(absl::StrCat(part_name, ": it has said that it is done"));
+  }
+  RETURN_IF_ERROR(options_.pushes->CheckTurn(id, request.step(), part_name));
+  if (!options_.needs_all_trainers) return absl::OkStatus();
+  for (int t = 0; t < roster.size(); ++t) {
+    if (roster.place(t).state != RosterPlace::kDone) continue;
+    return *failure = absl::FailedPreconditionError(absl::StrCat(
+               roster.Name(t), " has ended before step ", request.step(), ", which ", roster.Name(id), " pushes"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepDesk::Booked> StepDesk::Book(const v1::PushRequest& request, std::vector<Gradient> gradients,
+                                                size_t message, bool may_apply, absl::Time now, absl::Status* failure) {
+  PushRules& rules = *options_.pushes;
+  Roster& roster = *options_.roster;
+  StepBook& book = *options_.book;
+  const int id = request.caller().trainer();
+  const std::string part_name = absl::StrCat(roster.Name(id), ", step ", request.step(), ", part ", request.part());
+  Booked booked;
+  booked.reply.set_version(options_.progress->version().version);
+  RETURN_IF_ERROR(StepBook::CheckRange(request, part_name));
+  if (options_.progress->IsOver(id, request.step())) {
+    book.RepeatOver();
+    booked.reply.set_duplicate(true);
+    return booked;
+  }
+  RETURN_IF_ERROR(CheckTurn(request, part_name, failure));
+  RETURN_IF_ERROR(book.CheckPart(id, request, part_name));
+  if (book.Has(id, request.part())) {
+    book.Repeat(id, gradients);
+    booked.reply.set_duplicate(true);
+    // The answer to a repeat of a step in the middle of taking effect means what the first answer will.
+    booked.wait = rules.AnswersAfterUpdate(id);
+    return booked;
+  }
+  const bool applies_now = rules.AppliesOnArrival(request) && may_apply && !gradients.empty();
+  const size_t bytes = applies_now ? 0 : PendingBytes(message, gradients);
+  RETURN_IF_ERROR(book.CheckBooking(id, request, bytes, part_name));
+  if (request.has_part_count()) RETURN_IF_ERROR(rules.CheckVerdict(request.verdict(), part_name));
+  book.NumberArrivals(&gradients);
+  if (request.stop_requested()) roster.RequestStop();
+  roster.Booked(id, request.step(), now);
+  if (applies_now) booked.apply = rules.ApplyOnArrival(request, std::exchange(gradients, {}));
+  book.Book(id, request, std::move(gradients), bytes);
+  booked.wait = rules.AnswersAfterUpdate(id);
+  return booked;
+}
+
+// --------------------------------------------------------------------------------------------------------------- norms
+
+absl::Status StepDesk::HandleNorms(const v1::NormsRequest& request, const ReplyCallback& reply, absl::Time now,
+                                   Actions* actions) {
+  const int id = request.caller().trainer();
+  RETURN_IF_ERROR(BookNorms(request, now));
+  Call call{id, request.step(), request.round(), WaitUntil(now, request.wait_s()), reply};
+  if (TryAnswer(call, now >= call.deadline, actions)) return absl::OkStatus();
+  RETURN_IF_ERROR(options_.roster->CheckWaiting(id, "calls for norms", calls_.CountOf(id)));
+  calls_.Add(std::move(call));
+  return absl::OkStatus();
+}
+
+absl::Status StepDesk::BookNorms(const v1::NormsRequest& request, absl::Time now) {
+  const int id = request.caller().trainer();
+  if (options_.norm_rounds == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(options_.self, ": its steps need no norms from others"));
+  }
+  RETURN_IF_ERROR(options_.norms->CheckBringsNorms(id, options_.roster->Name(id)));
+  const std::string what =
+      absl::StrCat(options_.roster->Name(id), ", norms of step ", request.step(), ", round ", request.round());
+  if (request.round() < 0 || request.round() > options_.norm_rounds) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": rounds run from 0 to ", options_.norm_rounds));
+  }
+  if (options_.progress->IsOver(id, request.step())) return absl::OkStatus();
+  if (request.step() != options_.book->of(id).step || !options_.book->of(id).Complete()) {
+    return absl::FailedPreconditionError(absl::StrCat(what, ": the pushes of that step are not complete"));
+  }
+  if (request.round() == 0) return absl::OkStatus();
+  NormRounds& norms = options_.norms->norms(id);
+  const bool waiting = norms.Waiting();
+  const absl::Status booked = norms.Book(request.round() - 1, request.norms());
+  if (!booked.ok()) return absl::Status(booked.code(), absl::StrCat(what, ": ", booked.message()));
+  if (waiting && !norms.Waiting()) options_.roster->Progressed(id, now);
+  return absl::OkStatus();
+}
+
+bool StepDesk::TryAnswer(const Call& call, bool final, Actions* actions) {
+  const NormRounds& norms = options_.norms->norms(call.trainer);
+  v1::NormsReply reply;
+  reply.set_ready(true);
+  if (options_.progress->IsOver(call.trainer, call.step)) {
+    reply.set_over(true);
+  } else if (options_.norms->NormsAreComplete(call.round)) {
+  } else if (norms.Waiting() && norms.round() == call.round) {
+    norms.Fill(&reply);
+  } else if (final) {
+    reply.set_ready(false);
+    reply.set_waiting_for(options_.pulls->WaitingFor(v1::PullRequest()));
+  } else {
+    return false;
+  }
+  actions->push_back([callback = call.reply, reply = std::move(reply)] { callback(Serialize(reply)); });
+  return true;
+}
+
+void StepDesk::AnswerNorms(absl::Time now, Actions* actions) {
+  calls_.RemoveIf([&](const Call& call) { return TryAnswer(call, now >= call.deadline, actions); });
+}
+
+std::vector<std::pair<int, ReplyCallback>> StepDesk::TakeWaiting(int trainer) {
+  std::vector<std::pair<int, ReplyCallback>> taken;
+  calls_.RemoveIf([&](Call& call) {
+    if (trainer >= 0 && call.trainer != trainer) return false;
+    taken.emplace_back(call.trainer, std::move(call.reply));
+    return true;
+  });
+  return taken;
+}
+
+}  // namespace weir
