@@ -18,12 +18,12 @@
 // and within transpiler
 //
 //   explain > split > passes > {layers, losses} > model > job > {clips, optimizers, schedules} > base
-//   passes > {dispatchers, verify} > base,  explain > framework/collective
+//   passes > {dispatchers, verify} > base,  metrics > job,  explain > framework/collective
 //
-// A file includes its own room and those further down. Of pserver, trainer sees only `client`, `collective`,
-// `channels`, `replica` and `inside`. Main files (*_main.cc), tests, tools and examples include what they like and are
-// included by nobody. What a .cu file sees, through our headers too, has no Abseil, no glog and no protobuf in it: they
-// cost nvcc four fifths of its time.
+// A file includes its own room and those further down; so do the dependencies of a library in its BUILD file. Of
+// pserver, trainer sees only `client`, `collective`, `channels`, `replica` and `inside`. Main files (*_main.cc), tests,
+// tools and examples include what they like and are included by nobody. What a .cu file sees, through our headers too,
+// has no Abseil, no glog and no protobuf in it: they cost nvcc four fifths of its time.
 
 #include <algorithm>
 #include <filesystem>
@@ -88,12 +88,13 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("transpiler/model", {"transpiler/job"});
     add("transpiler/layers", {"transpiler/model"});
     add("transpiler/losses", {"transpiler/model"});
+    add("transpiler/metrics", {"transpiler/job"});
     add("transpiler/verify", {"transpiler/base"});
     add("transpiler/passes", {"transpiler/layers", "transpiler/losses", "transpiler/dispatchers", "transpiler/verify"});
     add("transpiler/split", {"transpiler/passes"});
     // What a job costs among trainers follows from the messages of their operations.
     add("transpiler/explain", {"transpiler/split", "framework/collective"});
-    add("transpiler", {"transpiler/explain"});
+    add("transpiler", {"transpiler/explain", "transpiler/metrics"});
     add("pserver/cluster", {"framework/net", "framework/process"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});
@@ -201,12 +202,33 @@ fs::path Root() {
       .parent_path();
 }
 
+// Returns the packages that the libraries in a BUILD file depend on.
+std::vector<std::string> DependenciesOf(const std::string& text) {
+  static const std::regex library(R"re(weir_cc_library\(\n(?:    .*\n)*?\))re"), deps(R"re( deps = \[([^\]]*)\])re"),
+      package(R"re("//([^":]+)[":])re");
+  std::vector<std::string> found;
+  using Matches = std::sregex_iterator;
+  for (Matches rule(text.begin(), text.end(), library); rule != Matches(); ++rule) {
+    const std::string body = rule->str();
+    for (Matches list(body.begin(), body.end(), deps); list != Matches(); ++list) {
+      const std::string labels = (*list)[1];
+      for (Matches label(labels.begin(), labels.end(), package); label != Matches(); ++label)
+        found.push_back((*label)[1]);
+    }
+  }
+  return found;
+}
+
 Tree ReadTree() {
   Tree tree;
   const fs::path root = Root();
   for (const char* top : {"framework", "ops", "pserver", "trainer", "transpiler", "tests", "tools", "examples"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
+      if (entry.path().filename() == "BUILD") {
+        std::vector<std::string>& packages = tree[fs::relative(entry.path(), root)];
+        for (const std::string& each : DependenciesOf(ReadFile(entry.path()))) packages.push_back(each + "/BUILD");
+      }
       const std::string ending = entry.path().extension();
       if (ending != ".h" && ending != ".cc" && ending != ".cu" && ending != ".cuh") continue;
       tree[fs::relative(entry.path(), root)] = IncludesOf(ReadFile(entry.path()));
@@ -215,7 +237,7 @@ Tree ReadTree() {
   return tree;
 }
 
-TEST(LayersTest, EveryIncludeOfTheTreePointsDown) {
+TEST(LayersTest, EveryIncludeAndDependencyOfTheTreePointsDown) {
   const Tree tree = ReadTree();
   ASSERT_TRUE(tree.contains("tests/layers_test.cc"));
   std::vector<std::string> wrong;
@@ -299,6 +321,15 @@ TEST(LayersTest, ACudaFileIsFollowedThroughHeaders) {
   std::set<std::string> seen;
   EXPECT_THAT(ForbiddenForCuda(tree, "ops/a.cu", seen),
               Optional(HasSubstr("ops/a_math.h includes absl/status/status.h")));
+}
+
+TEST(LayersTest, DependenciesOfLibrariesAreRead) {
+  EXPECT_THAT(DependenciesOf("weir_cc_library(\n    name = \"a\",\n    visibility = [\"//b:c\"],\n    deps = [\n"
+                             "        \":d\",\n        \"//e\",\n        \"//f/g:h\",\n    ],\n)\n\n"
+                             "weir_cc_binary(\n    deps = [\"//i\"],\n)\n"),
+              ::testing::ElementsAre("e", "f/g"));
+  EXPECT_THAT(WrongInclude("transpiler/BUILD", "trainer/metrics/BUILD"),
+              Optional(HasSubstr("trainer/metrics is not below transpiler")));
 }
 
 TEST(LayersTest, IncludesAreRead) {

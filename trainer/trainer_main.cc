@@ -48,6 +48,7 @@
 #include "pserver/network/local_address.h"
 #include "pserver/protocol/handshake.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "pserver/server/server_core.h"
 #include "pserver/server_watch.h"
 #include "pserver/trainer_group.h"
@@ -423,10 +424,10 @@ absl::Status MakeReplica(Runtime* r) {
                                                    .device_identity = r->nccl.device_identity}));
     collective = r->group->collective();
   }
-  ASSIGN_OR_RETURN(r->replica, DenseReplica::Create({.main = &r->programs.main,
-                                                     .startup = &r->programs.startup,
-                                                     .pool = r->pool.get(),
-                                                     .collective = collective}));
+  ASSIGN_OR_RETURN(r->replica, MakeReplica({.main = &r->programs.main,
+                                            .startup = &r->programs.startup,
+                                            .pool = r->pool.get(),
+                                            .collective = collective}));
   return absl::OkStatus();
 }
 

@@ -25,8 +25,11 @@
 #include "transpiler/split/write_programs.h"
 
 ABSL_FLAG(std::string, job, "", "the job file");
-ABSL_FLAG(std::string, role, "", "whose program: trainer or pserver; not needed for --print=plan and --print=single");
-ABSL_FLAG(int, trainer_id, 0, "which trainer; trainers run the same program");
+ABSL_FLAG(
+    std::string, role, "",
+    "whose program: trainer, pserver, or replica (what a trainer updates itself: its dense parameters with dense: "
+    "ALL_REDUCE, its copy in geo); not needed for --print=plan and --print=single");
+ABSL_FLAG(int, trainer_id, 0, "which trainer; trainers run the same program, and replicas may differ");
 ABSL_FLAG(int, server, 0, "which server, from 0");
 ABSL_FLAG(std::string, print, "main",
           "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, "
@@ -72,7 +75,7 @@ namespace weir {
 namespace {
 
 constexpr char kUsage[] =
-    "transpile --job=F --role=trainer|pserver [--trainer_id=N|--server=I] [--print=main|startup] "
+    "transpile --job=F --role=trainer|pserver|replica [--trainer_id=N|--server=I] [--print=main|startup] "
     "[--format=text|textproto|json]\n"
     "transpile --job=F --print=plan|agreement|single\n"
     "transpile --job=F --print=differences --trained_with=T\n"
@@ -115,17 +118,18 @@ absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::ProgramDesc& ma
 
 absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
   const std::string role = absl::GetFlag(FLAGS_role);
-  if (role == "trainer") {
+  if (role == "trainer" || role == "replica") {
     const int id = absl::GetFlag(FLAGS_trainer_id);
     if (id < 0 || id >= transpiled.plan().trainers()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--trainer_id must be in [0, ", transpiled.plan().trainers(), "), got ", id));
     }
-    return transpiled.trainer();
+    return role == "trainer" ? transpiled.trainer() : transpiled.Replica(id);
   }
   if (role == "pserver" || role == "server") return transpiled.Server(absl::GetFlag(FLAGS_server));
-  return absl::InvalidArgumentError(role.empty() ? "--role=trainer or --role=pserver is required"
-                                                 : absl::StrCat("--role must be trainer or pserver, got '", role, "'"));
+  return absl::InvalidArgumentError(role.empty()
+                                        ? "--role=trainer, --role=pserver or --role=replica is required"
+                                        : absl::StrCat("--role must be trainer, pserver or replica, got '", role, "'"));
 }
 
 absl::StatusOr<Job> ReadJob(const std::string& file, const std::vector<std::string>& overrides) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "framework/base/status_macros.h"
+#include "pserver/channels/make_replica_channel.h"
 
 namespace weir {
 
@@ -33,17 +34,16 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
   }
   if (o.replica != nullptr) {
     const v1::Train& train = o.config->train();
-    ASSIGN_OR_RETURN(
-        stack->all_reduce_,
-        AllReduceChannel::Create({.main = &o.programs->main,
-                                  .trainer_id = o.trainer_id,
-                                  .replica = o.replica,
-                                  .servers = stack->steps_,
-                                  .equal_every = {o.config->checkpoint().every_steps(), train.eval_every_steps(),
-                                                  train.digest_every_steps(), train.max_steps()},
-                                  .residuals = [client = o.client](const std::string& name, int64_t count) {
-                                    return client->residuals().OfDense(name, count);
-                                  }}));
+    ASSIGN_OR_RETURN(stack->all_reduce_,
+                     MakeReplicaChannel({.main = &o.programs->main,
+                                         .trainer_id = o.trainer_id,
+                                         .replica = o.replica,
+                                         .servers = stack->steps_,
+                                         .equal_every = {o.config->checkpoint().every_steps(), train.eval_every_steps(),
+                                                         train.digest_every_steps(), train.max_steps()},
+                                         .residuals = [client = o.client](const std::string& name, int64_t count) {
+                                           return client->residuals().OfDense(name, count);
+                                         }}));
     stack->steps_ = stack->all_reduce_.get();
     o.client->steps().SetNormParty(stack->all_reduce_->norm_party());
   }
@@ -58,21 +58,18 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
                              .pool = o.pool});
   }
   if (mode.has_geo()) {
-    ASSIGN_OR_RETURN(stack->geo_, GeoChannel::Create({.main = o.programs->main,
-                                                      .startup = o.programs->startup,
-                                                      .trainer_id = o.trainer_id,
-                                                      .first_step = o.first_step,
-                                                      .servers = &o.client->steps(),
-                                                      .pool = o.pool}));
+    ASSIGN_OR_RETURN(stack->copy_, GeoChannel::Create({.main = o.programs->main,
+                                                       .startup = o.programs->startup,
+                                                       .trainer_id = o.trainer_id,
+                                                       .first_step = o.first_step,
+                                                       .servers = &o.client->steps(),
+                                                       .pool = o.pool}));
+    stack->steps_ = stack->copy_.get();
   }
   return stack;
 }
 
-ParamChannel* ChannelStack::ForSteps(int worker) {
-  if (group_ != nullptr) return group_->channel(worker);
-  if (geo_ != nullptr) return geo_.get();
-  return steps_;
-}
+ParamChannel* ChannelStack::ForSteps(int worker) { return group_ == nullptr ? steps_ : group_->channel(worker); }
 
 absl::Status ChannelStack::RunWorkers(const std::function<absl::Status(int)>& fn) {
   return group_ == nullptr ? fn(0) : group_->Run(fn);
@@ -82,6 +79,6 @@ void ChannelStack::EndExchanges(const absl::Status& error) {
   if (all_reduce_ != nullptr) all_reduce_->EndExchanges(error);
 }
 
-absl::Status ChannelStack::Finish() { return geo_ == nullptr ? absl::OkStatus() : geo_->Finish(); }
+absl::Status ChannelStack::Finish() { return copy_ == nullptr ? absl::OkStatus() : copy_->Finish(); }
 
 }  // namespace weir

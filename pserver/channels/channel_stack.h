@@ -4,7 +4,7 @@
 //
 //   AccumulatingChannel   one per worker, made by its Session (train.accumulate_steps)
 //   WorkerGroup           merges the workers' pushes (train.workers > 1)
-//   AllReduceChannel      distribute.dense: ALL_REDUCE
+//   ReplicaChannel        distribute.dense: ALL_REDUCE
 //   CachedRowSource       table.cache
 //   Client
 //
@@ -27,9 +27,9 @@
 #include "framework/graph/training_mode.h"
 #include "framework/runtime/param_channel.h"
 #include "proto/job.pb.h"
-#include "pserver/channels/all_reduce_channel.h"
 #include "pserver/channels/geo_channel.h"
 #include "pserver/channels/half_async.h"
+#include "pserver/channels/replica_channel.h"
 #include "pserver/channels/row_cache.h"
 #include "pserver/client/client.h"
 #include "pserver/replica/dense_replica.h"
@@ -54,7 +54,7 @@ class ChannelStack {
     // Number of steps that this trainer has done before.
     int64_t first_step = 0;
   };
-  // Errors as GeoChannel::Create and AllReduceChannel::Create.
+  // Errors as GeoChannel::Create and MakeReplicaChannel.
   static absl::StatusOr<std::unique_ptr<ChannelStack>> Create(const Options& options);
 
   // Returns the channel for the program of a worker. Requires: 0 <= worker < TrainingMode.workers.
@@ -74,13 +74,13 @@ class ChannelStack {
  private:
   ChannelStack() = default;
 
-  ParamChannel* steps_ = nullptr;    // below group_ and geo_
+  ParamChannel* steps_ = nullptr;    // below group_
   RowSource* rows_ahead_ = nullptr;  // null without prefetch_rows
   std::unique_ptr<ReplicaRowsAhead> replica_ahead_;
   std::unique_ptr<CachedRowSource> cache_;
   std::unique_ptr<ChannelWithRows> cached_steps_;  // steps with rows of cache_; null with prefetch_rows
-  std::unique_ptr<AllReduceChannel> all_reduce_;
-  std::unique_ptr<GeoChannel> geo_;
+  std::unique_ptr<ReplicaChannel> all_reduce_;
+  std::unique_ptr<GeoChannel> copy_;
   std::unique_ptr<WorkerGroup> group_;
 };
 

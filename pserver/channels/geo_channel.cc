@@ -17,8 +17,8 @@
 #include "framework/runtime/lane_tree.h"
 #include "glog/logging.h"
 #include "pserver/params/server_params.h"
-#include "pserver/replica/own_programs.h"
 #include "pserver/tables/sparse_table.h"
+#include "transpiler/passes/make_replica_program.h"
 
 namespace weir {
 
@@ -93,8 +93,8 @@ class GeoChannelImpl : public GeoChannel {
   absl::Status TakeServersValues();
 
   const GeoOptions o_;
-  v1::GeoMode geo_;
-  int lane_ = 0;  // lane under which differences are sent
+  int64_t every_steps_ = 1;  // between two exchanges
+  int lane_ = 0;             // lane under which differences are sent
   float trainers_ = 1;
   std::unique_ptr<ServerParams> copy_;
   std::vector<Block> blocks_;  // in the order of copy_'s blocks
@@ -117,13 +117,8 @@ class GeoChannelImpl : public GeoChannel {
 
 absl::Status GeoChannelImpl::Init() {
   CHECK(o_.servers != nullptr && o_.pool != nullptr);
-  geo_ = ModeOf(o_.main).geo();
-  if (geo_.every_steps() < 1 || geo_.blocks().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("program ", o_.main.name(), " has no optimize blocks for geo (geo.blocks of its mode)"));
-  }
-  ASSIGN_OR_RETURN(const OwnPrograms own,
-                   MakeOwnPrograms(o_.main, o_.startup, {.blocks = &geo_.blocks(), .lr_block = geo_.lr_block()}));
+  ASSIGN_OR_RETURN(const Programs own, MakeReplicaProgram(o_.main, o_.startup, o_.trainer_id));
+  every_steps_ = ModeOf(o_.main).geo().every_steps();
   ASSIGN_OR_RETURN(copy_, ServerParams::Create(own.main, own.startup, /*server_id=*/0, o_.pool));
   RETURN_IF_ERROR(copy_->AdvanceSchedules(o_.first_step));
   const v1::Plan& plan = o_.main.plan();
@@ -390,7 +385,7 @@ absl::Status GeoChannelImpl::FinishReceives(StepOutcome* outcome) {
     }
     return absl::OkStatus();
   }
-  if ((step_ + 1) % geo_.every_steps() == 0) RETURN_IF_ERROR(Exchange());
+  if ((step_ + 1) % every_steps_ == 0) RETURN_IF_ERROR(Exchange());
   o_.pool->ParallelFor(static_cast<int64_t>(wanted_.size()), [&](int64_t i) {
     const auto& [index, out] = wanted_[static_cast<size_t>(i)];
     copy_->CopyBlock(index, 0, out->size(), out->data<float>(), /*reader=*/0);

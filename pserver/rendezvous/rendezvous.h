@@ -20,32 +20,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "pserver/cluster/init_method.h"
 #include "pserver/rendezvous/cancellation.h"
+#include "pserver/rendezvous/rendezvous_options.h"
 
 namespace weir {
-
-struct RendezvousOptions {
-  InitMethod method;
-  std::string job_name;
-  // Trainers must have the same, or kAnyRun, except trainer 0; a server without one takes part in any run.
-  std::string run_id;
-  // This process: a server, or a trainer, with its index or id.
-  bool server = false;
-  int id = 0;
-  // Processes that meet. servers: 0 if every trainer has a server inside.
-  int trainers = 1;
-  int servers = 0;
-  // host:port where this process listens already; "" for a trainer without a server inside.
-  std::string endpoint;
-  // "host:pid", for messages.
-  std::string process;
-  // Deadlines of the job.
-  absl::Duration slow_warning = absl::Seconds(10);
-  absl::Duration connect_deadline = absl::Seconds(300);
-  absl::Duration lease = absl::Seconds(10);
-};
 
 struct Addresses {
   // Addresses of trainers, by id; empty if trainers do not listen.

@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "proto/rendezvous.pb.h"
 #include "pserver/rendezvous/cancellation.h"
-#include "pserver/rendezvous/rendezvous.h"
+#include "pserver/rendezvous/rendezvous_options.h"
 
 namespace weir {
 

@@ -59,13 +59,14 @@
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "ops/arithmetic.h"
-#include "pserver/channels/all_reduce_channel.h"
+#include "pserver/channels/make_replica_channel.h"
 #include "pserver/client/client.h"
 #include "pserver/inside/in_process.h"
 #include "pserver/inside/own_server.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "pserver/server/server_core.h"
 #include "pserver/trainer_group.h"
 #include "tests/testing/faulty_transport.h"
@@ -234,7 +235,7 @@ ClientOptions MakeClientOptions(const Job& job, const Programs& programs, int tr
 struct Dense {
   std::unique_ptr<TrainerGroup> group;
   std::unique_ptr<DenseReplica> replica;
-  std::unique_ptr<AllReduceChannel> channel;
+  std::unique_ptr<ReplicaChannel> channel;
 };
 
 absl::StatusOr<Dense> MakeDense(const Job& job, const Programs& programs, int trainer, Client* client,
@@ -247,14 +248,14 @@ absl::StatusOr<Dense> MakeDense(const Job& job, const Programs& programs, int tr
                                                     .shared_memory = absl::GetFlag(FLAGS_shared_memory),
                                                     .settings = job.config.comm(),
                                                     .deadlines = job.config.deadlines()}));
-  ASSIGN_OR_RETURN(dense.replica, DenseReplica::Create({.main = &programs.main,
-                                                        .startup = &programs.startup,
-                                                        .pool = pool,
-                                                        .collective = dense.group->collective()}));
-  ASSIGN_OR_RETURN(dense.channel, AllReduceChannel::Create({.main = &programs.main,
-                                                            .trainer_id = trainer,
-                                                            .replica = dense.replica.get(),
-                                                            .servers = &client->steps()}));
+  ASSIGN_OR_RETURN(dense.replica, MakeReplica({.main = &programs.main,
+                                               .startup = &programs.startup,
+                                               .pool = pool,
+                                               .collective = dense.group->collective()}));
+  ASSIGN_OR_RETURN(dense.channel, MakeReplicaChannel({.main = &programs.main,
+                                                      .trainer_id = trainer,
+                                                      .replica = dense.replica.get(),
+                                                      .servers = &client->steps()}));
   return dense;
 }
 

@@ -76,7 +76,7 @@ CHOSEN = [
     # Updates shared out among trainers.
     Chosen(
         "updated-rows-stay-with-their-trainer",
-        "pserver/replica/dense_replica.cc",
+        "pserver/replica/sharded_replica.cc",
         "GatherStep(rows)",
         "GatherStep(std::map<int, std::vector<int64_t>>())",
         tests=("//tests/pserver/channels:sharded_channel_test",),
@@ -104,7 +104,7 @@ CHOSEN = [
     ),
     Chosen(
         "norms-of-the-first-share",
-        "pserver/replica/dense_replica.cc",
+        "pserver/replica/sharded_replica.cc",
         "AddSums(reply, &totals)",
         "AddSums(t > 0 ? v1::NormsReply() : reply, &totals)",
         tests=("//tests/pserver/channels:sharded_channel_test",),
@@ -449,7 +449,7 @@ CHOSEN = [
     # Metrics.
     Chosen(
         "auc-without-ties",
-        "trainer/metrics/auc.cc",
+        "transpiler/metrics/auc.cc",
         "(2 * static_cast<__int128>(negatives_below) + negatives)",
         "(2 * static_cast<__int128>(negatives_below))",
     ),
@@ -461,7 +461,7 @@ CHOSEN = [
     ),
     Chosen(
         "merged-positives-lost",
-        "trainer/metrics/sums.cc",
+        "transpiler/metrics/sums.cc",
         "for (size_t i = 0; i < other.counts.size(); ++i) counts[i] += other.counts[i];",
         "",
     ),
@@ -610,15 +610,15 @@ CHOSEN = [
     Chosen(
         "overflow-on-the-way-takes-effect",
         "pserver/channels/all_reduce_channel.cc",
-        "!Unpack()",
-        "(Unpack(), false)",
+        "Unpack() ? verdict : v1::SKIP",
+        "(Unpack(), verdict)",
         tests=("//tests/pserver/channels:all_reduce_sums_test",),
     ),
     Chosen(
         "measurements-are-compressed",
-        "pserver/channels/all_reduce_channel.cc",
-        "plain = tells_apart && parts_[p].plain;",
-        "plain = false && tells_apart;",
+        "pserver/channels/exchange.cc",
+        "v1::DTYPE_UNSET && !first.measured",
+        "v1::DTYPE_UNSET",
         tests=("//tests/pserver/channels:all_reduce_sums_test",),
     ),
     Chosen(

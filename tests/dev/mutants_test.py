@@ -161,7 +161,7 @@ class DrawTest(unittest.TestCase):
                 self.assertTrue(is_target(label), label)
 
     def test_under_takes_a_file_or_a_folder(self):
-        self.assertEqual({m.file for m in pool(["trainer/metrics/auc.cc"])}, {"trainer/metrics/auc.cc"})
+        self.assertEqual({m.file for m in pool(["transpiler/metrics/auc.cc"])}, {"transpiler/metrics/auc.cc"})
         self.assertIn("framework/wire/frame.cc", {m.file for m in pool(["framework/wire/"])})
 
 

@@ -19,6 +19,7 @@
 #include "pserver/inside/in_process.h"
 #include "pserver/inside/own_server.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "tests/testing/printed_lines.h"
 #include "trainer/predict/predict.h"
 #include "transpiler/job/corner.h"
@@ -100,7 +101,7 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
                                   .counted_as = absl::StrCat("trainer.", id)});
     ASSIGN_OR_RETURN(
         replica,
-        DenseReplica::Create(
+        MakeReplica(
             {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = collective.get()}));
   }
   const absl::Status status = work({job, programs, client.get(), replica.get(), &pool, id});

@@ -9,7 +9,9 @@ fail() { echo "FAILED: $*"; fails=$((fails + 1)); }
 # Two processes print the same bytes, for every process and in every format.
 for args in "--print=plan" "--print=agreement" "--print=single" \
     "--role=trainer --trainer_id=1" "--role=trainer --print=startup" \
-    "--role=pserver --server=1" "--role=pserver --server=1 --print=startup"; do
+    "--role=pserver --server=1" "--role=pserver --server=1 --print=startup" \
+    "--role=replica --trainer_id=1 --set distribute.dense=ALL_REDUCE" \
+    "--role=replica --print=startup --set distribute.dense=ALL_REDUCE"; do
   for format in text textproto json; do
     "$transpile" --job=$job $args --format=$format > "$TEST_TMPDIR/a" 2> "$TEST_TMPDIR/err" ||
       fail "$args $format: $(cat "$TEST_TMPDIR/err")"
@@ -124,9 +126,11 @@ expect_error "--job is required" --role=trainer
 expect_error "nowhere.textproto: No such file or directory" --job=nowhere.textproto --role=trainer
 expect_error "fluid_example.program: No such file or directory" --job="$TEST_TMPDIR/copy/job.textproto" --print=plan
 expect_error "--job_dir=nowhere: there is no such directory" --job=$job --job_dir=nowhere --print=plan
-expect_error "--role=trainer or --role=pserver is required" --job=$job
+expect_error "--role=trainer, --role=pserver or --role=replica is required" --job=$job
 expect_error "--role must be trainer or pserver, got 'worker'" --job=$job --role=worker
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=trainer --trainer_id=2
+expect_error "updates nothing itself" --job=$job --role=replica
+expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=replica --trainer_id=2
 expect_error "there is no server 2; distribute.servers is 2" --job=$job --role=pserver --server=2
 expect_error "--print must be main" --job=$job --role=trainer --print=all
 expect_error "--print=differences and --trained_with=FILE go together" --job=$job --print=differences

@@ -26,9 +26,9 @@
 #include "proto/program.pb.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/metrics/catalogue.h"
-#include "trainer/metrics/figure.h"
 #include "trainer/metrics/metric_result.h"
-#include "trainer/metrics/rules.h"
+#include "transpiler/metrics/figure.h"
+#include "transpiler/metrics/rules.h"
 
 namespace weir {
 

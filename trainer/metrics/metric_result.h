@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/checkpoint.pb.h"
-#include "trainer/metrics/figure.h"
+#include "transpiler/metrics/figure.h"
 
 namespace weir {
 

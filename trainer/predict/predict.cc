@@ -17,7 +17,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/checkpoint/directory.h"
 #include "glog/logging.h"
-#include "pserver/channels/all_reduce_channel.h"
+#include "pserver/channels/make_replica_channel.h"
 #include "trainer/checkpoints/checkpointing.h"
 #include "trainer/checkpoints/resume_check.h"
 #include "trainer/data/data_spec.h"
@@ -254,10 +254,10 @@ absl::StatusOr<int64_t> Predict(const PredictOptions& o) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LaneReader> reader, OpenInput(o, model, format, &carried));
   std::unique_ptr<ParamChannel> own;
   if (o.replica != nullptr) {
-    ASSIGN_OR_RETURN(own, AllReduceChannel::Create({.main = &o.programs->main,
-                                                    .trainer_id = o.trainer_id,
-                                                    .replica = o.replica,
-                                                    .servers = &o.client->steps()}));
+    ASSIGN_OR_RETURN(own, MakeReplicaChannel({.main = &o.programs->main,
+                                              .trainer_id = o.trainer_id,
+                                              .replica = o.replica,
+                                              .servers = &o.client->steps()}));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                    StartSession(o, model.step, reader->columns(),

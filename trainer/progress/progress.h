@@ -10,8 +10,8 @@
 
 #include "absl/time/time.h"
 #include "framework/base/clock.h"
-#include "trainer/metrics/figure.h"
 #include "trainer/progress/training_point.h"
+#include "transpiler/metrics/figure.h"
 
 namespace weir {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trainer/metrics/figure.h"
+#include "transpiler/metrics/figure.h"
 
 namespace weir {
 

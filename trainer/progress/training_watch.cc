@@ -18,9 +18,9 @@
 #include "glog/logging.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
-#include "trainer/metrics/figure.h"
 #include "trainer/session/session.h"
 #include "transpiler/job/job.h"
+#include "transpiler/metrics/figure.h"
 
 namespace weir {
 namespace {

@@ -13,6 +13,8 @@
 #include "framework/profile/profiler.h"
 #include "framework/runtime/lane_tree.h"
 #include "ops/arithmetic.h"
+#include "pserver/channels/make_replica_channel.h"
+#include "pserver/replica/make_replica.h"
 #include "transpiler/job/job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
@@ -135,13 +137,13 @@ absl::Status SplitRun::MakeReplicas(const v1::Deadlines& deadlines) {
     collectives_.push_back(std::make_unique<Collective>(
         meshes_->mesh(t), Collective::Options{.waits = {.deadline = absl::Seconds(deadlines.progress_deadline_s()),
                                                         .job = [client] { return client->member().JobStatus(); }}}));
-    ASSIGN_OR_RETURN(replicas_.emplace_back(), DenseReplica::Create({.main = &trainer_.main,
-                                                                     .startup = &trainer_.startup,
-                                                                     .pool = pools_[static_cast<size_t>(t)].get(),
-                                                                     .collective = collectives_.back().get()}));
+    ASSIGN_OR_RETURN(replicas_.emplace_back(), MakeReplica({.main = &trainer_.main,
+                                                            .startup = &trainer_.startup,
+                                                            .pool = pools_[static_cast<size_t>(t)].get(),
+                                                            .collective = collectives_.back().get()}));
     ASSIGN_OR_RETURN(
         channels_.emplace_back(),
-        AllReduceChannel::Create(
+        MakeReplicaChannel(
             {.main = &trainer_.main, .trainer_id = t, .replica = replicas_.back().get(), .servers = &client->steps()}));
     client->steps().SetNormParty(channels_.back()->norm_party());
   }

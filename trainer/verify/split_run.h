@@ -18,7 +18,7 @@
 #include "framework/collective/local_mesh.h"
 #include "framework/tensor/tensor.h"
 #include "proto/plan.pb.h"
-#include "pserver/channels/all_reduce_channel.h"
+#include "pserver/channels/replica_channel.h"
 #include "pserver/client/client.h"
 #include "pserver/inside/in_process.h"
 #include "pserver/replica/dense_replica.h"
@@ -89,7 +89,7 @@ class SplitRun {
   std::unique_ptr<LocalMeshes> meshes_;
   std::vector<std::unique_ptr<Collective>> collectives_;
   std::vector<std::unique_ptr<DenseReplica>> replicas_;
-  std::vector<std::unique_ptr<AllReduceChannel>> channels_;
+  std::vector<std::unique_ptr<ReplicaChannel>> channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 

@@ -1,5 +1,5 @@
-// Kinds of metrics, registered by the member of v1::Metric.kind. Each is a file of trainer/metrics, which registers
-// what the checks of a job ask together with its arithmetic (REGISTER_METRIC of trainer/metrics/rules.h).
+// Kinds of metrics, registered by the member of v1::Metric.kind. Each is a file of transpiler/metrics, which registers
+// what the checks of a job ask together with its arithmetic (REGISTER_METRIC of transpiler/metrics/rules.h).
 #ifndef WEIR_TRANSPILER_JOB_METRIC_KIND_H_
 #define WEIR_TRANSPILER_JOB_METRIC_KIND_H_
 
@@ -12,7 +12,7 @@
 
 namespace weir {
 
-struct MetricRule;  // trainer/metrics/rules.h
+struct MetricRule;  // transpiler/metrics/rules.h
 
 struct MetricKind {
   // Texts that follow a metric's name in the names of its figures.

@@ -14,6 +14,7 @@
 #include "framework/graph/verifier.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/keep_updates.h"
+#include "transpiler/passes/make_replica_program.h"
 #include "transpiler/passes/make_server_program.h"
 #include "transpiler/passes/passes.h"
 #include "transpiler/verify/verify_plan.h"
@@ -90,6 +91,17 @@ absl::StatusOr<Programs> Transpiled::Server(int server) const {
   const absl::Status verified = verify();
   if (verified.ok()) return programs;
   return absl::InternalError(absl::StrCat("after pass make_server_program, server ", server, ": ", verified.message()));
+}
+
+absl::StatusOr<Programs> Transpiled::Replica(int trainer) const {
+  ASSIGN_OR_RETURN(Programs programs, MakeReplicaProgram(trainer_.main, trainer_.startup, trainer));
+  for (const v1::ProgramDesc* program : {&programs.main, &programs.startup}) {
+    const absl::Status verified = VerifyProgram(*program);
+    if (verified.ok()) continue;
+    return absl::InternalError(
+        absl::StrCat("after pass make_replica_program, trainer ", trainer, ": ", verified.message()));
+  }
+  return programs;
 }
 
 v1::ProgramDesc EvaluationProgram(const v1::ProgramDesc& trainer_main) {

@@ -33,6 +33,10 @@ class Transpiled {
   // Returns a server's programs, verified by themselves and against the trainer's. InvalidArgument unless 0 <= server <
   // plan().servers().
   absl::StatusOr<Programs> Server(int server) const;
+  // Returns the programs of what a trainer updates itself (transpiler/passes/make_replica_program.h), verified by
+  // themselves. InvalidArgument: trainers of the job update nothing themselves. Requires: 0 <= trainer <
+  // plan().trainers().
+  absl::StatusOr<Programs> Replica(int trainer) const;
 
  private:
   friend absl::StatusOr<Transpiled> Transpile(const Job& job, PassTrace* trace);

@@ -16,7 +16,9 @@
 #include "framework/runtime/lane_tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pserver/channels/make_replica_channel.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "tests/pserver/replica/replica_job.h"
 
 namespace weir {
@@ -77,11 +79,11 @@ struct Run {
   bool zeros = false;
 };
 
-absl::Status RunSteps(const Run& run, int trainer, AllReduceOptions options) {
+absl::Status RunSteps(const Run& run, int trainer, ReplicaChannel::Options options) {
   Servers servers;
   options.trainer_id = trainer;
   options.servers = &servers;
-  const auto made = AllReduceChannel::Create(options);
+  const auto made = MakeReplicaChannel(options);
   if (!made.ok()) return made.status();
   ParamChannel& channel = **made;
   const LaneRange own = LanesOfTrainer(kLanes, run.trainers, trainer);
@@ -128,8 +130,8 @@ std::string DigestsAfter(const Run& run) {
     threads.emplace_back([&, t] {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {.message_bytes = 128});
-      const auto replica = DenseReplica::Create(
-          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
+      const auto replica =
+          MakeReplica({.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
       const absl::Status status = RunSteps(run, t, {.main = &programs.main, .replica = replica->get()});
       EXPECT_TRUE(status.ok()) << status;

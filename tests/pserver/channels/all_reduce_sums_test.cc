@@ -21,8 +21,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/channels/all_reduce_channel.h"
+#include "pserver/channels/make_replica_channel.h"
 #include "pserver/params/server_params.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "tests/pserver/replica/replica_job.h"
 
 namespace weir {
@@ -104,11 +106,11 @@ struct Result {
   std::vector<v1::Verdict> verdicts;
 };
 
-absl::Status MakeSteps(const Scene& run, int trainer, AllReduceOptions options, Result* result) {
+absl::Status MakeSteps(const Scene& run, int trainer, ReplicaChannel::Options options, Result* result) {
   Servers servers;
   options.trainer_id = trainer;
   options.servers = &servers;
-  const auto made = AllReduceChannel::Create(options);
+  const auto made = MakeReplicaChannel(options);
   if (!made.ok()) return made.status();
   ParamChannel& channel = **made;
   const LaneRange own = LanesOfTrainer(kLanes, run.trainers, trainer);
@@ -172,8 +174,8 @@ Result ResultOf(const Scene& run) {
     threads.emplace_back([&, t] {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {.message_bytes = 128});
-      const auto replica = DenseReplica::Create(
-          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
+      const auto replica =
+          MakeReplica({.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
       const absl::Status status =
           MakeSteps(run, t, {.main = &programs.main, .replica = replica->get()}, &results[static_cast<size_t>(t)]);
@@ -320,8 +322,8 @@ TEST(AllReduceSumsTest, ResidualsAreWhereTheCallerKeepsThem) {
     threads.emplace_back([&, t] {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {});
-      const auto replica = DenseReplica::Create(
-          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
+      const auto replica =
+          MakeReplica({.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
       Result result;
       const Scene run = {.trainers = 2, .steps = {0}};

@@ -20,8 +20,10 @@
 #include "framework/runtime/lane_tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pserver/channels/make_replica_channel.h"
 #include "pserver/params/server_params.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "tests/pserver/replica/replica_job.h"
 
 namespace weir {
@@ -170,15 +172,15 @@ std::vector<Trainer> After(const Scenario& run) {
     threads.emplace_back([&, t] {
       ThreadPool pool("test", 0);
       Collective collective(meshes.mesh(t), {.waits = {.deadline = absl::Seconds(60)}});
-      const auto replica = DenseReplica::Create(
-          {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
+      const auto replica =
+          MakeReplica({.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
       ASSERT_TRUE(replica.ok()) << replica.status();
       Servers servers(&run);
-      const auto channel = AllReduceChannel::Create({.main = &programs.main,
-                                                     .trainer_id = t,
-                                                     .replica = replica->get(),
-                                                     .servers = &servers,
-                                                     .equal_every = run.equal_every});
+      const auto channel = MakeReplicaChannel({.main = &programs.main,
+                                               .trainer_id = t,
+                                               .replica = replica->get(),
+                                               .servers = &servers,
+                                               .equal_every = run.equal_every});
       ASSERT_TRUE(channel.ok()) << channel.status();
       Trainer& trainer = trainers[static_cast<size_t>(t)];
       trainer.end = RunSteps(run, t, channel->get(), replica->get(), &trainer);
@@ -328,14 +330,14 @@ absl::Status ErrorOf(const std::function<void(v1::ProgramDesc*)>& edit) {
   LocalMeshes meshes(1);
   ThreadPool pool("test", 0);
   Collective collective(meshes.mesh(0), {});
-  const auto replica = DenseReplica::Create(
-      {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
+  const auto replica =
+      MakeReplica({.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = &collective});
   EXPECT_TRUE(replica.ok()) << replica.status();
   v1::ProgramDesc main = programs.main;
   edit(&main);
   Scenario run;
   Servers servers(&run);
-  return AllReduceChannel::Create({.main = &main, .replica = replica->get(), .servers = &servers}).status();
+  return MakeReplicaChannel({.main = &main, .replica = replica->get(), .servers = &servers}).status();
 }
 
 TEST(LocalSgdChannelTest, StateThatCannotBeAveragedIsRefused) {

@@ -22,7 +22,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/channels/all_reduce_channel.h"
+#include "pserver/channels/make_replica_channel.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "tests/pserver/replica/replica_job.h"
 
 namespace weir {
@@ -98,8 +100,8 @@ class Trainer {
         pool_("test", 1),
         collective_(meshes->mesh(id), {.message_bytes = 4096}) {
     for (const v1::PlacedBlock& block : main_.plan().blocks()) placed_[block.name()] = &block;
-    auto replica = DenseReplica::Create(
-        {.main = &programs.main, .startup = &programs.startup, .pool = &pool_, .collective = &collective_});
+    auto replica =
+        MakeReplica({.main = &programs.main, .startup = &programs.startup, .pool = &pool_, .collective = &collective_});
     EXPECT_TRUE(replica.ok()) << replica.status();
     if (replica.ok()) replica_ = *std::move(replica);
   }
@@ -118,7 +120,7 @@ class Trainer {
  private:
   absl::Status Steps(End* end) {
     auto made =
-        AllReduceChannel::Create({.main = &main_, .trainer_id = id_, .replica = replica_.get(), .servers = &servers_});
+        MakeReplicaChannel({.main = &main_, .trainer_id = id_, .replica = replica_.get(), .servers = &servers_});
     if (!made.ok()) return made.status();
     ParamChannel& channel = **made;
     if (absl::Status status = replica_->Gather(); !status.ok()) return status;

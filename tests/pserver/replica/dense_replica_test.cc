@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/params/server_params.h"
+#include "pserver/replica/make_replica.h"
 #include "tests/testing/jobs/slot_job.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job/load_job.h"
@@ -43,10 +44,10 @@ class DenseReplicaTest : public ::testing::Test {
 
   std::unique_ptr<DenseReplica> Make(int trainer) {
     absl::StatusOr<std::unique_ptr<DenseReplica>> replica =
-        DenseReplica::Create({.main = &programs_.main,
-                              .startup = &programs_.startup,
-                              .pool = &pool_,
-                              .collective = collectives_[static_cast<size_t>(trainer)].get()});
+        MakeReplica({.main = &programs_.main,
+                     .startup = &programs_.startup,
+                     .pool = &pool_,
+                     .collective = collectives_[static_cast<size_t>(trainer)].get()});
     EXPECT_TRUE(replica.ok()) << replica.status();
     return replica.ok() ? *std::move(replica) : nullptr;
   }

@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pserver/replica/dense_replica.h"
+#include "pserver/replica/make_replica.h"
 #include "tests/pserver/replica/replica_job.h"
 
 namespace weir {
@@ -38,11 +39,10 @@ class Trainers {
     const ReplicaPrograms programs = job.Programs();
     for (int t = 0; t < trainers; ++t) {
       collectives_.push_back(std::make_unique<Collective>(meshes_.mesh(t), Collective::Options()));
-      absl::StatusOr<std::unique_ptr<DenseReplica>> replica =
-          DenseReplica::Create({.main = &programs.main,
-                                .startup = &programs.startup,
-                                .pool = &pool_,
-                                .collective = collectives_.back().get()});
+      absl::StatusOr<std::unique_ptr<DenseReplica>> replica = MakeReplica({.main = &programs.main,
+                                                                           .startup = &programs.startup,
+                                                                           .pool = &pool_,
+                                                                           .collective = collectives_.back().get()});
       EXPECT_TRUE(replica.ok()) << replica.status();
       replicas_.push_back(*std::move(replica));
       norms_.push_back(SharedNorms::Create(programs.main, replicas_.back().get()));

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "trainer/metrics/rules.h"
+#include "transpiler/metrics/rules.h"
 
 namespace weir {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "framework/base/status_macros.h"
-#include "trainer/metrics/rules.h"
+#include "transpiler/metrics/rules.h"
 
 namespace weir {
 namespace {

@@ -1,6 +1,6 @@
 // Sums of an evaluation. Counts and DoubleSum are exact: the order of adding and of merging changes no bit.
-#ifndef WEIR_TRAINER_METRICS_SUMS_H_
-#define WEIR_TRAINER_METRICS_SUMS_H_
+#ifndef WEIR_TRANSPILER_METRICS_SUMS_H_
+#define WEIR_TRANSPILER_METRICS_SUMS_H_
 
 #include <cstdint>
 #include <string>
@@ -61,4 +61,4 @@ struct SliceSums {
 
 }  // namespace weir
 
-#endif  // WEIR_TRAINER_METRICS_SUMS_H_
+#endif  // WEIR_TRANSPILER_METRICS_SUMS_H_

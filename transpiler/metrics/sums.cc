@@ -1,4 +1,4 @@
-#include "trainer/metrics/sums.h"
+#include "transpiler/metrics/sums.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 //
 // A metric is one that a job names (proto/metric.proto); a measure is what every evaluation has of the first loss
 // without being asked.
-#ifndef WEIR_TRAINER_METRICS_RULES_H_
-#define WEIR_TRAINER_METRICS_RULES_H_
+#ifndef WEIR_TRANSPILER_METRICS_RULES_H_
+#define WEIR_TRANSPILER_METRICS_RULES_H_
 
 #include <cstddef>
 #include <functional>
@@ -17,10 +17,10 @@
 #include "framework/tensor/tensor.h"
 #include "proto/metric.pb.h"
 #include "proto/program.pb.h"
-#include "trainer/metrics/figure.h"
-#include "trainer/metrics/ranking.h"
-#include "trainer/metrics/sums.h"
 #include "transpiler/job/metric_kind.h"
+#include "transpiler/metrics/figure.h"
+#include "transpiler/metrics/ranking.h"
+#include "transpiler/metrics/sums.h"
 
 namespace weir {
 
@@ -89,4 +89,4 @@ struct MetricRegistrar {
 
 }  // namespace weir
 
-#endif  // WEIR_TRAINER_METRICS_RULES_H_
+#endif  // WEIR_TRANSPILER_METRICS_RULES_H_

@@ -1,6 +1,6 @@
 // A figure of an evaluation, by its name.
-#ifndef WEIR_TRAINER_METRICS_FIGURE_H_
-#define WEIR_TRAINER_METRICS_FIGURE_H_
+#ifndef WEIR_TRANSPILER_METRICS_FIGURE_H_
+#define WEIR_TRANSPILER_METRICS_FIGURE_H_
 
 #include <optional>
 #include <string>
@@ -26,4 +26,4 @@ inline std::string FigureText(const Figure& figure) {
 
 }  // namespace weir
 
-#endif  // WEIR_TRAINER_METRICS_FIGURE_H_
+#endif  // WEIR_TRANSPILER_METRICS_FIGURE_H_

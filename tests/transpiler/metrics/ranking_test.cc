@@ -1,5 +1,5 @@
 // Measures of groups against the mean over all orders that equal scores permit, counted one by one.
-#include "trainer/metrics/ranking.h"
+#include "transpiler/metrics/ranking.h"
 
 #include <algorithm>
 #include <cmath>

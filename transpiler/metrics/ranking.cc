@@ -1,4 +1,4 @@
-#include "trainer/metrics/ranking.h"
+#include "transpiler/metrics/ranking.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "trainer/metrics/rules.h"
+#include "transpiler/metrics/rules.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "framework/base/status_macros.h"
-#include "trainer/metrics/rules.h"
 #include "transpiler/job/check_values.h"
+#include "transpiler/metrics/rules.h"
 
 namespace weir {
 namespace {

@@ -2,8 +2,8 @@
 //
 // Examples with equal scores are in no order: a measure is then the mean over all orders of them, which is computed
 // without listing any. `k` 0 stands for the whole group. Positive: a label of one half and more.
-#ifndef WEIR_TRAINER_METRICS_RANKING_H_
-#define WEIR_TRAINER_METRICS_RANKING_H_
+#ifndef WEIR_TRANSPILER_METRICS_RANKING_H_
+#define WEIR_TRANSPILER_METRICS_RANKING_H_
 
 #include <cstdint>
 
@@ -49,4 +49,4 @@ double ReciprocalRank(absl::Span<const Scored> group, int k);
 
 }  // namespace weir
 
-#endif  // WEIR_TRAINER_METRICS_RANKING_H_
+#endif  // WEIR_TRANSPILER_METRICS_RANKING_H_

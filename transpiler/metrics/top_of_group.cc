@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "trainer/metrics/rules.h"
+#include "transpiler/metrics/rules.h"
 
 namespace weir {
 namespace {

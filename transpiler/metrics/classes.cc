@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "framework/base/status_macros.h"
-#include "trainer/metrics/rules.h"
 #include "transpiler/job/check_values.h"
+#include "transpiler/metrics/rules.h"
 
 namespace weir {
 namespace {
