@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "pserver/params/server_params.h"
 #include "pserver/replica/make_replica.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"
 

@@ -9,7 +9,7 @@
 #include "framework/graph/op_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/slot_job.h"
+#include "tests/testing/jobs/slot_job.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/transpile.h"
 
