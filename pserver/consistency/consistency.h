@@ -54,8 +54,8 @@ struct ConsistencyFacts {
   bool counts_transactions = false;
 };
 
-// How far the job is.
-class Progress {
+// Counts of steps that are over.
+class StepCounts {
  public:
   const VersionInfo& version() const { return version_; }
   // Returns the number of steps of the trainer that have taken effect here.
@@ -64,7 +64,7 @@ class Progress {
   bool IsOver(int trainer, int64_t step) const { return step < StepsOf(trainer); }
 
  protected:
-  ~Progress() = default;
+  ~StepCounts() = default;
 
   VersionInfo version_;
 };
@@ -189,7 +189,7 @@ class CheckpointRules {
 };
 
 // Base of the modes: what all of them keep.
-class Consistency : public Progress,
+class Consistency : public StepCounts,
                     public PushRules,
                     public UpdateRules,
                     public NormRules,

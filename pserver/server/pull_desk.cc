@@ -104,7 +104,7 @@ absl::Status PullDesk::Keep(WaitingPull pull) {
 void PullDesk::AnswerExpired(absl::Time now, Actions* actions) {
   pulls_.RemoveIf([&](const WaitingPull& pull) {
     if (now < pull.deadline) return false;
-    actions->push_back([reply = pull.reply, bytes = NotReady(options_.progress->version().version,
+    actions->push_back([reply = pull.reply, bytes = NotReady(options_.counts->version().version,
                                                              WaitingFor(pull.request))] { reply(bytes); });
     return true;
   });
@@ -148,7 +148,7 @@ std::vector<PullRules::Blocker> PullDesk::BlockersOf(const v1::PullRequest& requ
 
 std::string PullDesk::ReaderWaitsFor(const v1::PullRequest& request) const {
   if (options_.controls->sets_values()) return absl::StrCat("values that ", options_.self, " reads from files");
-  if (!MayRead(request)) return absl::StrCat("step ", options_.progress->version().version, ", which takes effect");
+  if (!MayRead(request)) return absl::StrCat("step ", options_.counts->version().version, ", which takes effect");
   return absl::StrCat(options_.roster->NameOf(request.caller()),
                       " itself, or other readers, which have answers to read");
 }

@@ -31,7 +31,7 @@ class PullDesk {
     size_t unread_bytes = 0;
     size_t reader_bytes = 0;
     // Borrowed.
-    const Progress* progress = nullptr;
+    const StepCounts* counts = nullptr;
     PullRules* rules = nullptr;
     Roster* roster = nullptr;
     const ControlQueue* controls = nullptr;

@@ -34,9 +34,9 @@ absl::StatusOr<StepDesk::Booked> StepDesk::Book(const v1::PushRequest& request, 
   const int id = request.caller().trainer();
   const std::string part_name = absl::StrCat(roster.Name(id), ", step ", request.step(), ", part ", request.part());
   Booked booked;
-  booked.reply.set_version(options_.progress->version().version);
+  booked.reply.set_version(options_.counts->version().version);
   RETURN_IF_ERROR(StepBook::CheckRange(request, part_name));
-  if (options_.progress->IsOver(id, request.step())) {
+  if (options_.counts->IsOver(id, request.step())) {
     book.RepeatOver();
     booked.reply.set_duplicate(true);
     return booked;
@@ -87,7 +87,7 @@ absl::Status StepDesk::BookNorms(const v1::NormsRequest& request, absl::Time now
   if (request.round() < 0 || request.round() > options_.norm_rounds) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": rounds run from 0 to ", options_.norm_rounds));
   }
-  if (options_.progress->IsOver(id, request.step())) return absl::OkStatus();
+  if (options_.counts->IsOver(id, request.step())) return absl::OkStatus();
   if (request.step() != options_.book->of(id).step || !options_.book->of(id).Complete()) {
     return absl::FailedPreconditionError(absl::StrCat(what, ": the pushes of that step are not complete"));
   }
@@ -104,7 +104,7 @@ bool StepDesk::TryAnswer(const Call& call, bool final, Actions* actions) {
   const NormRounds& norms = options_.norms->norms(call.trainer);
   v1::NormsReply reply;
   reply.set_ready(true);
-  if (options_.progress->IsOver(call.trainer, call.step)) {
+  if (options_.counts->IsOver(call.trainer, call.step)) {
     reply.set_over(true);
   } else if (options_.norms->NormsAreComplete(call.round)) {
   } else if (norms.Waiting() && norms.round() == call.round) {

@@ -25,7 +25,7 @@ class StepDesk {
     bool needs_all_trainers = false;  // ConsistencyFacts
     int norm_rounds = 0;              // in a step; 0: no other server holds parts of its norms
     // Borrowed.
-    const Progress* progress = nullptr;
+    const StepCounts* counts = nullptr;
     PushRules* pushes = nullptr;
     NormRules* norms = nullptr;
     StepBook* book = nullptr;
