@@ -22,6 +22,8 @@ struct ThisTrainer {
 
   // Returns true if this trainer has the duties of the chief, as server 0 last said. In sync that is always trainer 0.
   bool IsChief() const { return client->member().Chief() == id; }
+  // Returns false if another trainer is the chief for the whole run.
+  bool MayBecomeChief() const { return !sync || IsChief(); }
   // Returns a check for long waits: its error, that of a job which has failed elsewhere, ends the wait.
   std::function<absl::Status()> KeepWaiting() const {
     return [client = client] { return client->member().JobStatus(); };

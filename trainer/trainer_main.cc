@@ -116,6 +116,172 @@ struct Nccl {
   std::string device_identity;
 };
 
+// Returns whether the whole job runs in this process, with one server and one trainer whatever the job's cluster is.
+bool IsEmbedded(const ClusterConfig& cluster) {
+  return cluster.role == Role::kLocal ||
+         (cluster.role == Role::kPredict && cluster.pservers.empty() && !cluster.init_method.has_value());
+}
+
+// Connects to the servers of the cluster.
+absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster, const v1::Cluster& network,
+                                                   int lanes) {
+  // Each server has two TCP connections and, on this machine, a Unix-domain socket and the two descriptors of shared
+  // memory. Each lane has a file open; 32 more are for other uses.
+  const int servers = static_cast<int>(cluster.pservers.size());
+  const int files = lanes + 32;
+  RETURN_IF_ERROR(WantDescriptors(
+      5 * servers + files, absl::StrCat("5 connections to each of ", servers, " servers and ", files, " files")));
+  return MakeGrpcTransport({.endpoints = cluster.pservers,
+                            .shared_memory = network.shared_memory(),
+                            .servers_in_trainers = cluster.servers_in_trainers});
+}
+
+// Learns the addresses of the others, if the processes have to meet; nullopt: they are known. `listening`: where this
+// one serves; "": it does not.
+absl::StatusOr<std::optional<Addresses>> Meet(const Job& job, const std::string& listening, StopSignals* signals,
+                                              ClusterConfig* cluster) {
+  if (!cluster->init_method.has_value()) return std::nullopt;
+  ASSIGN_OR_RETURN(Addresses addresses, MeetOthers(job.config, *cluster, listening, ProcessName(), signals));
+  if (cluster->run_id == kAnyRun) cluster->run_id = addresses.run_id;
+  return addresses;
+}
+
+// The servers of the job as this process reaches them. By itself: servers that run elsewhere.
+class WayToServers {
+ public:
+  static std::unique_ptr<WayToServers> Choose(const ClusterConfig& cluster);
+  virtual ~WayToServers() = default;
+
+  // Makes the way, and sets the addresses of the servers in *cluster. Borrows `pool`, and `cluster` for the call.
+  virtual absl::Status Reach(const Job& job, ThreadPool* /*pool*/, int /*threads*/, StopSignals* signals,
+                             ClusterConfig* cluster) {
+    ASSIGN_OR_RETURN(std::optional<Addresses> addresses, Meet(job, "", signals, cluster));
+    if (addresses.has_value()) cluster->pservers = std::move(addresses->servers);
+    ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                     Connect(*cluster, job.config.cluster(), job.config.train().lanes()));
+    ASSIGN_OR_RETURN(transport_, WithFaultPoint(std::move(transport), cluster->trainer_id));
+    return absl::OkStatus();
+  }
+  // Requires: Reach.
+  Transport* transport() const { return transport_.get(); }
+  // Returns the server in this process, null: there is none; and whether event files are to have its figures.
+  virtual ServerCore* core() const { return nullptr; }
+  virtual bool HasEvents() const { return false; }
+  // Returns whether a server takes its settings from the job of this process.
+  virtual bool TakesSettings() const { return false; }
+  // Returns the address of this machine at which the other trainers reach it; an IPv6 address without brackets.
+  virtual absl::StatusOr<std::string> Host(const ClusterConfig& cluster) const {
+    return LocalAddressTowards(cluster.pservers[0]);
+  }
+
+  // Asks a server that serves others for the end of the job.
+  virtual void RequestStop() const {}
+  // Serves the other trainers when this one has ended with `status`, until they are done too or know that the job has
+  // failed. Returns the error of the process.
+  virtual absl::Status ServeToTheEnd(const absl::Status& status, int /*trainer*/, StopSignals* /*signals*/) {
+    return status;
+  }
+  // Ends a server that serves others, and the network; `release` frees what uses this way. Returns true if it has.
+  virtual bool ShutDown(const std::function<void()>& /*release*/) { return false; }
+
+ protected:
+  std::unique_ptr<Transport> transport_;
+};
+
+// The one server of a job that runs in this process as a whole.
+class EmbeddedServer : public WayToServers {
+ public:
+  absl::Status Reach(const Job& job, ThreadPool* pool, int /*threads*/, StopSignals* /*signals*/,
+                     ClusterConfig* /*cluster*/) override {
+    ASSIGN_OR_RETURN(Programs programs, ServerPrograms(job, 0, "", ""));
+    std::vector<ServerOptions> options(1);
+    ASSIGN_OR_RETURN(options[0], JobServerOptions(job, 0, std::move(programs), pool));
+    ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers,
+                     InProcessServers::Create(std::move(options), /*tick_thread=*/true));
+    core_ = &servers->server(0);
+    transport_ = std::move(servers);
+    return absl::OkStatus();
+  }
+  ServerCore* core() const override { return core_; }
+  // Without rows the server of a local run has nothing to say, and would be one more run on the page.
+  bool HasEvents() const override { return !core_->Report().tables.empty(); }
+  bool TakesSettings() const override { return true; }
+
+ private:
+  ServerCore* core_ = nullptr;
+};
+
+// A server in each trainer: this one's, and the way to the others. It has threads of its own, so that it answers others
+// while lanes compute.
+class OwnServer : public WayToServers {
+ public:
+  // Others may call until the server is down.
+  ~OwnServer() override { transport_ = nullptr; }
+
+  absl::Status Reach(const Job& job, ThreadPool* /*pool*/, int threads, StopSignals* signals,
+                     ClusterConfig* cluster) override {
+    const int id = cluster->trainer_id;
+    pool_ = std::make_unique<ThreadPool>("weir-server", ComputeThreads(threads));
+    ASSIGN_OR_RETURN(Programs programs, ServerPrograms(job, id, absl::GetFlag(FLAGS_server_program),
+                                                       absl::GetFlag(FLAGS_server_startup_program)));
+    ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(job, id, std::move(programs), pool_.get()));
+    ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(*cluster));
+    ASSIGN_OR_RETURN(server_, JobServer::Start(std::move(options), endpoint, job.config.cluster()));
+    cluster->endpoint = server_->endpoint();
+    LOG(INFO) << "server " << id << " is in this process and listens at " << cluster->endpoint;
+    // Others are told where this one listens.
+    ASSIGN_OR_RETURN(std::optional<Addresses> addresses, Meet(job, cluster->endpoint, signals, cluster));
+    if (addresses.has_value()) cluster->pservers = std::move(addresses->trainers);
+    ASSIGN_OR_RETURN(network_, Connect(*cluster, job.config.cluster(), job.config.train().lanes()));
+    ASSIGN_OR_RETURN(
+        transport_,
+        WithFaultPoint(
+            MakeOwnServerTransport({.own = id, .core = server_->core(), .others = network_.get(), .pool = pool_.get()}),
+            id));
+    return absl::OkStatus();
+  }
+  ServerCore* core() const override { return server_->core(); }
+  bool HasEvents() const override { return true; }
+  bool TakesSettings() const override { return true; }
+  absl::StatusOr<std::string> Host(const ClusterConfig& cluster) const override {
+    ASSIGN_OR_RETURN(const Endpoint own, ParseEndpoint(cluster.endpoint));
+    // A trainer that listens on all interfaces takes the one that leads to another trainer.
+    const size_t other = cluster.trainer_id == 0 ? cluster.pservers.size() - 1 : 0;
+    return own.IsWildcard() ? LocalAddressTowards(cluster.pservers[other])
+                            : absl::StatusOr<std::string>(own.BareHost());
+  }
+
+  // Trainers that have not joined are not waited for.
+  void RequestStop() const override { core()->RequestStop(); }
+  absl::Status ServeToTheEnd(const absl::Status& status, int trainer, StopSignals* signals) override {
+    signals->OnStop([this] { core()->RequestStop(); });
+    // A trainer that some server has not let in has no voice in the job, but its own server goes with it.
+    if (!status.ok()) {
+      core()->ReportFailure(absl::Status(status.code(), absl::StrCat("trainer ", trainer, ": ", status.message())));
+    }
+    server_->AwaitFinished();
+    return status.ok() ? core()->JobStatus() : status;
+  }
+  bool ShutDown(const std::function<void()>& release) override {
+    server_->Shutdown();
+    release();
+    transport_ = nullptr;
+    network_ = nullptr;
+    return true;
+  }
+
+ private:
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<JobServer> server_;
+  std::unique_ptr<Transport> network_;  // to the servers of the others
+};
+
+std::unique_ptr<WayToServers> WayToServers::Choose(const ClusterConfig& cluster) {
+  if (IsEmbedded(cluster)) return std::make_unique<EmbeddedServer>();
+  if (cluster.servers_in_trainers) return std::make_unique<OwnServer>();
+  return std::make_unique<WayToServers>();
+}
+
 // State of one run. Members are destroyed in reverse order, as they depend on those above them.
 struct Runtime {
   Job job;
@@ -129,11 +295,7 @@ struct Runtime {
   Programs programs;
   std::string plan_text;
   std::unique_ptr<ThreadPool> pool;
-  // Set with ClusterConfig::servers_in_trainers: the server in this process and its threads, and the way to the others.
-  std::unique_ptr<ThreadPool> server_pool;
-  std::unique_ptr<JobServer> server;
-  std::unique_ptr<Transport> network;
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<WayToServers> servers;
   std::unique_ptr<Client> client;
   // Set if the program adds dense gradients among trainers: the group of trainers (null in one process), what it runs
   // in one process, and the dense parameters of this trainer.
@@ -142,17 +304,10 @@ struct Runtime {
   std::unique_ptr<Collective> collective;
   std::unique_ptr<DenseReplica> replica;
   ProfileRun profile;
-  ServerCore* own_core = nullptr;               // of the server in this process; null: there is none
   std::unique_ptr<ServerEvents> server_events;  // null: no event file
   std::unique_ptr<TrainingWatch> figures;
   std::unique_ptr<ProcessWatch> watch;  // null: nobody watches
 };
-
-// Returns whether the whole job runs in this process, with one server and one trainer whatever the job's cluster is.
-bool IsEmbedded(const ClusterConfig& cluster) {
-  return cluster.role == Role::kLocal ||
-         (cluster.role == Role::kPredict && cluster.pservers.empty() && !cluster.init_method.has_value());
-}
 
 absl::Status CheckFlags(const ClusterConfig& cluster) {
   if (cluster.role == Role::kPredict) {
@@ -186,6 +341,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kTrainer, ClusterFlagsOfThisProcess(overrides),
                                               EnvironmentOfThisProcess(), r->job.config));
   RETURN_IF_ERROR(CheckFlags(r->cluster));
+  r->servers = WayToServers::Choose(r->cluster);
   std::vector<std::string> all = overrides;
   all.insert(all.end(), r->cluster.overrides.begin(), r->cluster.overrides.end());
   if (IsEmbedded(r->cluster)) {
@@ -203,9 +359,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
     while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
     if (std::filesystem::path(dir).filename().string().starts_with("step-"))
       dir = std::filesystem::path(dir).parent_path();
-    if (IsEmbedded(r->cluster) || r->cluster.servers_in_trainers) {
-      all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
-    }
+    if (r->servers->TakesSettings()) all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
   }
   ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all, {.directory = directory}));
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
@@ -273,87 +427,6 @@ absl::Status ChooseInterface(Runtime* r) {
   return absl::OkStatus();
 }
 
-// Returns the address of this machine at which the other trainers reach it; an IPv6 address without brackets.
-absl::StatusOr<std::string> HostOf(const ClusterConfig& cluster, const std::string& interface_address) {
-  if (!interface_address.empty()) return interface_address;
-  if (!cluster.servers_in_trainers) return LocalAddressTowards(cluster.pservers[0]);
-  ASSIGN_OR_RETURN(const Endpoint own, ParseEndpoint(cluster.endpoint));
-  // A trainer that listens on all interfaces takes the one that leads to another trainer.
-  const size_t other = cluster.trainer_id == 0 ? cluster.pservers.size() - 1 : 0;
-  return own.IsWildcard() ? LocalAddressTowards(cluster.pservers[other]) : absl::StatusOr<std::string>(own.BareHost());
-}
-
-// Makes the one server of a job in this process.
-absl::StatusOr<std::unique_ptr<InProcessServers>> EmbeddedServer(const Job& job, ThreadPool* pool) {
-  ASSIGN_OR_RETURN(Programs programs, ServerPrograms(job, 0, "", ""));
-  std::vector<ServerOptions> servers(1);
-  ASSIGN_OR_RETURN(servers[0], JobServerOptions(job, 0, std::move(programs), pool));
-  return InProcessServers::Create(std::move(servers), /*tick_thread=*/true);
-}
-
-// Connects to the servers of the cluster.
-absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster, const v1::Cluster& network,
-                                                   int lanes) {
-  // Each server has two TCP connections and, on this machine, a Unix-domain socket and the two descriptors of shared
-  // memory. Each lane has a file open; 32 more are for other uses.
-  const int servers = static_cast<int>(cluster.pservers.size());
-  const int files = lanes + 32;
-  RETURN_IF_ERROR(WantDescriptors(
-      5 * servers + files, absl::StrCat("5 connections to each of ", servers, " servers and ", files, " files")));
-  return MakeGrpcTransport({.endpoints = cluster.pservers,
-                            .shared_memory = network.shared_memory(),
-                            .servers_in_trainers = cluster.servers_in_trainers});
-}
-
-// Starts the server in this trainer. It has threads of its own, so that it answers others while lanes compute.
-absl::Status StartOwnServer(int threads, Runtime* r) {
-  const int id = r->cluster.trainer_id;
-  r->server_pool = std::make_unique<ThreadPool>("weir-server", ComputeThreads(threads));
-  ASSIGN_OR_RETURN(Programs programs, ServerPrograms(r->job, id, absl::GetFlag(FLAGS_server_program),
-                                                     absl::GetFlag(FLAGS_server_startup_program)));
-  ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(r->job, id, std::move(programs), r->server_pool.get()));
-  ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(r->cluster));
-  ASSIGN_OR_RETURN(r->server, JobServer::Start(std::move(options), endpoint, r->job.config.cluster()));
-  r->own_core = r->server->core();
-  r->cluster.endpoint = r->server->endpoint();
-  LOG(INFO) << "server " << id << " is in this process and listens at " << r->cluster.endpoint;
-  return absl::OkStatus();
-}
-
-// Learns where the servers are, wherever they run.
-absl::Status FindServers(StopSignals* signals, Runtime* r) {
-  if (!r->cluster.init_method.has_value()) return absl::OkStatus();
-  const std::string listening = r->cluster.servers_in_trainers ? r->cluster.endpoint : "";
-  ASSIGN_OR_RETURN(const Addresses addresses, MeetOthers(r->job.config, r->cluster, listening, ProcessName(), signals));
-  r->cluster.pservers = r->cluster.servers_in_trainers ? addresses.trainers : addresses.servers;
-  if (r->cluster.run_id == kAnyRun) r->cluster.run_id = addresses.run_id;
-  return absl::OkStatus();
-}
-
-// Makes the way to the servers of the job, wherever they are.
-absl::Status ReachServers(int threads, StopSignals* signals, Runtime* r) {
-  if (IsEmbedded(r->cluster)) {
-    ASSIGN_OR_RETURN(std::unique_ptr<InProcessServers> servers, EmbeddedServer(r->job, r->pool.get()));
-    r->own_core = &servers->server(0);
-    r->transport = std::move(servers);
-    return absl::OkStatus();
-  }
-  // Others are told where this one listens.
-  if (r->cluster.servers_in_trainers) RETURN_IF_ERROR(StartOwnServer(threads, r));
-  RETURN_IF_ERROR(FindServers(signals, r));
-  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                   Connect(r->cluster, r->job.config.cluster(), r->job.config.train().lanes()));
-  if (r->cluster.servers_in_trainers) {
-    r->network = std::move(transport);
-    transport = MakeOwnServerTransport({.own = r->cluster.trainer_id,
-                                        .core = r->server->core(),
-                                        .others = r->network.get(),
-                                        .pool = r->server_pool.get()});
-  }
-  ASSIGN_OR_RETURN(r->transport, WithFaultPoint(std::move(transport), r->cluster.trainer_id));
-  return absl::OkStatus();
-}
-
 absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* signals, Runtime* r) {
   if (absl::GetFlag(FLAGS_allow_pipes)) AllowPipes();
   RETURN_IF_ERROR(ReadJob(overrides, r));
@@ -372,7 +445,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
   ASSIGN_OR_RETURN(r->programs,
                    TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   r->plan_text = PlanText(r->job, r->programs.main.plan());
-  RETURN_IF_ERROR(ReachServers(threads, signals, r));
+  RETURN_IF_ERROR(r->servers->Reach(r->job, r->pool.get(), threads, signals, &r->cluster));
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
   ASSIGN_OR_RETURN(r->client,
                    Client::Create({.plan = r->programs.main.plan(),
@@ -384,7 +457,7 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
                                    .checkpoint_per_host = checkpoint.per_host(),
                                    .process = ProcessName(),
                                    .arithmetic = ResolvedArithmetic(PrecisionOnCpu(train)),
-                                   .transport = r->transport.get(),
+                                   .transport = r->servers->transport(),
                                    .clock = Clock::Real(),
                                    .pool = r->pool.get(),
                                    .bounded_staleness = ModeOf(r->programs.main).staleness() >= 0,
@@ -409,7 +482,10 @@ absl::Status MakeReplica(Runtime* r) {
     r->collective = std::make_unique<Collective>(r->alone->mesh(0), Collective::Options{});
     collective = r->collective.get();
   } else {
-    ASSIGN_OR_RETURN(const std::string host, HostOf(r->cluster, r->interface_address));
+    std::string host = r->interface_address;
+    if (host.empty()) {
+      ASSIGN_OR_RETURN(host, r->servers->Host(r->cluster));
+    }
     LOG(INFO) << "other trainers reach this one at " << host;
     ASSIGN_OR_RETURN(r->group, TrainerGroup::Form({.client = r->client.get(),
                                                    .trainer_id = r->cluster.trainer_id,
@@ -463,12 +539,11 @@ absl::Status StartWatching(Runtime* r) {
     ASSIGN_OR_RETURN(r->figures, TrainingWatch::Create({.trainer_id = id,
                                                         .tensorboard = events.directory,
                                                         .histogram_steps = events.histogram_steps}));
-    // Without rows the server of a local run has nothing to say, and would be one more run on the page.
-    if (r->own_core != nullptr && (r->cluster.servers_in_trainers || !r->own_core->Report().tables.empty())) {
-      ASSIGN_OR_RETURN(r->server_events, ServerEvents::Start(r->own_core, id));
+    if (r->servers->HasEvents()) {
+      ASSIGN_OR_RETURN(r->server_events, ServerEvents::Start(r->servers->core(), id));
     }
   }
-  ServerCore* const core = r->own_core;
+  ServerCore* const core = r->servers->core();
   ASSIGN_OR_RETURN(
       r->watch,
       ProcessWatch::Start(
@@ -544,22 +619,7 @@ absl::Status Work(Runtime* r, std::string* last_line, bool* stopped) {
 // Asks for the end of the job at a common border.
 void RequestStop(const Runtime& r) {
   r.client->member().RequestStop();
-  // Trainers that have not joined are not waited for.
-  if (r.server != nullptr) r.server->core()->RequestStop();
-}
-
-// Serves the other trainers when this one has ended with `status`, until they are done too or know that the job has
-// failed. Returns the error of the process.
-absl::Status ServeToTheEnd(const absl::Status& status, Runtime* r, StopSignals* signals) {
-  ServerCore* const core = r->server->core();
-  signals->OnStop([core] { core->RequestStop(); });
-  // A trainer that some server has not let in has no voice in the job, but its own server goes with it.
-  if (!status.ok()) {
-    core->ReportFailure(
-        absl::Status(status.code(), absl::StrCat("trainer ", r->cluster.trainer_id, ": ", status.message())));
-  }
-  r->server->AwaitFinished();
-  return status.ok() ? core->JobStatus() : status;
+  r.servers->RequestStop();
 }
 
 absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals) {
@@ -586,7 +646,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
       if (!job.ok()) status = job;
     }
   }
-  if (runtime.server != nullptr) status = ServeToTheEnd(status, &runtime, signals);
+  status = runtime.servers->ServeToTheEnd(status, runtime.cluster.trainer_id, signals);
   signals->OnStop({});
   // A failed run prints it too, as other processes may have been the cause.
   std::fputs(runtime.profile.Finish().c_str(), stdout);
@@ -595,16 +655,13 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
                        absl::StrCat("trainer: ", status.message(), status.ok() ? "" : "; ",
                                     "the network has not shut down within ", absl::FormatDuration(kEnd)));
   }
-  if (runtime.server != nullptr) {
-    runtime.server->Shutdown();
+  const bool network_is_down = runtime.servers->ShutDown([&runtime] {
     runtime.replica = nullptr;
     runtime.group = nullptr;
     runtime.client = nullptr;
-    runtime.transport = nullptr;
-    runtime.network = nullptr;
-    // Freeing large tables may take longer than the network's deadline.
-    signals->EndWithin(absl::InfiniteDuration(), JobExitCode(status, signals), "");
-  }
+  });
+  // Freeing large tables may take longer than the network's deadline.
+  if (network_is_down) signals->EndWithin(absl::InfiniteDuration(), JobExitCode(status, signals), "");
   RETURN_IF_ERROR(status);
   std::printf("%s\n", last_line.c_str());
   std::fflush(stdout);

@@ -423,7 +423,7 @@ CHOSEN = [
     Chosen(
         "draw-is-of-the-position-where-records-are-dealt",
         "trainer/data/example_stream.cc",
-        "kDealtPlace | static_cast<uint64_t>(dealt_records_)",
+        "kDealtPlace | static_cast<uint64_t>(dealt_.records)",
         "static_cast<uint64_t>(position_.offset)",
     ),
     Chosen(
@@ -1082,7 +1082,7 @@ CHOSEN = [
     Chosen(
         "wait-for-a-batch-deaf-to-stop",
         "trainer/loop/rounds.cc",
-        "o_.follower == nullptr && o_.trainer.client->member().StopRequested()",
+        "!o_.course->EndsStreams() && o_.trainer.client->member().StopRequested()",
         "false",
         tests=("//tests/trainer:rounds_test",),
     ),
@@ -1096,7 +1096,7 @@ CHOSEN = [
     # Texts of a resume (P10).
     Chosen(
         "renamed-job-is-damaged",
-        "trainer/checkpoints/checkpointing.cc",
+        "trainer/checkpoints/checkpoint_store.cc",
         "if (of_any.ok()) return OtherJob(of_any->manifest.job());",
         "",
         tests=("//tests/trainer:checkpointing_test",),

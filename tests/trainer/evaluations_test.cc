@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/printed_lines.h"
 #include "tests/trainer/line_job.h"
+#include "trainer/loop/step_order.h"
 
 namespace weir {
 namespace {
@@ -33,6 +35,7 @@ class EvaluationsTest : public LineJobTest {
     std::unique_ptr<Progress> progress;
     std::unique_ptr<JobCheckpoints> checkpoints;
     std::unique_ptr<DeferredError> deferred;
+    std::unique_ptr<StepOrder> order;
     std::unique_ptr<Evaluations> evaluations;
   };
 
@@ -47,16 +50,20 @@ class EvaluationsTest : public LineJobTest {
       seat.workers = MakeWorkers(t);
       ASSIGN_OR_RETURN(const auto metrics, MetricPlan::Create(job_.config, programs_.main, TrainReader(t)->columns()));
       seat.progress = std::make_unique<Progress>(seat.lines.file(), /*live=*/false, absl::Seconds(5), Clock::Real());
-      seat.checkpoints = std::make_unique<JobCheckpoints>(
-          JobCheckpoints::Options{.trainer = Trainer(t), .progress = seat.progress.get()});
+      seat.checkpoints = JobCheckpoints::Create({.trainer = Trainer(t)});
+      seat.order = StepOrder::Of(Trainer(t), mode());
       seat.deferred = std::make_unique<DeferredError>(&cluster_->client(t), /*saves=*/true);
-      seat.evaluations = std::make_unique<Evaluations>(Evaluations::Options{.trainer = Trainer(t),
-                                                                            .data = seat.data.get(),
-                                                                            .session = &seat.workers->session(0),
-                                                                            .checkpoints = seat.checkpoints.get(),
-                                                                            .progress = seat.progress.get(),
-                                                                            .deferred = seat.deferred.get(),
-                                                                            .metrics = metrics});
+      seat.evaluations = std::make_unique<Evaluations>(
+          Evaluations::Options{.trainer = Trainer(t),
+                               .data = seat.data.get(),
+                               .session = &seat.workers->session(0),
+                               .checkpoints = seat.checkpoints.get(),
+                               .progress = seat.progress.get(),
+                               .deferred = seat.deferred.get(),
+                               .metrics = metrics,
+                               .exchange = [&seat](std::string_view key, std::string mine) {
+                                 return seat.order->ExchangeParts(key, std::move(mine));
+                               }});
       return absl::OkStatus();
     }),
               absl::OkStatus());

@@ -1,7 +1,6 @@
 // Agreement of the trainers of a job over its checkpoints: the beginning, the numbers, the last one.
 #include "trainer/checkpoints/job_checkpoints.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -43,7 +42,6 @@ class JobCheckpointsTest : public testing::Test {
   void TearDown() override {
     checkpoints_.clear();
     cluster_.reset();
-    std::fclose(out_);
     fs::remove_all(dir_);
   }
 
@@ -64,18 +62,14 @@ class JobCheckpointsTest : public testing::Test {
   }
   // Agrees on the beginning; the trainer then has its checkpoints.
   absl::StatusOr<Begun> BeginTrainer(int t, bool resume) {
-    auto checkpointing = std::make_unique<Checkpointing>(dir_, config_.config, cluster_->options().plan,
-                                                         TrainFiles{.description = "a.tsv\n", .cuts_by = AnyScheme},
-                                                         &cluster_->client(t));
-    ASSIGN_OR_RETURN(
-        const Begun begun,
-        Begin({.trainer = Trainer(t), .job = &config_, .checkpoints = checkpointing.get(), .resume = resume}));
-    checkpoints_[static_cast<size_t>(t)] =
-        std::make_unique<JobCheckpoints>(JobCheckpoints::Options{.trainer = Trainer(t),
-                                                                 .checkpointing = std::move(checkpointing),
-                                                                 .first_number = begun.beginning.step(),
-                                                                 .progress = &progress_});
-    return begun;
+    std::unique_ptr<JobCheckpoints>& checkpoints = checkpoints_[static_cast<size_t>(t)];
+    checkpoints =
+        JobCheckpoints::Create({.trainer = Trainer(t),
+                                .checkpointing = std::make_unique<Checkpointing>(
+                                    dir_, config_.config, cluster_->options().plan,
+                                    TrainFiles{.description = "a.tsv\n", .cuts_by = AnyScheme}, &cluster_->client(t)),
+                                .say = [](const std::string&) {}});
+    return Begin({.trainer = Trainer(t), .job = &config_, .checkpoints = checkpoints.get(), .resume = resume});
   }
   absl::Status Train(int t, int first, int steps) {
     HandMadeParams params;
@@ -97,8 +91,6 @@ class JobCheckpointsTest : public testing::Test {
   HandMadeJob job_;
   Job config_;
   std::string dir_;
-  std::FILE* const out_ = std::tmpfile();
-  Progress progress_{out_, /*live=*/false, absl::Seconds(5), Clock::Real()};
   std::unique_ptr<InProcessCluster> cluster_;
   std::vector<std::unique_ptr<JobCheckpoints>> checkpoints_;
 };
@@ -335,10 +327,11 @@ TEST_F(JobCheckpointsTest, AStepIsSavedOnceAndItsEvaluationIsAdded) {
 
 TEST_F(JobCheckpointsTest, AJobWithoutCheckpointsDoesNothing) {
   StartCluster({});
-  JobCheckpoints none({.trainer = Trainer(0), .progress = &progress_});
-  EXPECT_FALSE(none.keeps());
-  EXPECT_EQ(none.Save({.step = 1, .version = 1}), absl::OkStatus());
-  EXPECT_EQ(none.SaveLast({.step = 1, .version = 1}), absl::OkStatus());
+  const std::unique_ptr<JobCheckpoints> none = JobCheckpoints::Create({.trainer = Trainer(0)});
+  EXPECT_FALSE(none->keeps());
+  EXPECT_EQ(none->Save({.step = 1, .version = 1}), absl::OkStatus());
+  EXPECT_EQ(none->SaveLast({.step = 1, .version = 1}), absl::OkStatus());
+  EXPECT_EQ(none->AwaitSaved(), absl::OkStatus());
   EXPECT_THAT(Names(), ElementsAre());
 }
 

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/line_job.h"
+#include "trainer/follow/file_course.h"
 
 namespace weir {
 namespace {
@@ -33,12 +34,15 @@ class RoundsTest : public LineJobTest {
   void StartRounds(std::vector<std::string> overrides = {}, int64_t expected_first_step = 0) {
     Start(/*trainers=*/1, std::move(overrides));
     workers_ = MakeWorkers(0);
+    order_ = StepOrder::Of(Trainer(0), mode());
     rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = Trainer(0),
                                                        .mode = mode(),
                                                        .batch_size = job_.config.data().batch_size(),
                                                        .epochs = job_.config.train().epochs(),
                                                        .expected_first_step = expected_first_step,
-                                                       .workers = workers_.get()},
+                                                       .order = order_.get(),
+                                                       .workers = workers_.get(),
+                                                       .course = &course_},
                                        TrainReader(0));
   }
   void TearDown() override {
@@ -63,6 +67,8 @@ class RoundsTest : public LineJobTest {
   }
 
   std::unique_ptr<Workers> workers_;
+  std::unique_ptr<StepOrder> order_;
+  FileCourse course_;
   std::unique_ptr<Rounds> rounds_;
 };
 
@@ -169,6 +175,7 @@ TEST_F(RoundsTest, AStopEndsTheWaitForABatch) {
   WriteLines("eval.txt", {{}});
   Start(/*trainers=*/1, {"train.accumulate_steps=2"});
   workers_ = MakeWorkers(0);
+  order_ = StepOrder::Of(Trainer(0), mode());
   std::atomic<bool> there = false;
   JobDataOptions options = DataOptions(0);
   options.before_batch = [&](int, int64_t) { there.wait(false); };
@@ -176,10 +183,14 @@ TEST_F(RoundsTest, AStopEndsTheWaitForABatch) {
   ASSERT_TRUE(data.ok()) << data.status();
   auto reader = (*data)->TrainReader();
   ASSERT_TRUE(reader.ok()) << reader.status();
-  rounds_ = std::make_unique<Rounds>(
-      Rounds::Options{
-          .trainer = Trainer(0), .mode = mode(), .batch_size = 4, .expected_first_step = 4, .workers = workers_.get()},
-      *std::move(reader));
+  rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = Trainer(0),
+                                                     .mode = mode(),
+                                                     .batch_size = 4,
+                                                     .expected_first_step = 4,
+                                                     .order = order_.get(),
+                                                     .workers = workers_.get(),
+                                                     .course = &course_},
+                                     *std::move(reader));
   cluster_->client(0).member().RequestStop();
   const absl::Time begin = Clock::Real()->Now();
   for (int batch = 0; batch < 2; ++batch) {

@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
-#include "trainer/checkpoints/places_exchange.h"
 #include "transpiler/job/job.h"
 
 namespace weir {
@@ -19,20 +18,21 @@ constexpr char kBeginning[] = "beginning";
 // Has the servers load a checkpoint or row files, as the chief.
 absl::StatusOr<ResumePoint> Decide(const BeginOptions& o) {
   ResumePoint point;
-  if (o.checkpoints != nullptr && o.resume_run) {
-    ASSIGN_OR_RETURN(const bool of_this_run, o.checkpoints->HasOfThisRun());
+  Checkpointing* const kept = o.checkpoints->checkpointing();
+  if (kept != nullptr && o.resume_run) {
+    ASSIGN_OR_RETURN(const bool of_this_run, kept->HasOfThisRun());
     if (!of_this_run) LOG(INFO) << "--resume_run: no checkpoint of this run yet, starts at step 0";
-    if (!of_this_run) RETURN_IF_ERROR(o.checkpoints->StartAfresh());
+    if (!of_this_run) RETURN_IF_ERROR(kept->StartAfresh());
     if (of_this_run) {
-      ASSIGN_OR_RETURN(point, o.checkpoints->Resume());
+      ASSIGN_OR_RETURN(point, kept->Resume());
     }
-  } else if (o.checkpoints != nullptr && o.resume) {
-    ASSIGN_OR_RETURN(point, o.checkpoints->Resume());
+  } else if (kept != nullptr && o.resume) {
+    ASSIGN_OR_RETURN(point, kept->Resume());
     if (!point.beginning.resumed()) {
       LOG(WARNING) << "--resume: no checkpoint in " << o.job->config.checkpoint().dir() << ", starts at step 0";
     }
-  } else if (o.checkpoints != nullptr) {
-    RETURN_IF_ERROR(o.checkpoints->StartAfresh());
+  } else if (kept != nullptr) {
+    RETURN_IF_ERROR(kept->StartAfresh());
   }
   if (!point.beginning.resumed() && !RowFiles(*o.job).empty()) {
     v1::ControlRequest load;
@@ -40,19 +40,6 @@ absl::StatusOr<ResumePoint> Decide(const BeginOptions& o) {
     RETURN_IF_ERROR(o.trainer.client->member().Control(load, /*until_stop=*/true).status());
   }
   return point;
-}
-
-// Returns the number of steps of each trainer in the state that the job begins with.
-std::vector<int64_t> StepsDone(const v1::Beginning& beginning, const ThisTrainer& trainer) {
-  const size_t trainers = static_cast<size_t>(trainer.trainers);
-  if (trainer.sync || !beginning.resumed()) return std::vector<int64_t>(trainers, beginning.step());
-  const std::vector<int64_t> steps(beginning.trainer_steps().begin(), beginning.trainer_steps().end());
-  if (steps.size() == trainers) return steps;
-  // With another number of trainers no lane's progress is known: begin where all of them had been at least.
-  const int64_t step = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
-  LOG(WARNING) << "the checkpoint is of " << steps.size() << " trainers, the job has " << trainer.trainers
-               << ": reading goes on at step " << step << ", some examples are seen twice";
-  return std::vector<int64_t>(trainers, step);
 }
 
 // Restores this trainer's residuals. Trainer `from` reads them from `file`, its own; "": the checkpoint has none.
@@ -67,6 +54,7 @@ absl::Status RestoreResiduals(Client* client, int from, const std::string& file,
 
 absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   Client* const client = o.trainer.client;
+  const int lanes = o.job->config.train().lanes();
   const std::optional<int64_t> takes_over = client->member().TakesOver();
   // The beginning is decided once while the servers live, by the chief of that moment; if that one dies before it has
   // posted, by the next chief.
@@ -76,8 +64,7 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
     ASSIGN_OR_RETURN(mine, Decide(o));
     word.by = o.trainer.id;
     word.text = mine.beginning.SerializeAsString();
-    if (mine.beginning.places() && !o.trainer.sync)
-      RETURN_IF_ERROR(PostDealtPlaces(o.trainer, o.job->config.train().lanes(), mine.places));
+    if (mine.beginning.places()) RETURN_IF_ERROR(o.checkpoints->OfferPlaces(lanes, mine.places));
     RETURN_IF_ERROR(client->board().Post(kBeginning, word.text, 0));
   }
   Begun begun;
@@ -85,13 +72,14 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   if (!beginning.ParseFromString(word.text) || beginning.step() < 0)
     return absl::InternalError("what the chief says of the beginning cannot be read");
   RETURN_IF_ERROR(client->board().Exchange(kBeginning, "", /*kept=*/true).status());
-  begun.first_steps = StepsDone(beginning, o.trainer);
+  o.checkpoints->BeginAt(beginning.step());
+  begun.first_steps = o.checkpoints->StepsDone(beginning);
   begun.step = begun.first_steps[static_cast<size_t>(o.trainer.id)];
   if (o.trainer.replica != nullptr) {
     if (beginning.resumed()) {
       // A process without the chief's directory is refused when it joins.
-      if (o.checkpoints == nullptr) return absl::InternalError("the chief has resumed a job without checkpoint.dir");
-      RETURN_IF_ERROR(o.checkpoints->LoadReplica(beginning, word.by));
+      if (!o.checkpoints->keeps()) return absl::InternalError("the chief has resumed a job without checkpoint.dir");
+      RETURN_IF_ERROR(o.checkpoints->checkpointing()->LoadReplica(beginning, word.by));
     }
     RETURN_IF_ERROR(o.trainer.replica->Gather());
     RETURN_IF_ERROR(o.trainer.replica->CheckEqual("before the first step"));
@@ -99,11 +87,7 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
   // A process that takes a place over restores none: residuals of the checkpoint do not fit pushes made since.
   if (beginning.resumed() && client->residuals().Keeps() && !takes_over.has_value())
     RETURN_IF_ERROR(RestoreResiduals(client, word.by, mine.residuals, begun.step));
-  if (!o.trainer.sync) {
-    begun.places = PostedPlaces(o.trainer, beginning.places() ? word.by : -1);
-  } else if (beginning.places()) {
-    ASSIGN_OR_RETURN(begun.places, DealPlaces(o.trainer, word.by, o.job->config.train().lanes(), mine.places));
-  }
+  ASSIGN_OR_RETURN(begun.places, o.checkpoints->FindPlaces(beginning, word.by, lanes, mine.places));
   begun.takes_over = takes_over.has_value();
   if (takes_over.has_value()) {
     // A dead trainer that had done nothing begins where all do.

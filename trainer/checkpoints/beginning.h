@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "proto/stream_places.pb.h"
 #include "proto/trainer.pb.h"
-#include "trainer/checkpoints/checkpointing.h"
+#include "trainer/checkpoints/job_checkpoints.h"
 #include "trainer/this_trainer.h"
 
 namespace weir {
@@ -19,7 +19,7 @@ struct BeginOptions {
   ThisTrainer trainer;
   // Borrowed.
   const Job* job = nullptr;
-  Checkpointing* checkpoints = nullptr;  // null: the job keeps none
+  JobCheckpoints* checkpoints = nullptr;
   // Continue from the newest checkpoint.
   bool resume = false;
   // Continue from the newest checkpoint of this run (TrainOptions.run), or begin afresh.

@@ -4,21 +4,16 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
-#include "framework/base/printable.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
-#include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/file.h"
-#include "framework/checkpoint/host_part.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 #include "trainer/metrics/early_stop.h"
@@ -113,7 +108,7 @@ Checkpointing::Checkpointing(std::string dir, const v1::JobConfig& config, const
       client_(client),
       replica_(replica),
       run_(std::move(run)),
-      per_host_(config.checkpoint().per_host()) {}
+      store_(CheckpointStore::Create(dir_, config, client)) {}
 
 absl::Status LoadIntoServers(Client* client, const std::string& path, const v1::CheckpointManifest& manifest) {
   v1::ControlRequest request;
@@ -128,13 +123,6 @@ absl::StatusOr<std::string> ReadStatistics(const std::string& directory, const v
   return ReadExtra(directory, manifest, kStatisticsFile);
 }
 
-absl::Status Checkpointing::OtherJob(const std::string& job) const {
-  return absl::FailedPreconditionError(
-      absl::StrCat("--resume: the checkpoints in ", dir_, " are of job '", job, "', and this is job '", config_.name(),
-                   "': give the job the name that it had (name: \"", job,
-                   "\"), set checkpoint.dir to the directory of ", "this job, or start a fresh run without --resume"));
-}
-
 absl::Status Checkpointing::Explained(const absl::Status& load, const v1::CheckpointManifest& manifest) const {
   if (!absl::IsFailedPrecondition(load)) return load;
   const std::string difference = ModelDifferenceText(manifest.job_text(), config_, CheckpointUse::kLoading);
@@ -142,62 +130,6 @@ absl::Status Checkpointing::Explained(const absl::Status& load, const v1::Checkp
   return absl::FailedPreconditionError(
       absl::StrCat("--resume: ", load.message(), "; the setting ", difference, ": set it back, or start a fresh run ",
                    "without --resume; its tables can begin with the rows of this one (checkpoint export, table.load)"));
-}
-
-absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindShared() {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> all, ListCheckpoints(dir_));
-  if (all.empty()) return std::nullopt;
-  absl::StatusOr<NewestCheckpoint> newest = FindNewestComplete(dir_, config_.name());
-  if (!newest.ok()) {
-    const absl::StatusOr<NewestCheckpoint> of_any = FindNewestComplete(dir_, "");
-    if (of_any.ok()) return OtherJob(of_any->manifest.job());
-    return absl::DataLossError(
-        absl::StrCat("--resume: no checkpoint in ", dir_, " is complete: ", std::string(newest.status().message())));
-  }
-  return Found{.name = newest->found.name, .refused = std::move(newest->refused)};
-}
-
-absl::StatusOr<std::optional<Checkpointing::Found>> Checkpointing::FindOnAllHosts() {
-  v1::ControlRequest request;
-  request.mutable_find();
-  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->member().Control(request));
-  ASSIGN_OR_RETURN(const HostParts own, FindParts(dir_, config_.name(), ""));
-  Found found{.refused = own.refused};
-  std::map<std::pair<int64_t, uint64_t>, size_t> holders;  // by step and manifest of a checkpoint
-  for (const HostPart& part : own.parts) ++holders[{part.step, part.manifest}];
-  bool any = !own.parts.empty() || !own.refused.empty();
-  std::string held = absl::StrCat("the chief ", own.parts.size());
-  for (size_t s = 0; s < replies.size(); ++s) {
-    for (const v1::FoundPart& part : replies[s].parts()) ++holders[{part.step(), part.manifest()}];
-    for (const std::string& reason : replies[s].refused())
-      found.refused.push_back(absl::StrCat("server ", s, ": ", Printable(reason)));
-    any |= replies[s].parts_size() > 0 || replies[s].refused_size() > 0;
-    absl::StrAppend(&held, ", server ", s, " ", replies[s].parts_size());
-  }
-  if (!any) return std::nullopt;
-  if (own.parts.empty() && !own.other_job.empty()) return OtherJob(own.other_job);
-  for (auto it = holders.rbegin(); it != holders.rend(); ++it) {
-    const std::string name = StepDirectoryName(it->first.first);
-    if (it->second == replies.size() + 1) {
-      found.name = name;
-      return found;
-    }
-    found.refused.push_back(absl::StrCat(name, ": ", it->second, " of ", replies.size() + 1, " processes have it"));
-  }
-  return absl::DataLossError(absl::StrCat("--resume: no checkpoint is complete on every host (good parts: ", held, ")",
-                                          found.refused.empty() ? "" : ": ", absl::StrJoin(found.refused, "; ")));
-}
-
-absl::Status Checkpointing::CheckLoadedDigest(const v1::CheckpointManifest& manifest) {
-  v1::ControlRequest request;
-  request.mutable_digest();
-  ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->member().Control(request));
-  uint64_t values = 0;
-  for (const v1::ControlReply& reply : replies) values += reply.values();
-  if (values == manifest.values_digest()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("--resume: the servers hold values=", DigestHex(values), " after reading ",
-                                          StepDirectoryName(manifest.step()),
-                                          ", its manifest says values=", DigestHex(manifest.values_digest())));
 }
 
 absl::Status Checkpointing::Own() {
@@ -223,11 +155,8 @@ absl::Status Checkpointing::Own() {
   while (true) {
     std::string holder;
     RETURN_IF_ERROR(owner->Take(&holder).status());
-    if (per_host_ && holder.empty()) {
-      ASSIGN_OR_RETURN(const std::vector<v1::ControlReply> replies, client_->member().Control(request));
-      for (size_t s = 0; s < replies.size() && holder.empty(); ++s) {
-        if (replies[s].refused_size() > 0) holder = absl::StrCat("server ", s, ": ", Printable(replies[s].refused(0)));
-      }
+    if (holder.empty()) {
+      ASSIGN_OR_RETURN(holder, store_->OwnOthers(request));
     }
     if (holder.empty()) break;
     if (holder != told) LOG(WARNING) << holder << "; waits until it is known whether that run is alive";
@@ -251,7 +180,7 @@ absl::StatusOr<bool> Checkpointing::HasOfThisRun() {
 absl::StatusOr<ResumePoint> Checkpointing::Resume() {
   RETURN_IF_ERROR(Own());
   ResumePoint point;
-  ASSIGN_OR_RETURN(const std::optional<Found> found, per_host_ ? FindOnAllHosts() : FindShared());
+  ASSIGN_OR_RETURN(const std::optional<CheckpointStore::Found> found, store_->Find());
   if (!found.has_value()) return point;
   for (const std::string& reason : found->refused) LOG(WARNING) << "checkpoint refused: " << reason;
   const std::string path = absl::StrCat(dir_, "/", found->name);
@@ -262,8 +191,8 @@ absl::StatusOr<ResumePoint> Checkpointing::Resume() {
   if (replica_ != nullptr && !replica_->sharded()) {
     RETURN_IF_ERROR(Explained(replica_->Load(path, manifest), manifest));
   }
-  if (per_host_) RETURN_IF_ERROR(CheckLoadedDigest(manifest));
-  RETURN_IF_ERROR(SetAside(manifest.step()));
+  RETURN_IF_ERROR(store_->CheckLoaded(manifest));
+  RETURN_IF_ERROR(store_->SetAside(manifest.step()));
   v1::Beginning& beginning = point.beginning;
   beginning.set_resumed(true);
   beginning.set_step(manifest.step());
@@ -279,9 +208,8 @@ absl::StatusOr<ResumePoint> Checkpointing::Resume() {
   beginning.set_manifest(ManifestIdentity(manifest));
   beginning.set_not_evaluated(!manifest.has_eval_loss() && !manifest.has_eval_auc() &&
                               manifest.eval_figure_size() == 0);
-  // An interruption may have prevented the evaluation of its step. A directory of this host alone is not enough to
-  // write it down later.
-  if (!per_host_) published_ = Published{"", manifest};
+  // An interruption may have prevented the evaluation of its step.
+  if (store_->MayReplaceResumed()) published_ = Published{"", manifest};
   LOG(INFO) << "resumed from " << path;
   return point;
 }
@@ -305,23 +233,9 @@ absl::Status Checkpointing::LoadReplica(const v1::Beginning& beginning, int chie
   return Explained(replica_->Load(path, *manifest), *manifest);
 }
 
-absl::Status Checkpointing::SetAside(int64_t above) {
-  ASSIGN_OR_RETURN(const std::string aside,
-                   per_host_ ? SetEarlierPartsAside(dir_, above) : SetEarlierCheckpointsAside(dir_, above));
-  if (!aside.empty() && above < 0) {
-    LOG(WARNING) << "checkpoints of an earlier run moved to " << aside << "; --resume would have gone on from them";
-  } else if (!aside.empty()) {
-    LOG(WARNING) << "checkpoints above step " << above << ", where this run goes on, moved to " << aside;
-  }
-  if (!per_host_) return absl::OkStatus();
-  v1::ControlRequest request;
-  request.mutable_set_aside()->set_above(above);
-  return client_->member().Control(request).status();
-}
-
 absl::Status Checkpointing::StartAfresh() {
   RETURN_IF_ERROR(Own());
-  return SetAside(/*above=*/-1);
+  return store_->SetAside(/*above=*/-1);
 }
 
 absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteFiles(const std::string& name, int64_t version,
@@ -342,8 +256,8 @@ absl::StatusOr<v1::CheckpointManifest> Checkpointing::WriteFiles(const std::stri
 absl::Status Checkpointing::WriteShards(const std::string& name, int64_t version, v1::CheckpointManifest* manifest) {
   v1::ControlRequest request;
   request.mutable_save()->set_name(name);
-  request.mutable_save()->set_per_host(per_host_);
-  if (plan_.sync()) request.mutable_save()->set_step(version);
+  store_->Describe(request.mutable_save(), manifest);
+  if (version >= 0) request.mutable_save()->set_step(version);
   // The other trainers write while the servers do.
   const int own = replica_ == nullptr ? 0 : replica_->collective().rank();
   if (replica_ != nullptr) RETURN_IF_ERROR(replica_->AgreeOnSave(own, name).status());
@@ -394,31 +308,6 @@ absl::Status Checkpointing::WriteShareFor(int chief) {
   return replica_->SaveShards(chief, directory).status();
 }
 
-absl::Status Checkpointing::PublishOnAllHosts(const std::string& temporary, const v1::CheckpointManifest& sealed) {
-  v1::ControlRequest request;
-  request.mutable_publish()->set_name(temporary);
-  request.mutable_publish()->set_manifest(sealed.SerializeAsString());
-  RETURN_IF_ERROR(client_->member().Control(request).status());
-  return PublishPart(dir_, temporary, sealed);
-}
-
-void Checkpointing::Prune(const v1::CheckpointManifest& sealed) {
-  const v1::CheckpointConfig& keep = config_.checkpoint();
-  const auto warn = [](const absl::Status& status) {
-    if (!status.ok()) LOG(WARNING) << "some old checkpoints could not be removed: " << status.message();
-  };
-  if (!per_host_) return warn(SetAsideAndPrune(dir_, sealed.step(), keep.keep_last(), keep.keep_best()));
-  // Until every process has published, an older checkpoint may be the newest that all have.
-  const uint64_t manifest = ManifestIdentity(sealed);
-  warn(PruneParts(dir_, sealed.step(), manifest, keep.keep_last(), keep.keep_best()));
-  v1::ControlRequest request;
-  request.mutable_prune()->set_step(sealed.step());
-  request.mutable_prune()->set_manifest(manifest);
-  request.mutable_prune()->set_keep_last(keep.keep_last());
-  request.mutable_prune()->set_keep_best(keep.keep_best());
-  warn(client_->member().Control(request).status());
-}
-
 absl::StatusOr<std::string> Checkpointing::Save(int64_t step, int64_t version, const SavedTrainers& trainers,
                                                 const std::optional<MetricResult>& eval) {
   absl::StatusOr<std::string> path = WriteAndPublish(step, version, trainers, eval);
@@ -456,18 +345,13 @@ absl::StatusOr<std::string> Checkpointing::WriteAndPublish(int64_t step, int64_t
   manifest->set_train_data(train_files_.description);
   *manifest->mutable_trainers() = trainers.state;
   if (trainers.follow != nullptr) {
-    ASSIGN_OR_RETURN(*manifest->mutable_trainers()->mutable_follow(), trainers.follow(step, saved_trainer_steps_));
+    RETURN_IF_ERROR(trainers.follow(saved_trainer_steps_, manifest->mutable_trainers()));
   }
   google::protobuf::TextFormat::PrintToString(config_, manifest->mutable_job_text());
   if (eval.has_value()) SetFigures(*eval, config_.checkpoint().best_by(), &*manifest);
-  if (per_host_) manifest->set_per_host(true);
   SealManifest(&*manifest);
-  if (per_host_) {
-    RETURN_IF_ERROR(PublishOnAllHosts(temporary, *manifest));
-  } else {
-    RETURN_IF_ERROR(PublishSealed(dir_, temporary, *manifest, MissingFiles::kRefuse).status());
-  }
-  Prune(*manifest);
+  RETURN_IF_ERROR(store_->Publish(temporary, *manifest));
+  store_->Prune(*manifest);
   published_ = Published{temporary, *std::move(manifest)};
   return absl::StrCat(dir_, "/", StepDirectoryName(step));
 }
@@ -479,12 +363,8 @@ absl::Status Checkpointing::RecordEvaluation(const MetricResult& eval, const Ear
   v1::CheckpointManifest& manifest = published_->manifest;
   SetFigures(eval, config_.checkpoint().best_by(), &manifest);
   if (early_stop != nullptr) early_stop->Save(manifest.mutable_trainers());
-  if (per_host_) {
-    RETURN_IF_ERROR(PublishOnAllHosts(published_->temporary, manifest));
-  } else {
-    RETURN_IF_ERROR(ReplaceManifest(absl::StrCat(dir_, "/", StepDirectoryName(manifest.step())), manifest));
-  }
-  Prune(manifest);
+  RETURN_IF_ERROR(store_->Replace(published_->temporary, manifest));
+  store_->Prune(manifest);
   return absl::OkStatus();
 }
 

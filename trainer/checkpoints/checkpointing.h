@@ -1,7 +1,7 @@
 // Checkpoint duties of the chief: finds the checkpoint to resume from, has the servers write and read theirs,
 // publishes, prunes. With checkpoint.per_host every server publishes in its own directory, and prunes there when all
-// have published; the chief resumes from the newest checkpoint that all of them have. Called at step borders, at which
-// no server of a sync job changes anything.
+// have published; the chief resumes from the newest checkpoint that all of them have (CheckpointStore). Called at step
+// borders, at which no server of a sync job changes anything.
 //
 // A directory belongs to one run at a time (framework/checkpoint/owner.h): before it is this run's, nothing in it is
 // read for a resume, moved, removed or written; in per_host on every host. While another run on another host may hold
@@ -30,6 +30,7 @@
 #include "proto/trainer.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/replica/dense_replica.h"
+#include "trainer/checkpoints/checkpoint_store.h"
 #include "trainer/checkpoints/resume_check.h"
 #include "trainer/metrics/metric_result.h"
 
@@ -56,9 +57,9 @@ struct SavedTrainers {
   std::function<absl::Status(const TakeBytes&)> residuals;
   // Returns where the streams of all trainers go on; null: that is unknown.
   std::function<absl::StatusOr<v1::StreamPlaces>()> places;
-  // data.follow: returns state.follow for a checkpoint with so many steps, in async of each trainer
-  // (Follower::StateAt), which are known when the servers have written. Null: no files follow.
-  std::function<absl::StatusOr<v1::FollowState>(int64_t step, const std::vector<int64_t>& trainer_steps)> follow;
+  // Sets state.follow for a checkpoint in which servers have so many steps of each trainer, which is known when they
+  // have written (FileCourse::SaveAt). May be null.
+  std::function<absl::Status(const std::vector<int64_t>& trainer_steps, v1::TrainerState* state)> follow;
 };
 
 class Checkpointing {
@@ -83,8 +84,8 @@ class Checkpointing {
   // Begins a fresh run: moves checkpoints of an earlier run aside, with a line in the log.
   absl::Status StartAfresh();
 
-  // Has every server write its shard, then publishes; returns the path. version: the version that servers must be at
-  // (sync only). `eval`: evaluation of this very step, if there was one. An error names the step that is lost and the
+  // Has every server write its shard, then publishes; returns the path. version: the version that servers must be at;
+  // negative: any. `eval`: evaluation of this very step, if there was one. An error names the step that is lost and the
   // newest saved one; FailedPrecondition when a disk is full or read-only.
   absl::StatusOr<std::string> Save(int64_t step, int64_t version, const SavedTrainers& trainers,
                                    const std::optional<MetricResult>& eval);
@@ -99,30 +100,12 @@ class Checkpointing {
   const std::vector<int64_t>& saved_trainer_steps() const { return saved_trainer_steps_; }
 
  private:
-  // A checkpoint that can be loaded: its name, equal in every directory, and the reasons why newer ones were refused.
-  struct Found {
-    std::string name;
-    std::vector<std::string> refused;
-  };
-  // Returns the error of a resume from a directory whose checkpoints are of another job.
-  absl::Status OtherJob(const std::string& job) const;
   // Adds to an error of loading, if it says that the checkpoint does not fit, the setting by which the job is another.
   absl::Status Explained(const absl::Status& load, const v1::CheckpointManifest& manifest) const;
-  // Find the newest checkpoint that can be loaded. nullopt and DataLoss as in Resume.
-  absl::StatusOr<std::optional<Found>> FindShared();
-  absl::StatusOr<std::optional<Found>> FindOnAllHosts();
-  // Checks that the servers hold the state that the checkpoint describes; rows that no server has read would otherwise
-  // go unnoticed.
-  absl::Status CheckLoadedDigest(const v1::CheckpointManifest& manifest);
   absl::StatusOr<std::string> WriteAndPublish(int64_t step, int64_t version, const SavedTrainers& trainers,
                                               const std::optional<MetricResult>& eval);
   // Makes every directory this run's unless it is already; waits as long as that takes.
   absl::Status Own();
-  // Moves checkpoints with a higher number than `above` aside, in every directory.
-  absl::Status SetAside(int64_t above);
-  absl::Status PublishOnAllHosts(const std::string& temporary, const v1::CheckpointManifest& sealed);
-  // Removes old checkpoints after a publication. Those that cannot be removed stay, with a line in the log.
-  void Prune(const v1::CheckpointManifest& sealed);
   absl::StatusOr<v1::CheckpointManifest> WriteFiles(const std::string& name, int64_t version,
                                                     const SavedTrainers& trainers);
   absl::Status WriteShards(const std::string& name, int64_t version, v1::CheckpointManifest* manifest);
@@ -134,7 +117,7 @@ class Checkpointing {
   Client* const client_;
   DenseReplica* const replica_;
   const std::string run_;
-  const bool per_host_;
+  const std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<DirectoryOwner> owner_;  // null before Own
   // Checkpoint published by the last Save.
   struct Published {

@@ -9,6 +9,7 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/files/data_set.h"
+#include "transpiler/job/check_modes.h"
 #include "transpiler/job/model_differences.h"
 #include "transpiler/split/transpile.h"
 
@@ -124,7 +125,8 @@ absl::Status CheckResumable(const std::string& path, const v1::CheckpointManifes
 
 absl::Status CheckSameGeo(const std::string& path, const v1::CheckpointManifest& manifest, const v1::JobConfig& job) {
   const absl::StatusOr<v1::JobConfig> earlier = ReadTrainedJob(manifest.job_text());
-  if (!earlier.ok() || !earlier->distribute().has_geo() || job.distribute().has_geo()) return absl::OkStatus();
+  if (!earlier.ok() || SavesOptimizerState(earlier->distribute()) || !SavesOptimizerState(job.distribute()))
+    return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the checkpoint ", path,
       " was trained with distribute.geo and holds no optimizer state, which the servers of this job look ",

@@ -39,9 +39,9 @@ ExampleStream::ExampleStream(Options options)
     : options_(std::move(options)),
       data_(options_.data),
       segments_(data_->Stream(options_.stream, options_.streams, options_.scheme)),
-      parser_(options_.parser),
-      dealer_(options_.seed, options_.streams) {
-  for (Begun& begun : begun_) Prepare(*parser_, &begun.example);
+      now_({.parser = options_.parser}),
+      dealt_({.dealer = RoundDealer(options_.seed, options_.streams)}) {
+  for (Begun& begun : ahead_.begun) Prepare(*now_.parser, &begun.example);
   if (options_.seen != nullptr) open_ = options_.seen->All();
 }
 
@@ -52,10 +52,10 @@ void ExampleStream::Prepare(const LineParser& parser, Example* example) {
 
 void ExampleStream::Rewind(int64_t epoch) {
   CHECK(status_.ok()) << status_;
-  source_ = nullptr;
+  now_.source = nullptr;
   segment_ = 0;
-  dealt_records_ = 0;
-  has_next_ = false;
+  dealt_.records = 0;
+  ahead_.has_next = false;
   ++round_;
   epoch_ = epoch;
 }
@@ -69,7 +69,7 @@ void ExampleStream::BeginWith(int64_t epoch) {
 void ExampleStream::Rewind(int64_t epoch, const DataSet* data, int64_t dealt_before) {
   CHECK_GT(epoch, epoch_);
   Rewind(epoch);
-  dealt_before_ = dealt_before;
+  dealt_.before = dealt_before;
   // Lanes that read files together must have one number for each, whichever files they have read before.
   round_ = epoch;
   data_ = data;
@@ -97,9 +97,9 @@ absl::Status ExampleStream::OpenSource(const DataFile& file, const PlaceOfRecord
         .file = opened->file, .lane = options_.lane, .round = round_, .shared = opened->modulus > 1};
     if (seeks) reader.begin = BeginBefore(*from, opened->file);
     opened->begin = reader.begin.at;
-    passed_ = reader.begin.records;
+    now_.passed = reader.begin.records;
     if (opened->begin > 0 && options_.parser->has_header()) ++reader.begin.records;
-    ASSIGN_OR_RETURN(source_, options_.ahead->Open(file, reader, FollowingFiles()));
+    ASSIGN_OR_RETURN(now_.source, options_.ahead->Open(file, reader, FollowingFiles()));
     return absl::OkStatus();
   }
   if (seeks) {
@@ -107,8 +107,8 @@ absl::Status ExampleStream::OpenSource(const DataFile& file, const PlaceOfRecord
     // JumpTo sees to what lies behind it.
     if (alone && (file.lines() || file.tf_record)) opened->end = from->at + 1;
   }
-  passed_ = seeks ? from->number : 0;
-  ASSIGN_OR_RETURN(source_, OpenRecords(file, *opened));
+  now_.passed = seeks ? from->number : 0;
+  ASSIGN_OR_RETURN(now_.source, OpenRecords(file, *opened));
   return absl::OkStatus();
 }
 
@@ -124,10 +124,10 @@ BlockReader::Begin ExampleStream::BeginBefore(const PlaceOfRecord& place, int64_
 }
 
 absl::Status ExampleStream::OpenSegment(const PlaceOfRecord* from, bool alone) {
-  direct_ = nullptr;
-  parser_ = options_.parser;
-  before_ = from == nullptr ? dealt_records_ : from->before;
-  alone_ = alone;
+  now_.direct = nullptr;
+  now_.parser = options_.parser;
+  now_.before = from == nullptr ? dealt_.records : from->before;
+  now_.alone = alone;
   Segment segment = segments_[segment_];
   const DataFile& file = FileOf(segment);
   if (file.examples != nullptr) {
@@ -139,16 +139,16 @@ absl::Status ExampleStream::OpenSegment(const PlaceOfRecord* from, bool alone) {
       }
       below->second = *std::move(parser);
     }
-    parser_ = below->second.get();
+    now_.parser = below->second.get();
   }
   RETURN_IF_ERROR(OpenSource(file, from, alone, &segment));
   if (file.examples != nullptr && options_.where == nullptr && !options_.forgives_labels &&
-      parser_->slots() == static_cast<int64_t>(file.examples->slots) &&
-      parser_->floats() == static_cast<int64_t>(file.examples->floats)) {
-    direct_ = static_cast<const ExampleFileSource*>(source_.get());
+      now_.parser->slots() == static_cast<int64_t>(file.examples->slots) &&
+      now_.parser->floats() == static_cast<int64_t>(file.examples->floats)) {
+    now_.direct = static_cast<const ExampleFileSource*>(now_.source.get());
   }
   if (file.examples == nullptr && options_.parser->has_header()) RETURN_IF_ERROR(PassHeader(file, segment));
-  return source_->status();
+  return now_.source->status();
 }
 
 std::vector<RecordsAhead::Following> ExampleStream::FollowingFiles() const {
@@ -163,70 +163,72 @@ std::vector<RecordsAhead::Following> ExampleStream::FollowingFiles() const {
 absl::Status ExampleStream::PassHeader(const DataFile& file, const Segment& segment) {
   const auto [below, fresh] = below_headers_.try_emplace(segment.file);
   if (!fresh) {
-    if (segment.begin == 0) source_->Skip(1);
+    if (segment.begin == 0) now_.source->Skip(1);
   } else if (segment.begin == 0) {
-    ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file, source_.get()));
+    ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file, now_.source.get()));
   } else {
     ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> start, LineSource::Open(file, {.begin = 0, .end = 1}));
     ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file, start.get()));
   }
-  parser_ = below->second.get();
+  now_.parser = below->second.get();
   return absl::OkStatus();
 }
 
 int64_t ExampleStream::PlaceIn(int64_t round, const Segment& segment) {
   if (!segment.drawn) return segment.remainder;
-  DrawnPlace& drawn = drawn_[static_cast<size_t>(round & 1)];
+  Dealing::DrawnPlace& drawn = dealt_.drawn[static_cast<size_t>(round & 1)];
   if (drawn.round != round) {
-    drawn = {.round = round, .place = dealer_.PlaceOf(options_.stream, round)};
+    drawn = {.round = round, .place = dealt_.dealer.PlaceOf(options_.stream, round)};
   }
   return drawn.place;
 }
 
 bool ExampleStream::SkipToOwn(const Segment& segment) {
   if (segment.modulus == 1) return true;
-  const int64_t number = dealt_before_ + dealt_records_;
+  const int64_t number = dealt_.before + dealt_.records;
   const int64_t passed = number % segment.modulus;
   int64_t round = number / segment.modulus;
   int64_t others = PlaceIn(round, segment) - passed;
   if (others < 0) others = segment.modulus - passed + PlaceIn(++round, segment);
-  const int64_t skipped = source_->Skip(others);
-  dealt_records_ += skipped;
-  passed_ += skipped;
+  const int64_t skipped = now_.source->Skip(others);
+  dealt_.records += skipped;
+  now_.passed += skipped;
   if (skipped < others) return false;
   const int64_t place = PlaceIn(round, segment);
-  source_->Prefetch(segment.modulus - place + PlaceIn(round + 1, segment));
+  now_.source->Prefetch(segment.modulus - place + PlaceIn(round + 1, segment));
   return true;
 }
 
 uint64_t ExampleStream::PlaceOf(const Segment& segment) const {
-  return segment.numbered ? kDealtPlace | static_cast<uint64_t>(dealt_records_)
+  return segment.numbered ? kDealtPlace | static_cast<uint64_t>(dealt_.records)
                           : static_cast<uint64_t>(position_.file) << 40 ^ static_cast<uint64_t>(position_.offset);
 }
 
 bool ExampleStream::NextLine(std::string_view* line) {
   while (segment_ < segments_.size()) {
     const Segment& segment = segments_[segment_];
-    if (source_ == nullptr) {
+    if (now_.source == nullptr) {
       status_ = OpenSegment();
       if (!status_.ok()) return false;
     }
-    if (SkipToOwn(segment) && source_->Next(line, &position_.offset)) {
+    if (SkipToOwn(segment) && now_.source->Next(line, &position_.offset)) {
       if (options_.cancelled != nullptr && (++lines_ & 1023) == 0 &&
           options_.cancelled->load(std::memory_order_relaxed)) {
         status_ = absl::CancelledError("reading was cancelled");
         return false;
       }
       position_.file = segment.file;
-      read_ = {
-          .segment = static_cast<int64_t>(segment_), .at = position_.offset, .number = passed_++, .before = before_};
+      read_ = {.segment = static_cast<int64_t>(segment_),
+               .at = position_.offset,
+               .number = now_.passed++,
+               .before = now_.before};
       place_ = PlaceOf(segment);
-      dealt_records_ += segment.dealt;
+      dealt_.records += segment.dealt;
       return true;
     }
-    status_ = source_->status();
+    status_ = now_.source->status();
     if (!status_.ok()) return false;
-    source_ = nullptr;
+    now_.source = nullptr;
     ++segment_;
   }
   return false;
@@ -238,21 +240,21 @@ bool ExampleStream::BeginNext(Begun* begun) {
   const DataFile& file = data_->files()[static_cast<size_t>(position_.file)];
   begun->position = position_;
   begun->place = read_;
-  begun->parser = parser_;
+  begun->parser = now_.parser;
   begun->example.draw = DrawAt(place_);
-  begun->parsed = line.empty() && file.lines() ? EmptyLine() : parser_->Begin(line, &begun->example);
+  begun->parsed = line.empty() && file.lines() ? EmptyLine() : now_.parser->Begin(line, &begun->example);
   // The source may reuse the memory of a line for the next one. The bytes of an example file are not asked for.
   if (file.examples == nullptr) begun->line.assign(line);
   return true;
 }
 
 Example* ExampleStream::NextAhead(InputPosition* position) {
-  if (!has_next_) has_next_ = BeginNext(&begun_[1 - current_]);
-  while (has_next_) {
-    current_ = 1 - current_;
-    Begun& line = begun_[current_];
+  if (!ahead_.has_next) ahead_.has_next = BeginNext(&ahead_.begun[1 - ahead_.current]);
+  while (ahead_.has_next) {
+    ahead_.current = 1 - ahead_.current;
+    Begun& line = ahead_.begun[ahead_.current];
     // An error of the next line waits until this one has been given.
-    has_next_ = BeginNext(&begun_[1 - current_]);
+    ahead_.has_next = BeginNext(&ahead_.begun[1 - ahead_.current]);
     if (line.parsed.ok()) line.parsed = line.parser->End(&line.example);
     if (Judge(line.line, line.position, std::move(line.parsed), &line.example)) {
       *position = line.position;
@@ -311,11 +313,11 @@ bool ExampleStream::Next(Example* scratch, RecordPool* pool, Record* record, Inp
 }
 
 bool ExampleStream::MakeRecord(std::string_view line, Example* scratch, RecordPool* pool, Record* record) {
-  const bool direct = direct_ != nullptr && LabelsAreGood(line);
+  const bool direct = now_.direct != nullptr && LabelsAreGood(line);
   if (direct && options_.borrows) {
-    *record = Record(const_cast<char*>(line.data()), direct_->sizes(), direct_->block());
+    *record = Record(const_cast<char*>(line.data()), now_.direct->sizes(), now_.direct->block());
   } else if (direct) {
-    *record = Record(line.data(), direct_->sizes(), pool);
+    *record = Record(line.data(), now_.direct->sizes(), pool);
   } else if (Take(line, scratch)) {
     Notice(*scratch);
     *record = Record(*scratch, pool);
@@ -332,34 +334,34 @@ bool ExampleStream::ReadAgain(const PlaceOfRecord& place, bool last, int64_t mos
   const Segment& segment = segments_[static_cast<size_t>(place.segment)];
   // The others of a file in which one can seek are far from each other, and other lanes do not read the same ones.
   const bool alone = !last && FileOf(segment).seekable();
-  if (source_ == nullptr || static_cast<int64_t>(segment_) != place.segment || alone_ != alone) {
+  if (now_.source == nullptr || static_cast<int64_t>(segment_) != place.segment || now_.alone != alone) {
     segment_ = static_cast<size_t>(place.segment);
-    source_ = nullptr;
+    now_.source = nullptr;
     status_ = OpenSegment(&place, alone);
     if (!status_.ok()) return false;
   }
-  if (alone_ && passed_ <= place.number && source_->JumpTo(place.at)) passed_ = place.number;
-  if (passed_ < place.number) {
-    int64_t wanted = place.number - passed_;
+  if (now_.alone && now_.passed <= place.number && now_.source->JumpTo(place.at)) now_.passed = place.number;
+  if (now_.passed < place.number) {
+    int64_t wanted = place.number - now_.passed;
     if (most < wanted / segment.modulus) wanted = most * segment.modulus;
-    const int64_t skipped = source_->Skip(wanted);
-    passed_ += skipped;
-    if (skipped < wanted) status_ = source_->status().ok() ? NotThere(place) : source_->status();
-    if (!status_.ok() || passed_ < place.number) return false;
+    const int64_t skipped = now_.source->Skip(wanted);
+    now_.passed += skipped;
+    if (skipped < wanted) status_ = now_.source->status().ok() ? NotThere(place) : now_.source->status();
+    if (!status_.ok() || now_.passed < place.number) return false;
   }
   std::string_view line;
-  const bool read = passed_ == place.number && source_->Next(&line, &position_.offset);
+  const bool read = now_.passed == place.number && now_.source->Next(&line, &position_.offset);
   // The output of a command may differ between runs in bytes that belong to no example.
   if (!read || (position_.offset != place.at && FileOf(segment).pipe == nullptr)) {
-    status_ = source_->status().ok() ? NotThere(place) : source_->status();
+    status_ = now_.source->status().ok() ? NotThere(place) : now_.source->status();
     return false;
   }
   position_.file = segment.file;
-  dealt_records_ = place.before + (segment.dealt ? passed_ : 0);
+  dealt_.records = place.before + (segment.dealt ? now_.passed : 0);
   given_ = place;
   place_ = PlaceOf(segment);
-  ++passed_;
-  dealt_records_ += segment.dealt;
+  ++now_.passed;
+  dealt_.records += segment.dealt;
   if (record == nullptr || MakeRecord(line, scratch, pool, record)) return true;
   if (status_.ok()) status_ = NotThere(place);
   return false;
@@ -381,8 +383,8 @@ void ExampleStream::Notice(const Example& example) {
 
 void ExampleStream::Notice(std::string_view record) {
   if (open_.empty()) return;
-  const auto view =
-      LookAtExampleRecord(record.data(), static_cast<size_t>(parser_->floats()), static_cast<size_t>(parser_->slots()));
+  const auto view = LookAtExampleRecord(record.data(), static_cast<size_t>(now_.parser->floats()),
+                                        static_cast<size_t>(now_.parser->slots()));
   options_.seen->Look(view.floats, view.counts, &open_);
 }
 
@@ -409,7 +411,8 @@ uint64_t ExampleStream::DrawAt(uint64_t place) const {
 bool ExampleStream::Take(std::string_view line, Example* example) {
   const DataFile& file = data_->files()[static_cast<size_t>(position_.file)];
   example->draw = DrawAt(place_);
-  return Judge(line, position_, line.empty() && file.lines() ? EmptyLine() : parser_->Parse(line, example), example);
+  return Judge(line, position_, line.empty() && file.lines() ? EmptyLine() : now_.parser->Parse(line, example),
+               example);
 }
 
 bool ExampleStream::Judge(std::string_view line, const InputPosition& position, absl::Status parsed, Example* example) {

@@ -95,7 +95,7 @@ class ExampleStream {
   // borrowed. `dealt_before`: records of earlier files that are dealt one by one, whose dealing goes on.
   void Rewind(int64_t epoch, const DataSet* data, int64_t dealt_before);
   // Returns the number of records that are dealt one by one in the present files, of all streams; at their end only.
-  int64_t dealt_records() const { return dealt_records_; }
+  int64_t dealt_records() const { return dealt_.records; }
   // Returns the place of the record that Next has given, or ReadAgain.
   const PlaceOfRecord& place() const { return given_; }
 
@@ -106,11 +106,11 @@ class ExampleStream {
   bool ReadAgain(const PlaceOfRecord& place, bool last, int64_t most, Example* scratch, RecordPool* pool,
                  Record* record);
   // Returns the number of records of the file of the last ReadAgain that are behind the stream and its own, about.
-  int64_t own_passed() const { return passed_ / segments_[segment_].modulus; }
+  int64_t own_passed() const { return now_.passed / segments_[segment_].modulus; }
 
  private:
   bool NextLine(std::string_view* line);
-  // Returns place_ of the record at position_, which is number dealt_records_.
+  // Returns place_ of the record at position_, which is number dealt_.records.
   uint64_t PlaceOf(const Segment& segment) const;
   // Skips records of other streams; returns false at the end of the segment and on an error.
   bool SkipToOwn(const Segment& segment);
@@ -120,7 +120,7 @@ class ExampleStream {
   // which little is read where the file allows it; null: the first. `alone`: few records are read, and not by other
   // lanes.
   absl::Status OpenSegment(const PlaceOfRecord* from = nullptr, bool alone = false);
-  // Opens the records of `file` for OpenSegment. Sets opened->begin to where they begin, and passed_.
+  // Opens the records of `file` for OpenSegment. Sets opened->begin to where they begin, and now_.passed.
   absl::Status OpenSource(const DataFile& file, const PlaceOfRecord* from, bool alone, Segment* opened);
   // Returns the last of Options.begins of a file that is not behind `place`.
   BlockReader::Begin BeginBefore(const PlaceOfRecord& place, int64_t file) const;
@@ -129,7 +129,7 @@ class ExampleStream {
   absl::Status NotThere(const PlaceOfRecord& place) const;
   // Returns the files behind segments_[segment_] that all streams read.
   std::vector<RecordsAhead::Following> FollowingFiles() const;
-  // Finds the parser below the header of a segment's file, and moves source_ behind the header if it begins there.
+  // Finds the parser below the header of a segment's file, and moves now_.source behind the header if it begins there.
   absl::Status PassHeader(const DataFile& file, const Segment& segment);
   // Reads the header from `source`, which is at the start of the file, and returns a parser for the lines below it;
   // null if the file has no line.
@@ -167,25 +167,33 @@ class ExampleStream {
   const DataSet* data_;
   std::vector<Segment> segments_;  // of data_
   size_t segment_ = 0;
-  std::unique_ptr<RecordSource> source_;  // of segments_[segment_]
-  bool alone_ = false;                    // it has been opened so
-  const LineParser* parser_;              // of its lines
-  // source_, if its records are the examples; null if they have to be parsed or filtered.
-  const ExampleFileSource* direct_ = nullptr;
+  // segments_[segment_] as it is read.
+  struct Open {
+    std::unique_ptr<RecordSource> source;  // null: not open
+    bool alone = false;                    // it has been opened so
+    const LineParser* parser = nullptr;    // of its lines
+    // `source`, if its records are the examples; null if they have to be parsed or filtered.
+    const ExampleFileSource* direct = nullptr;
+    int64_t passed = 0;  // records of the segment passed so far, without a header
+    int64_t before = 0;  // Dealing::records at its beginning
+  };
+  Open now_;
   // Parsers by file, of files that have headers and of example files.
   std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
-  int64_t dealt_records_ = 0;  // records passed so far in segments whose records are dealt in turn
-  int64_t dealt_before_ = 0;   // the same of earlier files
-  int64_t passed_ = 0;         // records of the segment passed so far, without a header
-  int64_t before_ = 0;         // dealt_records_ at the beginning of the segment
-  PlaceOfRecord read_;         // of the record that NextLine has given
-  PlaceOfRecord given_;
-  const RoundDealer dealer_;
-  struct DrawnPlace {
-    int64_t round = -1;
-    int64_t place = 0;
+  // Segments whose records are dealt in turn.
+  struct Dealing {
+    int64_t records = 0;  // passed so far
+    int64_t before = 0;   // the same of earlier files
+    RoundDealer dealer;
+    struct DrawnPlace {
+      int64_t round = -1;
+      int64_t place = 0;
+    };
+    DrawnPlace drawn[2] = {};  // PlaceIn of the last round that is even, and odd
   };
-  DrawnPlace drawn_[2];  // PlaceIn of the last round that is even, and odd
+  Dealing dealt_;
+  PlaceOfRecord read_;  // of the record that NextLine has given
+  PlaceOfRecord given_;
   // Place of the current record among those of all streams, for Example.draw. A record of a numbered segment has its
   // number, which text and the example files made of it share; others have their position.
   uint64_t place_ = 0;
@@ -195,12 +203,15 @@ class ExampleStream {
   InputPosition position_;
   std::string_view line_;
   absl::Status status_;
-  // NextAhead: the current line is begun_[current_], the next one the other.
-  Begun begun_[2];
-  int current_ = 0;
+  // Lines of NextAhead.
+  struct Lines {
+    Begun begun[2];
+    int current = 0;        // the next one is the other
+    bool has_next = false;  // it has been begun
+  };
+  Lines ahead_;
   std::vector<uint32_t> open_;  // inputs that Options.seen has not seen
-  bool has_next_ = false;
-  bool bad_ = false;  // Judge has set status_
+  bool bad_ = false;            // Judge has set status_
 };
 
 }  // namespace weir

@@ -11,10 +11,8 @@
 
 namespace weir {
 
-ShuffledStream::ShuffledStream(Options options)
-    : options_(std::move(options)),
-      key_(StableHash(absl::StrCat("shuffle of stream ", options_.stream.stream)) ^ MixId(options_.seed)),
-      stream_(options_.stream) {
+ShuffledStream::ShuffledStream(Options options) : options_(std::move(options)), stream_(options_.stream) {
+  draws_.key = StableHash(absl::StrCat("shuffle of stream ", options_.stream.stream)) ^ MixId(options_.seed);
   ExampleStream::Prepare(*options_.stream.parser, &example_);
   ForgetPlaces();
 }
@@ -56,8 +54,8 @@ void ShuffledStream::GoOn(v1::StreamPlace place) {
   if (!place.has_last()) return;
   read_ = place.read();
   changes_.begins = false;
-  draws_ = static_cast<uint64_t>(place.buffer().draws());
-  if (draws_ > 0) DrawAhead();
+  draws_.done = static_cast<uint64_t>(place.buffer().draws());
+  if (draws_.done > 0) DrawAhead();
   window_ = options_.shuffle;
   buffer_.resize(static_cast<size_t>(place.buffer().size()));
   again_ = std::make_unique<Again>(Again{.place = std::move(place)});
@@ -97,14 +95,14 @@ bool ShuffledStream::ReadAgain(int64_t records) {
       again_->record = 0;
     }
   }
-  if (!read_last && !ReadAgainAt(last, true, records, waits ? &waiting_ : nullptr)) return false;
+  if (!read_last && !ReadAgainAt(last, true, records, waits ? &waiting_.record : nullptr)) return false;
   total_read_ = place.read();
-  has_waiting_ = waits;
-  last_ = waiting_place_ = last;
+  waiting_.there = waits;
+  last_ = waiting_.place = last;
   filled_ = options_.shuffle;
-  for (const Record& record : buffer_) buffered_bytes_ += record.bytes();
-  most_examples_ = static_cast<int64_t>(buffer_.size());
-  most_bytes_ = buffered_bytes_;
+  for (const Record& record : buffer_) size_.bytes += record.bytes();
+  size_.most_examples = static_cast<int64_t>(buffer_.size());
+  size_.most_bytes = size_.bytes;
   again_ = nullptr;
   return true;
 }
@@ -114,7 +112,7 @@ bool ShuffledStream::Prepare(int64_t records) {
   if (!options_.shuffle || filled_) return true;
   InputPosition position;
   for (; records > 0; --records) {
-    if (!Read(&waiting_, &position)) {
+    if (!Read(&waiting_.record, &position)) {
       filled_ = true;
       // Shuffled as a whole: nothing but the beginning of the epoch is a place to go on.
       fits_ = true;
@@ -122,26 +120,26 @@ bool ShuffledStream::Prepare(int64_t records) {
       changes_.filled = {};
       break;
     }
-    waiting_place_ = last_;
-    const bool fits = buffered_bytes_ + waiting_.bytes() <= options_.buffer_bytes &&
+    waiting_.place = last_;
+    const bool fits = size_.bytes + waiting_.record.bytes() <= options_.buffer_bytes &&
                       static_cast<int64_t>(buffer_.size()) < options_.buffer_examples;
     if (!fits && !buffer_.empty()) {
-      has_waiting_ = true;
+      waiting_.there = true;
       window_ = true;
       filled_ = true;
       break;
     }
-    buffered_bytes_ += waiting_.bytes();
+    size_.bytes += waiting_.record.bytes();
     Note(buffer_.size());
-    buffer_.push_back(std::move(waiting_));
+    buffer_.push_back(std::move(waiting_.record));
   }
-  most_examples_ = std::max(most_examples_, static_cast<int64_t>(buffer_.size()));
-  most_bytes_ = std::max(most_bytes_, buffered_bytes_);
+  size_.most_examples = std::max(size_.most_examples, static_cast<int64_t>(buffer_.size()));
+  size_.most_bytes = std::max(size_.most_bytes, size_.bytes);
   return filled_;
 }
 
 uint64_t ShuffledStream::Random(uint64_t draw) const {
-  const PhiloxBlock random = Philox(key_, draw, static_cast<uint64_t>(epoch_));
+  const PhiloxBlock random = Philox(draws_.key, draw, static_cast<uint64_t>(epoch_));
   return static_cast<uint64_t>(random.v[1]) << 32 | random.v[0];
 }
 
@@ -149,15 +147,15 @@ uint64_t ShuffledStream::Draw(uint64_t n) {
   const auto choose = [](uint64_t bits, uint64_t of) {
     return static_cast<uint64_t>(static_cast<unsigned __int128>(bits) * of >> 64);
   };
-  if (draws_ == 0) DrawAhead();
-  const uint64_t chosen = choose(ahead_[draws_ % kAhead], n);
-  ahead_[draws_ % kAhead] = Random(draws_ + kAhead);
-  ++draws_;
+  if (draws_.done == 0) DrawAhead();
+  const uint64_t chosen = choose(draws_.ahead[draws_.done % kAhead], n);
+  draws_.ahead[draws_.done % kAhead] = Random(draws_.done + kAhead);
+  ++draws_.done;
   // Predict the record of a later draw, to prefetch it; results do not depend on it. The buffer shrinks by one a draw
   // once the stream has ended.
   const auto fetched = [&](uint64_t ahead) -> Record* {
-    const uint64_t size = has_waiting_ ? n : n > ahead ? n - ahead : 0;
-    return size == 0 ? nullptr : &buffer_[choose(ahead_[(draws_ + ahead - 1) % kAhead], size)];
+    const uint64_t size = waiting_.there ? n : n > ahead ? n - ahead : 0;
+    return size == 0 ? nullptr : &buffer_[choose(draws_.ahead[(draws_.done + ahead - 1) % kAhead], size)];
   };
   if (const Record* later = fetched(kAhead)) __builtin_prefetch(later);
   if (const Record* later = fetched(kAhead / 2)) later->Prefetch();
@@ -174,11 +172,11 @@ bool ShuffledStream::Next(Record* record, InputPosition* position) {
     if (!buffer_.empty()) {
       const size_t chosen = Draw(buffer_.size());
       *record = std::move(buffer_[chosen]);
-      if (has_waiting_) {
+      if (waiting_.there) {
         Note(chosen);
-        buffer_[chosen] = std::move(waiting_);
-        has_waiting_ = Read(&waiting_, &unused);
-        waiting_place_ = last_;
+        buffer_[chosen] = std::move(waiting_.record);
+        waiting_.there = Read(&waiting_.record, &unused);
+        waiting_.place = last_;
         return status().ok();
       }
       if (kept_) changes_.changes.push_back({.slot = static_cast<uint32_t>(chosen)});
@@ -193,14 +191,14 @@ bool ShuffledStream::Next(Record* record, InputPosition* position) {
 
 void ShuffledStream::Note(size_t slot) {
   if (!kept_) return;
-  if (static_cast<int64_t>(slot) >= options_.most_kept || !KeptPlace::Fits(waiting_place_)) {
+  if (static_cast<int64_t>(slot) >= options_.most_kept || !KeptPlace::Fits(waiting_.place)) {
     kept_ = false;
     changes_ = {.begins = true};
   } else if (slot == buffer_.size()) {
     changes_.begins = true;
-    changes_.filled.emplace_back(waiting_place_);
+    changes_.filled.emplace_back(waiting_.place);
   } else {
-    changes_.changes.push_back({.slot = static_cast<uint32_t>(slot), .place = KeptPlace(waiting_place_)});
+    changes_.changes.push_back({.slot = static_cast<uint32_t>(slot), .place = KeptPlace(waiting_.place)});
   }
 }
 
@@ -209,8 +207,8 @@ void ShuffledStream::Describe(StreamBorder* border) const {
   border->epoch_examples = epoch_examples_;
   border->read = read_;
   border->shuffled = options_.shuffle;
-  border->draws = static_cast<int64_t>(draws_);
-  border->waits = has_waiting_;
+  border->draws = static_cast<int64_t>(draws_.done);
+  border->waits = waiting_.there;
   if (!options_.shuffle || (kept_ && filled_)) border->last = last_;
 }
 
@@ -227,11 +225,11 @@ void ShuffledStream::StartEpoch(int64_t epoch, const DataSet* data, int64_t deal
 void ShuffledStream::Forget(int64_t epoch) {
   CHECK(status().ok() && epoch_examples_ >= 0 && epoch > epoch_);
   buffer_.clear();
-  has_waiting_ = false;
+  waiting_.there = false;
   epoch_ = epoch;
-  draws_ = 0;
+  draws_.done = 0;
   read_ = 0;
-  buffered_bytes_ = 0;
+  size_.bytes = 0;
   filled_ = false;
   ForgetPlaces();
 }

@@ -73,8 +73,8 @@ class ShuffledStream {
   // Returns the most examples that the buffer may hold; -1 without one.
   int64_t most_buffered() const { return options_.shuffle ? options_.buffer_examples : -1; }
   // Return the largest number of examples and bytes that the buffer has held.
-  int64_t most_examples() const { return most_examples_; }
-  int64_t most_bytes() const { return most_bytes_; }
+  int64_t most_examples() const { return size_.most_examples; }
+  int64_t most_bytes() const { return size_.most_bytes; }
 
  private:
   // Drops what is left of the present epoch.
@@ -85,14 +85,14 @@ class ShuffledStream {
   bool ReadAgain(int64_t records);
   // Reads one record for it (ExampleStream::ReadAgain).
   bool ReadAgainAt(const PlaceOfRecord& place, bool last, int64_t most, Record* record);
-  // Prepares the random numbers of the draws from draws_ on.
+  // Prepares the random numbers of the draws from draws_.done on.
   void DrawAhead() {
-    for (uint64_t i = draws_; i < draws_ + kAhead; ++i) ahead_[i % kAhead] = Random(i);
+    for (uint64_t i = draws_.done; i < draws_.done + kAhead; ++i) draws_.ahead[i % kAhead] = Random(i);
   }
   // Notes the place of the record in waiting_, which comes into `slot` of the buffer.
   void Note(size_t slot);
   void ForgetPlaces();
-  // Returns a uniform number in [0, n): draw number draws_ of this (seed, stream, epoch).
+  // Returns a uniform number in [0, n): draw number draws_.done of this (seed, stream, epoch).
   uint64_t Draw(uint64_t n);
   uint64_t Random(uint64_t draw) const;
 
@@ -100,29 +100,41 @@ class ShuffledStream {
   static constexpr uint64_t kAhead = 16;
 
   const Options options_;
-  const uint64_t key_;
   RecordPool pool_;
   ExampleStream stream_;
   Example example_;
   std::vector<Record> buffer_;
-  Record waiting_;  // did not fit when the buffer was filled
-  bool has_waiting_ = false;
+  // A record that did not fit when the buffer was filled.
+  struct Waiting {
+    bool there = false;
+    Record record;
+    PlaceOfRecord place;
+  };
+  Waiting waiting_;
   bool filled_ = false;
   bool window_ = false;
   bool fits_ = false;  // the whole stream, into the buffer
   int64_t epoch_ = 0;
-  uint64_t draws_ = 0;
-  uint64_t ahead_[kAhead] = {};  // [i % kAhead]: Random(i), for draws from draws_ on
-  int64_t buffered_bytes_ = 0;   // while the buffer is being filled
-  int64_t read_ = 0;             // in this epoch
+  // Random numbers of this (seed, stream, epoch).
+  struct Draws {
+    uint64_t key = 0;
+    uint64_t done = 0;
+    uint64_t ahead[kAhead] = {};  // [i % kAhead]: Random(i), for draws from `done` on
+  };
+  Draws draws_;
+  int64_t read_ = 0;  // in this epoch
   int64_t total_read_ = 0;
   int64_t epoch_examples_ = -1;
   // Examples of an epoch in the earlier run (GoOn); -1: unknown, or a command makes the data.
   int64_t expected_ = -1;
-  int64_t most_examples_ = 0;
-  int64_t most_bytes_ = 0;
-  PlaceOfRecord last_;           // of the last record read in this epoch
-  PlaceOfRecord waiting_place_;  // of waiting_
+  // Size of the buffer.
+  struct Size {
+    int64_t bytes = 0;  // while it is being filled
+    int64_t most_examples = 0;
+    int64_t most_bytes = 0;
+  };
+  Size size_;
+  PlaceOfRecord last_;  // of the last record read in this epoch
   // True if changes_, behind what TakeChanges has returned before, describes all of the buffer.
   bool kept_ = false;
   BufferChanges changes_;

@@ -9,10 +9,11 @@
 
 namespace weir {
 
-bool CutsBy(int scheme, absl::Span<const DataFile> files, bool follows) {
-  if (scheme == kStreamScheme) return true;
-  return scheme == (follows ? kExamplePartsScheme : EarlierStreamScheme(files));
+bool CutsBy(int scheme, absl::Span<const DataFile> files) {
+  return scheme == kStreamScheme || scheme == EarlierStreamScheme(files);
 }
+
+bool CutsFollowedBy(int scheme) { return scheme == kStreamScheme || scheme == kExamplePartsScheme; }
 
 std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams, int scheme) {
   CHECK(stream >= 0 && stream < streams) << stream << " of " << streams;

@@ -38,9 +38,10 @@ namespace weir {
 //   2, 3           trainer/files/earlier_stream_rule.h
 //   4              the rule above
 inline constexpr int kStreamScheme = 4;
-// Returns true if a run on these files may have been cut by rule `scheme`, which CutStream then knows. `follows`: the
-// files are those of data.follow, and may be none yet.
-bool CutsBy(int scheme, absl::Span<const DataFile> files, bool follows);
+// Returns true if a run on these files may have been cut by rule `scheme`, which CutStream then knows.
+bool CutsBy(int scheme, absl::Span<const DataFile> files);
+// The same for the files of data.follow.
+bool CutsFollowedBy(int scheme);
 
 // Returns the segments of stream `stream` of `streams`, in the order in which they are read.
 std::vector<Segment> CutStream(absl::Span<const DataFile> files, int stream, int streams, int scheme = kStreamScheme);

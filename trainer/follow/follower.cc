@@ -175,8 +175,8 @@ absl::Status Follower::Prepare() {
     if (reading.stream >= streams.begin && reading.stream < streams.begin + streams.count) files_->HasRead(reading);
   }
   next_group_ = o_.state.first_group() + o_.state.groups_size();
-  moved_ = warned_ = Clock::Real()->Now();
-  missing_ = absl::InfiniteFuture();
+  search_.moved = search_.warned = Clock::Real()->Now();
+  heard_.missing = absl::InfiniteFuture();
   return absl::OkStatus();
 }
 
@@ -228,8 +228,7 @@ absl::StatusOr<std::shared_ptr<const DataSet>> Follower::TakeGroup(v1::FileGroup
     MutexLock lock(&mu_);
     if (!group.files().empty()) last_file_ = group.files(group.files_size() - 1).name();
     groups_.push_back(std::move(group));
-    // In sync the chief is always the same.
-    if (o_.trainer.sync && !o_.trainer.IsChief()) {
+    if (!o_.trainer.MayBecomeChief()) {
       groups_.pop_front();
       ++groups_begin_;
     }
@@ -248,10 +247,10 @@ void Follower::SetClosed() {
 absl::Status Follower::Hear() {
   while (!stopping()) {
     const std::string key = KeyOf(next_group_);
-    if (key != heard_key_) heard_ = -1;
-    heard_key_ = key;
-    ASSIGN_OR_RETURN(const PostedWord word, board_->NewestWord(key, heard_));
-    if (word.by < 0 || word.edition <= heard_) return absl::OkStatus();
+    if (key != heard_.key) heard_.edition = -1;
+    heard_.key = key;
+    ASSIGN_OR_RETURN(const PostedWord word, board_->NewestWord(key, heard_.edition));
+    if (word.by < 0 || word.edition <= heard_.edition) return absl::OkStatus();
     v1::FollowNews news;
     if (!news.ParseFromString(word.text)) {
       return absl::InternalError(absl::StrCat("what trainer ", word.by, " says of new files cannot be read"));
@@ -272,17 +271,17 @@ absl::Status Follower::Hear() {
       absl::StatusOr<std::shared_ptr<const DataSet>> taken = TakeGroup(news.groups(static_cast<int>(i)));
       const absl::Time now = Clock::Real()->Now();
       // A file system on the network shows other hosts a new file only after a while.
-      if (absl::IsNotFound(taken.status()) && now - std::min(missing_, now) < kSeenElsewhere) {
-        if (missing_ > now)
+      if (absl::IsNotFound(taken.status()) && now - std::min(heard_.missing, now) < kSeenElsewhere) {
+        if (heard_.missing > now)
           LOG(WARNING) << "data.follow: the chief has found a file that is not seen here yet: " << taken.status();
-        missing_ = std::min(missing_, now);
+        heard_.missing = std::min(heard_.missing, now);
         return absl::OkStatus();
       }
       RETURN_IF_ERROR(taken.status());
       if (*taken != nullptr) files_->Add(*std::move(taken));
-      missing_ = absl::InfiniteFuture();
+      heard_.missing = absl::InfiniteFuture();
     }
-    heard_ = word.edition;
+    heard_.edition = word.edition;
     if (news.closed()) SetClosed();
     // The next group may be in the next post.
     if (KeyOf(next_group_) == key) return absl::OkStatus();
@@ -310,54 +309,54 @@ absl::Status Follower::PostGroups(bool closed) {
 }
 
 absl::Status Follower::Look() {
-  if (lookout_ == nullptr) {
+  if (search_.lookout == nullptr) {
     // A chief before this one may have posted more than has been heard.
     RETURN_IF_ERROR(Hear());
     MutexLock lock(&mu_);
     if (closed_) return absl::OkStatus();
-    lookout_ = std::make_unique<FileLookout>(o_.job->config.data(), o_.job->directory, last_file_);
+    search_.lookout = std::make_unique<FileLookout>(o_.job->config.data(), o_.job->directory, last_file_);
   }
   {
     MutexLock lock(&mu_);
     if (closed_) return absl::OkStatus();
   }
-  FileLookout::News news = lookout_->Take();
+  FileLookout::News news = search_.lookout->Take();
   RETURN_IF_ERROR(news.failure);
-  if (!news.trouble.ok() && trouble_.ok())
+  if (!news.trouble.ok() && search_.trouble.ok())
     LOG(WARNING) << "a look for files of data.train has failed: " << news.trouble;
-  trouble_ = news.trouble;
-  changing_ = news.changing;
-  if (!news.files.empty()) moved_ = Clock::Real()->Now();
-  for (FoundFile& file : news.files) found_.push_back(std::move(file));
+  search_.trouble = news.trouble;
+  search_.changing = news.changing;
+  if (!news.files.empty()) search_.moved = Clock::Real()->Now();
+  for (FoundFile& file : news.files) search_.found.push_back(std::move(file));
   const size_t together = static_cast<size_t>(o_.job->config.data().follow().files_together());
-  const auto has_group = [&] { return found_.size() >= together || (news.closed && !found_.empty()); };
+  const auto has_group = [&] { return search_.found.size() >= together || (news.closed && !search_.found.empty()); };
   // Groups that nobody trains on before they are posted: a chief that takes this one's place would deal other ones.
   std::vector<std::shared_ptr<const DataSet>> unposted;
   // No more than fit into a post, so that what else the thread does has its turn.
   do {
     if (!has_group()) break;
-    const size_t size = std::min(together, found_.size());
+    const size_t size = std::min(together, search_.found.size());
     v1::FileGroup group;
     int64_t bytes = 0;
     for (size_t i = 0; i < size; ++i) {
       v1::FollowedFile* const file = group.add_files();
-      file->set_name(found_[i].name);
-      file->set_bytes(found_[i].bytes);
-      file->set_sample(found_[i].sample);
-      bytes += found_[i].bytes;
+      file->set_name(search_.found[i].name);
+      file->set_bytes(search_.found[i].bytes);
+      file->set_sample(search_.found[i].sample);
+      bytes += search_.found[i].bytes;
     }
     LOG(INFO) << "data.follow: takes " << NameOfGroup(group) << ", group " << next_group_ << ", " << bytes << " bytes";
     ASSIGN_OR_RETURN(std::shared_ptr<const DataSet> files, TakeGroup(std::move(group)));
     if (files != nullptr) unposted.push_back(std::move(files));
-    found_.erase(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(size));
+    search_.found.erase(search_.found.begin(), search_.found.begin() + static_cast<std::ptrdiff_t>(size));
     // A trainer that waits for files gets them at once.
     if (has_group() && next_group_ % kGroupsInPost != 1 && !files_->awaited()) continue;
     RETURN_IF_ERROR(PostGroups(/*closed=*/false));
     for (std::shared_ptr<const DataSet>& posted : unposted) files_->Add(std::move(posted));
     unposted.clear();
   } while (next_group_ % kGroupsInPost != 1);
-  more_ = has_group();
-  if (!news.closed || more_) return absl::OkStatus();
+  search_.more = has_group();
+  if (!news.closed || search_.more) return absl::OkStatus();
   {
     MutexLock lock(&mu_);
     closed_ = true;
@@ -371,7 +370,7 @@ absl::Status Follower::Look() {
 absl::Status Follower::WatchIdle() {
   const absl::Time now = Clock::Real()->Now();
   if (!files_->awaited() && !o_.trainer.client->member().AnyAwaitsFiles()) {
-    moved_ = warned_ = now;
+    search_.moved = search_.warned = now;
     return absl::OkStatus();
   }
   std::string last;
@@ -379,22 +378,22 @@ absl::Status Follower::WatchIdle() {
     MutexLock lock(&mu_);
     last = last_file_;
   }
-  const absl::Duration idle = now - moved_;
-  const std::string what =
-      absl::StrCat("no new file of data.train", last.empty() ? "" : absl::StrCat(" behind '", last, "'"), " for ",
-                   absl::FormatDuration(absl::Trunc(idle, absl::Seconds(1))),
-                   found_.empty() ? "" : absl::StrCat("; ", found_.size(), " of data.follow.files_together are there"),
-                   changing_.empty() ? "" : absl::StrCat("; '", changing_, "' changes from look to look"),
-                   trouble_.ok() ? "" : absl::StrCat("; the last look failed: ", std::string(trouble_.message())));
+  const absl::Duration idle = now - search_.moved;
+  const std::string what = absl::StrCat(
+      "no new file of data.train", last.empty() ? "" : absl::StrCat(" behind '", last, "'"), " for ",
+      absl::FormatDuration(absl::Trunc(idle, absl::Seconds(1))),
+      search_.found.empty() ? "" : absl::StrCat("; ", search_.found.size(), " of data.follow.files_together are there"),
+      search_.changing.empty() ? "" : absl::StrCat("; '", search_.changing, "' changes from look to look"),
+      search_.trouble.ok() ? "" : absl::StrCat("; the last look failed: ", std::string(search_.trouble.message())));
   const v1::Follow& follow = o_.job->config.data().follow();
   if (idle > absl::Seconds(follow.deadline_s())) {
     return absl::UnavailableError(
         absl::StrCat(what, " (data.follow.deadline_s); all have been read",
                      follow.until().empty() ? "; data.follow.until names a file that ends a job in good order" : ""));
   }
-  if (now - warned_ >= kRemind ||
-      (warned_ <= moved_ && idle >= absl::Seconds(o_.job->config.deadlines().slow_warning_s()))) {
-    warned_ = now;
+  if (now - search_.warned >= kRemind ||
+      (search_.warned <= search_.moved && idle >= absl::Seconds(o_.job->config.deadlines().slow_warning_s()))) {
+    search_.warned = now;
     LOG(INFO) << "data.follow: waits; " << what;
   }
   return absl::OkStatus();
@@ -451,7 +450,7 @@ void Follower::Run() {
     if (!status.ok()) break;
     const absl::Duration pause = o_.trainer.IsChief() ? kAsChief : files_->awaited() ? kAwaited : kRound;
     MutexLock lock(&mu_);
-    if (!stop_ && !more_) changed_.WaitWithTimeout(&mu_, pause);
+    if (!stop_ && !search_.more) changed_.WaitWithTimeout(&mu_, pause);
   }
   if (status.ok() || stopping()) return;
   // Callers of a reader ask again after DeadlineExceeded.
@@ -507,8 +506,8 @@ void Follower::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::StatusOr<v1::FollowState> Follower::StateAt(int64_t step, const std::vector<int64_t>& trainer_steps) {
-  v1::FollowState state;
+absl::Status Follower::SaveAt(const std::vector<int64_t>& trainer_steps, v1::TrainerState* saved) {
+  v1::FollowState& state = *saved->mutable_follow();
   int64_t first = 0;
   for (int t = 0; t < o_.trainer.trainers; ++t) {
     std::vector<StreamReading> readings;
@@ -519,7 +518,7 @@ absl::StatusOr<v1::FollowState> Follower::StateAt(int64_t step, const std::vecto
       ASSIGN_OR_RETURN(readings, ParseReadings(text, t));
     }
     const LaneRange streams = o_.spec.StreamsOf(t);
-    const int64_t steps = o_.trainer.sync ? step : trainer_steps[static_cast<size_t>(t)];
+    const int64_t steps = trainer_steps[static_cast<size_t>(t)];
     for (int s = streams.begin; s < streams.begin + streams.count; ++s) {
       const StreamStart start = StartAt(s, steps, OfStream(s, readings));
       v1::FollowedStream* const out = state.add_streams();
@@ -546,7 +545,7 @@ absl::StatusOr<v1::FollowState> Follower::StateAt(int64_t step, const std::vecto
     ++groups_begin_;
   }
   base_.assign(state.streams().begin(), state.streams().end());
-  return state;
+  return absl::OkStatus();
 }
 
 }  // namespace weir

@@ -28,6 +28,7 @@
 #include "trainer/data/file_lookout.h"
 #include "trainer/data/followed_files.h"
 #include "trainer/files/data_set.h"
+#include "trainer/follow/file_course.h"
 #include "trainer/this_trainer.h"
 
 namespace weir {
@@ -35,7 +36,7 @@ namespace weir {
 struct Job;
 
 // Functions are for one thread, beside which the follower's own runs.
-class Follower {
+class Follower : public FileCourse {
  public:
   struct Options {
     ThisTrainer trainer;
@@ -54,7 +55,7 @@ class Follower {
   };
   // Starts the thread. FailedPrecondition: the state is of another number of streams. DataLoss: it contradicts itself.
   static absl::StatusOr<std::unique_ptr<Follower>> Create(Options options);
-  ~Follower();
+  ~Follower() override;
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
@@ -65,18 +66,15 @@ class Follower {
   // Waits for the first group. Cancelled: the job is asked to end. Errors as those of the reader.
   absl::StatusOr<std::shared_ptr<const DataSet>> AwaitFirst();
 
-  // Sets how many steps this trainer has done.
-  void StepsDone(int64_t steps) { steps_ = steps; }
-  // Posts where groups have ended, if that is news. Requires: called before the push of a step whose batches may be
-  // short, so that every checkpoint with that step knows.
-  absl::Status PostReadings();
-  // Records that this trainer has done its last step. The thread goes on: others may still wait for files.
-  void Finish();
-  // Ends the thread. The destructor calls it. Requires: all trainers have done their last steps, or the run has failed.
-  void Stop();
-  // Returns the state for a checkpoint in which `step` steps have taken effect, in async trainer_steps[t] of trainer t.
-  // Requires: this trainer is the chief.
-  absl::StatusOr<v1::FollowState> StateAt(int64_t step, const std::vector<int64_t>& trainer_steps);
+  // By FollowedFiles::Stop.
+  bool EndsStreams() const override { return true; }
+  void StepsDone(int64_t steps) override { steps_ = steps; }
+  absl::Status PostReadings() override;
+  absl::Status SaveAt(const std::vector<int64_t>& trainer_steps, v1::TrainerState* state) override;
+  // The thread goes on.
+  void Finish() override;
+  // Ends the thread. The destructor calls it.
+  void Stop() override;
 
  private:
   explicit Follower(Options options);
@@ -114,17 +112,25 @@ class Follower {
   std::atomic<int64_t> steps_;
   std::atomic<bool> finished_{false};
 
-  // Used by the thread alone.
-  std::unique_ptr<FileLookout> lookout_;  // of the chief
-  std::deque<FoundFile> found_;           // by the chief, and not in a group yet
-  int64_t next_group_ = 1;                // to hear of, or to form
-  bool more_ = false;                     // of them than a round takes
-  absl::Status trouble_;                  // of the last look
-  std::string changing_;                  // FileLookout::News.changing
-  absl::Time moved_, warned_;             // last file, or moment when nobody waited; last line in the log
-  std::string heard_key_;                 // last post that was heard ...
-  int64_t heard_ = -1;                    // ... and its edition
-  absl::Time missing_;                    // since when a file that the chief has found is not seen here
+  // The following three are used by the thread alone.
+  int64_t next_group_ = 1;  // to hear of, or to form
+  // The chief's search for files.
+  struct Search {
+    std::unique_ptr<FileLookout> lookout;  // null before the first look
+    std::deque<FoundFile> found;           // and not in a group yet
+    bool more = false;                     // of them than a round takes
+    absl::Status trouble;                  // of the last look
+    std::string changing;                  // FileLookout::News.changing
+    absl::Time moved, warned;              // last file, or moment when nobody waited; last line in the log
+  };
+  Search search_;
+  // What a trainer that is not the chief has heard of.
+  struct Heard {
+    std::string key;       // of the last post
+    int64_t edition = -1;  // of that
+    absl::Time missing;    // since when a file that the chief has found is not seen here
+  };
+  Heard heard_;
 
   Mutex posts_mu_;  // held while readings are posted
   int64_t edition_ ABSL_GUARDED_BY(posts_mu_) = -1;

@@ -86,12 +86,8 @@ void Evaluations::LogStop(int64_t step) const {
 absl::Status Evaluations::Run(std::string_view key, int64_t step, int64_t version) {
   const ProfileSpan span(step - 1, ProfileKind::kBorder, kEvaluation);
   ASSIGN_OR_RETURN(std::string mine, EvaluateStreams(version));
-  // Kept in async: a trainer that comes late to the end reads what the others contributed.
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   o_.trainer.client->board().Exchange(key, std::move(mine), /*kept=*/!o_.trainer.sync));
-  // In sync nobody dies alone: an empty contribution is an evaluation that failed, and the whole has no result.
-  const auto is_empty = [](const std::string& contribution) { return contribution.empty(); };
-  if (o_.trainer.sync && std::any_of(all.begin(), all.end(), is_empty)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, o_.exchange(key, std::move(mine)));
+  if (all.empty()) return absl::OkStatus();
   std::vector<size_t> without;
   ASSIGN_OR_RETURN(MetricResult result, Merge(all, &without, &stopped_));
   if (stopped_) {

@@ -8,6 +8,7 @@
 #define WEIR_TRAINER_LOOP_EVALUATIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,9 @@ class Evaluations {
     EarlyStop* early_stop = nullptr;
     // Not null.
     std::shared_ptr<const MetricPlan> metrics;
+    // Gives all trainers' parts of an evaluation, by trainer, to each that calls it with its own; none if the
+    // evaluation has no result. For Run.
+    std::function<absl::StatusOr<std::vector<std::string>>(std::string_view key, std::string mine)> exchange;
   };
   explicit Evaluations(Options options) : o_(std::move(options)) {}
 

@@ -14,17 +14,17 @@
 #include "framework/base/thread_pool.h"
 #include "proto/program.pb.h"
 #include "proto/trainer.pb.h"
+#include "trainer/checkpoints/beginning.h"
 #include "trainer/data/data_spec.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
 #include "trainer/files/data_set.h"
-#include "trainer/files/stream_rule.h"
+#include "trainer/loop/train_source.h"
 #include "trainer/session/same_inputs.h"
 #include "trainer/this_trainer.h"
 
 namespace weir {
 
-class Follower;
 struct Job;
 
 struct JobDataOptions {
@@ -46,22 +46,22 @@ struct JobDataOptions {
 // Not thread-safe.
 class JobData {
  public:
-  // Lists the files of data.train and data.eval. With data.follow data.train has none before Follow. Errors as
-  // DataSet::Open.
+  // Lists the files of data.train, if they are known at the beginning, and of data.eval. Errors as DataSet::Open.
   static absl::StatusOr<std::unique_ptr<JobData>> Open(JobDataOptions options);
 
-  // Cuts the data into streams by this version of the rule: that of the run that is resumed. Call before Follow.
+  // Cuts the data into streams by this version of the rule: that of the run that is resumed. Call before Begin.
   // FailedPrecondition: this build does not know it for these files.
   absl::Status CutBy(int scheme);
 
-  // data.follow: takes the training data from `follower`, which is borrowed. Call before LearnStatistics.
-  void Follow(Follower* follower) { follower_ = follower; }
+  // Begins with the training data where this trainer begins. Call before LearnStatistics. Errors as
+  // TrainSource::Begin and CutBy.
+  absl::Status Begin(const Begun& begun);
 
-  // Returns the listings of the files, for CheckSameInputs. Files that follow each trainer checks as it opens them.
+  // Returns the listings of the files, for CheckSameInputs.
   std::vector<Input> Inputs() const;
 
   // Obtains the statistics that the readers need, if any: from `saved`, those of a checkpoint, or if that is empty in
-  // one pass over the training data (with data.follow its first group of files, which it waits for), in which every
+  // one pass over the training data (TrainSource::FirstFiles, which it waits for), in which every
   // trainer measures its streams and exchanges the results. Call before the first reader. Unavailable: another trainer
   // died before it had measured its part. Cancelled, on every trainer: one of them was asked to stop before it had;
   // stopped() is then true.
@@ -75,14 +75,14 @@ class JobData {
   absl::StatusOr<std::unique_ptr<LaneReader>> EvalReader() const;
 
   const DataSpec& spec() const { return spec_; }
-  const DataSet& train() const { return *train_; }
-  // Returns whether a run on data.train may have been cut into streams by a version of the rule
-  // (trainer/files/stream_rule.h).
-  bool CutsTrainBy(int scheme) const { return CutsBy(scheme, train_->files(), follows()); }
+  const TrainSource& train() const { return *train_; }
+  FileCourse& course() const { return train_->course(); }
   bool has_eval() const { return eval_.has_value(); }
 
   // Returns the error of a run in which no trainer had an example. skipped_lines: of all trainers.
-  absl::Status NoExamples(int64_t skipped_lines) const;
+  absl::Status NoExamples(int64_t skipped_lines) const {
+    return train_->NoExamples(skipped_lines, spec_.StreamBatch(0));
+  }
   // Returns the error of a run in which no trainer had an example with these inputs; OK if there are none, or if
   // data.train has not been read as a whole.
   absl::Status NoInputs(const v1::AbsentInputs& absent) const;
@@ -91,16 +91,16 @@ class JobData {
   explicit JobData(JobDataOptions options);
   // Merges what all trainers have measured.
   absl::Status TakeStatistics(const std::vector<std::string>& all);
-  // Measures the streams of this trainer on a thread that may be left behind in a read that never returns. With
-  // data.follow it waits for the first group. Returns kStopped if this trainer is asked to stop meanwhile.
+  // Measures the streams of this trainer on a thread that may be left behind in a read that never returns. Returns
+  // kStopped if this trainer is asked to stop meanwhile.
   absl::StatusOr<std::string> MeasureStreams() const;
-  absl::StatusOr<std::unique_ptr<LaneReader>> MakeReader(const DataSet& data, bool one_pass) const;
-  bool follows() const { return spec_.config.has_follow(); }
+  // Returns the options that both readers have.
+  LaneReaderOptions ReaderOptions() const;
 
   const JobDataOptions o_;
   DataSpec spec_;
-  Follower* follower_ = nullptr;
-  std::optional<DataSet> train_, eval_;
+  std::unique_ptr<TrainSource> train_;  // not null
+  std::optional<DataSet> eval_;
   std::optional<DataStatistics> statistics_;
   bool stopped_ = false;  // LearnStatistics was
 };

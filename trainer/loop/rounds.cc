@@ -8,7 +8,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
-#include "trainer/follow/follower.h"
+#include "trainer/follow/file_course.h"
 #include "trainer/loop/job_data.h"
 
 namespace weir {
@@ -46,15 +46,14 @@ Rounds::Rounds(Options options, std::unique_ptr<LaneReader> reader)
     reader_->Cancel();
     o_.trainer.client->ahead().Cancel();
   });
-  if (o_.trainer.sync && !o_.always_ahead) overlap_ = std::make_unique<OverlapSwitch>();
+  if (!o_.always_ahead) overlap_ = o_.order->MakeOverlapSwitch();
 }
 
 absl::Status Rounds::ReadBatches(std::vector<LaneBatch>* batches) {
   const std::function<absl::Status()> keep_waiting = [this, of_trainer = o_.trainer.KeepWaiting()]() -> absl::Status {
     if (ending_) return absl::CancelledError("the run has ended");
     RETURN_IF_ERROR(of_trainer());
-    // The streams of a follower end by FollowedFiles::Stop.
-    gave_up_ = o_.follower == nullptr && o_.trainer.client->member().StopRequested();
+    gave_up_ = !o_.course->EndsStreams() && o_.trainer.client->member().StopRequested();
     return gave_up_ ? absl::CancelledError("the end of the job was requested") : absl::OkStatus();
   };
   const absl::Status read =
@@ -69,8 +68,9 @@ absl::Status Rounds::Read(Round* round) {
   for (int w = 0; w < o_.workers->count(); ++w) {
     std::vector<LaneBatch>& batches = round->batches[static_cast<size_t>(w)];
     RETURN_IF_ERROR(ReadBatches(&batches));
-    if (round->batch > 0 || w > 0 || o_.trainer.sync) continue;
-    round->ended = std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; });
+    if (round->batch > 0 || w > 0) continue;
+    const bool all = std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; });
+    round->ended = o_.order->EndsRun({.ended = all});
     if (round->ended) return absl::OkStatus();
   }
   if (!o_.mode.prefetch_rows()) return absl::OkStatus();
@@ -133,7 +133,7 @@ absl::StatusOr<Round*> Rounds::Next(int64_t step, int batch) {
   if (batch == 0 && overlap_ != nullptr) overlap_->AsksForStep(Clock::Real()->Now());
   RETURN_IF_ERROR(ahead_ == nullptr ? ReadNow(step, batch) : AwaitAhead(step, batch));
   RETURN_IF_ERROR(HeedEnds());
-  now_.ended = now_.ended || TooSmall();
+  now_.ended = now_.ended || o_.order->EndsRun(Streams());
   if (now_.ended) return &now_;
   if (ahead_ != nullptr) RETURN_IF_ERROR(StartNext(step, batch));
   first_ = FirstExamples(now_.batches.back());
@@ -150,16 +150,16 @@ absl::Status Rounds::HeedEnds() {
       last |= lane.last;
     }
   }
-  if (stopped_) {
-    now_.ended = !o_.trainer.sync;
-    o_.trainer.client->steps().EndWithNextSends();
-  }
-  return last && o_.follower != nullptr ? o_.follower->PostReadings() : absl::OkStatus();
+  if (stopped_) o_.trainer.client->steps().EndWithNextSends();
+  return last ? o_.course->PostReadings() : absl::OkStatus();
 }
 
-bool Rounds::TooSmall() const {
-  if (o_.trainer.sync || now_.batch + 1 < o_.mode.accumulate()) return false;
-  return 2 * (in_step_ + ExamplesIn(now_.batches)) < FirstExamples(now_.batches.back());
+StreamsAtStep Rounds::Streams() const {
+  StreamsAtStep streams = {.stopped = stopped_};
+  if (now_.batch + 1 < o_.mode.accumulate()) return streams;
+  streams.examples = in_step_ + ExamplesIn(now_.batches);
+  streams.first_examples = FirstExamples(now_.batches.back());
+  return streams;
 }
 
 v1::StreamPlaces Rounds::Places() const {

@@ -23,19 +23,20 @@
 #include "trainer/loop/ahead_thread.h"
 #include "trainer/loop/ending.h"
 #include "trainer/loop/overlap_switch.h"
+#include "trainer/loop/step_order.h"
 #include "trainer/session/workers.h"
 #include "trainer/this_trainer.h"
 
 namespace weir {
 
-class Follower;
+class FileCourse;
 
 struct Round {
   int64_t step = 0;
   int batch = 0;  // of the step
   // Batches by worker and lane.
   std::vector<std::vector<LaneBatch>> batches;
-  // Async: this trainer's streams had ended before the step, or have too few examples left for one, or were stopped.
+  // The trainer ends its part of the run before the step (StepOrder::EndsRun).
   bool ended = false;
 };
 
@@ -53,9 +54,9 @@ class Rounds {
     // Sync: number of examples in step 0 according to the checkpoint; 0: unknown.
     int64_t expected_first_step = 0;
     // Borrowed.
+    const StepOrder* order = nullptr;
     Workers* workers = nullptr;
-    // Borrowed; null: no files follow.
-    Follower* follower = nullptr;
+    FileCourse* course = nullptr;
     // True if Places will be called.
     bool keeps_places = false;
     int64_t first_step = 0;
@@ -107,10 +108,9 @@ class Rounds {
   // Makes the rows pulled for now_ those of the sessions, and starts ahead_ on the round after it, if there is one.
   absl::Status StartNext(int64_t step, int batch);
   void StartAhead(int64_t step, int batch);
-  // Async: returns true if now_ completes its step and the step has fewer than half of the examples of this trainer's
-  // step 0.
-  bool TooSmall() const;
-  // Ends the run before the step of now_ if one of its streams was stopped. data.follow: posts where streams have ended
+  // Returns what the streams have for the step of now_.
+  StreamsAtStep Streams() const;
+  // Asks servers for the end of the run if a stream of now_ was stopped. Posts where streams have ended
   // before the step is pushed that has their last examples.
   absl::Status HeedEnds();
 
@@ -127,7 +127,7 @@ class Rounds {
   bool stopped_ = false;
   // Counts the rounds that had to wait for their batches or rows, with prefetch_rows.
   Counter* late_ = nullptr;
-  // Sync with prefetch_rows, unless always_ahead: says in which steps to pull ahead of the version.
+  // Says in which steps to pull ahead of the version; null: in all, or in none where no pull waits for one.
   std::unique_ptr<OverlapSwitch> overlap_;
   std::atomic<bool> ending_{false};  // Read gives up waiting for data
   bool gave_up_ = false;             // ReadBatches has given batches of stopped streams; owned by the thread of Read

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "framework/base/counters.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/status_message.h"
 #include "framework/graph/training_mode.h"
@@ -18,14 +17,15 @@
 #include "trainer/checkpoints/beginning.h"
 #include "trainer/checkpoints/checkpointing.h"
 #include "trainer/checkpoints/job_checkpoints.h"
-#include "trainer/follow/follower.h"
+#include "trainer/follow/file_course.h"
 #include "trainer/loop/deferred_error.h"
 #include "trainer/loop/digests.h"
 #include "trainer/loop/ending.h"
 #include "trainer/loop/evaluations.h"
 #include "trainer/loop/job_data.h"
-#include "trainer/loop/lone_examples.h"
 #include "trainer/loop/rounds.h"
+#include "trainer/loop/step_order.h"
+#include "trainer/loop/step_reports.h"
 #include "trainer/metrics/early_stop.h"
 #include "trainer/metrics/job_metrics.h"
 #include "trainer/progress/progress.h"
@@ -53,23 +53,22 @@ class TrainLoop {
   // summary_.stopped instead of creating them if the job was asked to stop before the data statistics were complete:
   // there is nothing to save then.
   absl::Status Begin();
-  absl::Status CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun);
-  // data.follow: begins to follow the files.
-  absl::Status Follow(const Begun& begun);
+  absl::Status CreateParts(const Begun& begun);
+  // Creates the parts that work at borders. `metrics`: of evaluations.
+  void CreateBorderParts(const std::shared_ptr<const MetricPlan>& metrics);
   // Trains until the data, train.max_steps, train.early_stop or a stop ends it.
   absl::Status Steps();
-  // Makes one step. Returns false if there are no examples for it: in sync anywhere, in async in this trainer's
-  // streams.
+  // Makes one step. Returns false if the run ends before it.
   absl::StatusOr<bool> OneStep();
   // Runs the rounds of a step, train.accumulate_steps one after the other. Returns false if there was none.
   absl::StatusOr<bool> RunRounds(StepResult* result);
   // Records a step that is done, whether it took effect or was skipped.
   void FinishStep(const StepResult& result);
-  void ReportStep(const StepResult& result);
   // Does the duties of a step border: digest, checkpoint, evaluation.
   absl::Status AtBorder();
-  // Sync: evaluates at this border. If a request to stop cuts that short, the run ends at this border.
-  absl::Status Evaluate();
+  // Evaluates at this border, `last` or not (StepOrder::Evaluate). If a request to stop cuts that short, the run ends
+  // at this border.
+  absl::Status Evaluate(bool last);
   // Ends the run together with the other trainers: last checkpoint, errors, last evaluation.
   absl::Status End();
   // Reports the number of restarts to event files and metrics.
@@ -82,33 +81,29 @@ class TrainLoop {
   BorderState StateAtBorder() const;
   const v1::Train& train() const { return o_.job->config.train(); }
   // Returns whether checkpoints have the places of streams.
-  bool KeepsPlaces() const { return follower_ == nullptr && !o_.job->config.checkpoint().dir().empty(); }
+  bool KeepsPlaces() const { return data_->train().HasPlaces() && !o_.job->config.checkpoint().dir().empty(); }
   bool LastStepDone() const { return train().max_steps() > 0 && step_ >= train().max_steps(); }
   bool Due(int64_t every) const { return every > 0 && step_ % every == 0; }
 
   const TrainOptions& o_;
   const ThisTrainer self_;
   const v1::TrainingMode mode_;
-  Counter* const skipped_steps_;
+  const std::unique_ptr<StepOrder> order_;
   LossScaler loss_scaler_;
   EarlyStop early_stop_;
   DeferredError deferred_;
-  LoneExamples lone_examples_;
   // The following are set by Begin.
   std::unique_ptr<JobData> data_;
-  std::unique_ptr<Follower> follower_;  // null: no files follow
-  std::unique_ptr<Progress> progress_;
   std::unique_ptr<RunProgress> run_progress_;  // the chief's, if the job keeps checkpoints
+  std::unique_ptr<StepReports> reports_;
   std::unique_ptr<JobCheckpoints> checkpoints_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Rounds> rounds_;
   std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<Digests> digests_;
-  std::optional<JobMetrics> train_metrics_;  // over the examples since the last progress line
   // The run was resumed at a step that has an evaluation, which is not in the checkpoint.
   bool makes_up_evaluation_ = false;
-  int64_t step_ = 0;           // steps done
-  int64_t step_examples_ = 0;  // of this trainer, in the last step
+  int64_t step_ = 0;  // steps done
   // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
   int64_t version_ = 0;
   v1::Ending ending_;  // filled by Steps
@@ -123,11 +118,10 @@ TrainLoop::TrainLoop(const TrainOptions& options)
              .client = options.client,
              .replica = options.replica}),
       mode_(ModeOf(options.programs->main)),
-      skipped_steps_(Counters::Process().Get(absl::StrCat("trainer.", options.trainer_id, ".skipped_steps"), "steps")),
+      order_(StepOrder::Of(self_, mode_)),
       loss_scaler_(options.job->config.train()),
       early_stop_(options.job->config),
-      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()),
-      lone_examples_(options.programs->main) {}
+      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()) {}
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
   RETURN_IF_ERROR(Begin());
@@ -155,69 +149,54 @@ absl::Status TrainLoop::Begin() {
   if (!config.checkpoint().dir().empty()) {
     checkpointing = std::make_unique<Checkpointing>(
         o_.job->Path(config.checkpoint().dir()), config, o_.programs->main.plan(),
-        TrainFiles{.description = data_->train().Description(),
-                   .cuts_by = [this](int scheme) { return data_->CutsTrainBy(scheme); }},
+        TrainFiles{.description = data_->train().files().Description(),
+                   .cuts_by = [this](int scheme) { return data_->train().CutsBy(scheme); }},
         o_.client, o_.replica, o_.run);
   } else if (o_.resume) {
     return o_.job->positions.Error("checkpoint.dir", "--resume needs checkpoint.dir: where the checkpoints are");
   }
+  checkpoints_ = JobCheckpoints::Create({.trainer = self_,
+                                         .checkpointing = std::move(checkpointing),
+                                         .say = [this](const std::string& line) { reports_->progress().Say(line); }});
   ASSIGN_OR_RETURN(const Begun begun, weir::Begin({.trainer = self_,
                                                    .job = o_.job,
-                                                   .checkpoints = checkpointing.get(),
+                                                   .checkpoints = checkpoints_.get(),
                                                    .resume = o_.resume,
                                                    .resume_run = o_.resume_run}));
   step_ = version_ = begun.step;
-  if (checkpointing != nullptr && self_.IsChief()) {
+  if (checkpoints_->keeps() && self_.IsChief()) {
     run_progress_ = std::make_unique<RunProgress>(o_.job->Path(config.checkpoint().dir()), o_.run, o_.clock);
     run_progress_->Begin(step_, begun.beginning.resumed(), o_.restarts);
   }
   const v1::TrainerState& state = begun.beginning.trainers();
   loss_scaler_.Restore(state);
   early_stop_.Restore(state);
-  makes_up_evaluation_ = self_.sync && begun.beginning.not_evaluated() && step_ > 0 &&
+  makes_up_evaluation_ = order_->MakesUpEvaluations() && begun.beginning.not_evaluated() && step_ > 0 &&
                          Due(train().eval_every_steps()) && data_->has_eval();
-  // Before the first step nothing has been read.
-  if (begun.beginning.step() > 0) RETURN_IF_ERROR(data_->CutBy(state.stream_scheme()));
-  RETURN_IF_ERROR(Follow(begun));
+  RETURN_IF_ERROR(data_->Begin(begun));
   const absl::Status learned = data_->LearnStatistics(begun.beginning.statistics());
   if (data_->stopped()) {
-    if (follower_ != nullptr) follower_->Stop();
+    data_->course().Stop();
     if (self_.IsChief()) LOG(INFO) << learned.message() << ": the job ends before its first step, without a checkpoint";
     if (run_progress_ != nullptr) run_progress_->End();
     summary_.stopped = true;
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(learned);
-  return CreateParts(std::move(checkpointing), begun);
+  return CreateParts(begun);
 }
 
-absl::Status TrainLoop::Follow(const Begun& begun) {
-  if (!o_.job->config.data().has_follow()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(follower_, Follower::Create({.trainer = self_,
-                                                .job = o_.job,
-                                                .spec = data_->spec(),
-                                                .batches_per_step = int64_t{mode_.accumulate()} * mode_.workers(),
-                                                .state = begun.beginning.trainers().follow(),
-                                                .first_steps = begun.first_steps,
-                                                .step = step_,
-                                                .takes_over = begun.takes_over}));
-  data_->Follow(follower_.get());
-  return absl::OkStatus();
-}
-
-absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing, const Begun& begun) {
+absl::Status TrainLoop::CreateParts(const Begun& begun) {
   const v1::TrainerState& state = begun.beginning.trainers();
   const int64_t batches = int64_t{mode_.accumulate()} * mode_.workers();
   const int64_t batch_size = o_.job->config.data().batch_size();
   ASSIGN_OR_RETURN(std::unique_ptr<LaneReader> reader, data_->TrainReader());
-  if (step_ > 0 && follower_ == nullptr) reader->SkipTo(step_ * batches, begun.places);
   self_.client->steps().SetFirstStep(step_);
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> metrics,
                    MetricPlan::Create(o_.job->config, o_.programs->main, reader->columns(),
                                       data_->statistics() == nullptr ? nullptr : &data_->statistics()->learned()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> in_training,
                    MetricPlan::CreateForTraining(o_.job->config, o_.programs->main, reader->columns()));
-  train_metrics_ = JobMetrics(in_training);
   std::vector<std::string> judged, items;
   for (const v1::LossDesc& loss : metrics->losses()) judged.insert(judged.end(), {loss.prediction(), loss.label()});
   for (const MetricPlan::Catalogue& catalogue : metrics->catalogues()) {
@@ -233,49 +212,56 @@ absl::Status TrainLoop::CreateParts(std::unique_ptr<Checkpointing> checkpointing
                                               .first_step = step_,
                                               .judged = judged,
                                               .items = items}));
-  rounds_ = std::make_unique<Rounds>(
-      Rounds::Options{.trainer = self_,
-                      .mode = mode_,
-                      .max_steps = train().max_steps(),
-                      .batch_size = batch_size,
-                      .epochs = data_->spec().epochs,
-                      // The files of data.follow are compared one by one.
-                      .expected_first_step = follower_ == nullptr ? state.first_step_examples() : 0,
-                      .workers = workers_.get(),
-                      .follower = follower_.get(),
-                      .keeps_places = KeepsPlaces(),
-                      .first_step = step_,
-                      .always_ahead = o_.always_ahead},
-      std::move(reader));
+  rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = self_,
+                                                     .mode = mode_,
+                                                     .max_steps = train().max_steps(),
+                                                     .batch_size = batch_size,
+                                                     .epochs = data_->spec().epochs,
+                                                     .expected_first_step = data_->train().FirstStepIn(state),
+                                                     .order = order_.get(),
+                                                     .workers = workers_.get(),
+                                                     .course = &data_->course(),
+                                                     .keeps_places = KeepsPlaces(),
+                                                     .first_step = step_,
+                                                     .always_ahead = o_.always_ahead},
+                                     std::move(reader));
   if (self_.IsChief() && batches > 1) {
     LOG(INFO) << "a step is " << mode_.accumulate() << " x " << mode_.workers() << " batches of " << batch_size
               << " examples (train.accumulate_steps x train.workers): the effective batch is " << batches * batch_size
               << " examples";
   }
-  progress_ = std::make_unique<Progress>(o_.out, o_.live, absl::Seconds(train().log_every_seconds()), o_.clock,
-                                         [watch = o_.watch](const TrainingPoint& point) {
-                                           if (watch != nullptr) watch->Point(point);
-                                         });
+  reports_ = std::make_unique<StepReports>(StepReports::Options{.trainer_id = self_.id,
+                                                                .main = &o_.programs->main,
+                                                                .metrics = in_training,
+                                                                .out = o_.out,
+                                                                .live = o_.live,
+                                                                .interval = absl::Seconds(train().log_every_seconds()),
+                                                                .clock = o_.clock,
+                                                                .watch = o_.watch});
   if (o_.watch != nullptr) o_.watch->Begin(*o_.job, o_.programs->main, step_);
-  checkpoints_ = std::make_unique<JobCheckpoints>(JobCheckpoints::Options{.trainer = self_,
-                                                                          .checkpointing = std::move(checkpointing),
-                                                                          .first_number = begun.beginning.step(),
-                                                                          .progress = progress_.get()});
-  evaluations_ = std::make_unique<Evaluations>(Evaluations::Options{.trainer = self_,
-                                                                    .data = data_.get(),
-                                                                    .session = &workers_->session(0),
-                                                                    .checkpoints = checkpoints_.get(),
-                                                                    .progress = progress_.get(),
-                                                                    .deferred = &deferred_,
-                                                                    .watch = o_.watch,
-                                                                    .early_stop = &early_stop_,
-                                                                    .metrics = metrics});
+  CreateBorderParts(metrics);
+  return absl::OkStatus();
+}
+
+void TrainLoop::CreateBorderParts(const std::shared_ptr<const MetricPlan>& metrics) {
+  evaluations_ =
+      std::make_unique<Evaluations>(Evaluations::Options{.trainer = self_,
+                                                         .data = data_.get(),
+                                                         .session = &workers_->session(0),
+                                                         .checkpoints = checkpoints_.get(),
+                                                         .progress = &reports_->progress(),
+                                                         .deferred = &deferred_,
+                                                         .watch = o_.watch,
+                                                         .early_stop = &early_stop_,
+                                                         .metrics = metrics,
+                                                         .exchange = [this](std::string_view key, std::string mine) {
+                                                           return order_->ExchangeParts(key, std::move(mine));
+                                                         }});
   digests_ = std::make_unique<Digests>(Digests::Options{.trainer = self_,
                                                         .log = o_.digest_log,
                                                         .plan = &o_.programs->main.plan(),
-                                                        .progress = progress_.get(),
+                                                        .progress = &reports_->progress(),
                                                         .deferred = &deferred_});
-  return absl::OkStatus();
 }
 
 absl::Status TrainLoop::Steps() {
@@ -283,7 +269,7 @@ absl::Status TrainLoop::Steps() {
   // The run before may have ended between the checkpoint and the evaluation of this step. The evaluation of the last
   // step comes at the end.
   if (early_stop_.Awaits(step_) || (makes_up_evaluation_ && !LastStepDone())) {
-    RETURN_IF_ERROR(Evaluate());
+    RETURN_IF_ERROR(Evaluate(/*last=*/false));
   }
   while (!ending_.stopped() && !LastStepDone() && !early_stop_.Ends()) {
     const absl::Time begin = o_.clock->Now();
@@ -292,7 +278,7 @@ absl::Status TrainLoop::Steps() {
     if (!more) break;
     if (run_progress_ != nullptr) ReportRestarts();
     const absl::Time border = o_.clock->Now();
-    if (o_.watch != nullptr) o_.watch->StepDone(step_, step_examples_, border - begin, workers_->session(0));
+    if (o_.watch != nullptr) o_.watch->StepDone(step_, reports_->examples(), border - begin, workers_->session(0));
     RETURN_IF_ERROR(AtBorder());
     if (o_.watch != nullptr) o_.watch->Border(o_.clock->Now() - border);
   }
@@ -303,11 +289,7 @@ absl::Status TrainLoop::Steps() {
     if (!ending_.stopped()) *ending_.mutable_left_out() = rounds_->CountLeftOut(step_);
   }
   rounds_->StopAhead();
-  if (mode_.staleness() >= 0) {
-    // A push without samples says that no more steps come from here, so nobody waits for one.
-    RETURN_IF_ERROR(self_.client->steps().BeginStep(step_, /*read_only=*/false));
-    RETURN_IF_ERROR(self_.client->steps().FinishSends(/*samples=*/0, v1::APPLY));
-  }
+  RETURN_IF_ERROR(order_->EndSteps(step_));
   summary_.steps = step_;
   if (loss_scaler_.on()) summary_.loss_scale = loss_scaler_.scale();
   // A stop that comes in the last step leaves nothing undone but an evaluation.
@@ -317,13 +299,14 @@ absl::Status TrainLoop::Steps() {
   if (summary_.early_stopped && self_.IsChief()) {
     LOG(INFO) << "training ends after step " << step_ << ": " << early_stop_.Why();
   }
-  summary_.examples = progress_->examples();
-  summary_.seconds = absl::ToDoubleSeconds(progress_->elapsed());
-  summary_.train_loss = progress_->mean_loss();
+  summary_.skipped_steps = reports_->skipped_steps();
+  summary_.examples = reports_->progress().examples();
+  summary_.seconds = absl::ToDoubleSeconds(reports_->progress().elapsed());
+  summary_.train_loss = reports_->progress().mean_loss();
   ending_.set_steps(step_);
   ending_.set_skipped_lines(rounds_->CloseReader());
   *ending_.mutable_absent() = rounds_->absent_inputs();
-  if (follower_ != nullptr) follower_->Finish();
+  data_->course().Finish();
   return absl::OkStatus();
 }
 
@@ -334,30 +317,26 @@ absl::StatusOr<bool> TrainLoop::OneStep() {
   StepResult result;
   ASSIGN_OR_RETURN(const bool begun, RunRounds(&result));
   if (!begun) return false;
-  if (self_.sync) {
-    version_ = result.outcome.version;
-    // Another trainer may be the one that lacked a batch.
-    if (result.outcome.ended) ending_.set_stopped(result.outcome.stop);
-    // A trainer that was stopped may not know yet how many examples it has in step 0.
-    if (!ending_.stopped()) RETURN_IF_ERROR(rounds_->CheckFirstStep(result.outcome.first_samples));
-    if (result.outcome.ended) {
-      if (self_.IsChief() && result.outcome.samples > 0 && !ending_.stopped()) {
-        LOG(INFO) << "step " << step_ << " has " << result.outcome.samples << " examples, fewer than half of step 0's "
-                  << result.outcome.first_samples << ": it takes no effect, and training ends";
-      }
-      return false;
+  const StepOutcome& outcome = result.outcome = order_->Outcome(result, version_);
+  version_ = outcome.version;
+  // Another trainer may be the one that lacked a batch.
+  if (outcome.ended) ending_.set_stopped(outcome.stop);
+  // A trainer that was stopped may not know yet how many examples it has in step 0.
+  if (!ending_.stopped()) RETURN_IF_ERROR(rounds_->CheckFirstStep(outcome.first_samples));
+  if (outcome.ended) {
+    if (self_.IsChief() && outcome.samples > 0 && !ending_.stopped()) {
+      LOG(INFO) << "step " << step_ << " has " << outcome.samples << " examples, fewer than half of step 0's "
+                << outcome.first_samples << ": it takes no effect, and training ends";
     }
+    return false;
   }
   FinishStep(result);
-  ReportStep(result);
   return true;
 }
 
 absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
-  // With several rounds the verdict comes after their metrics have been added, and may take them back.
-  std::optional<JobMetrics> before;
   const bool may_skip = train().nan_policy() == v1::Train::SKIP_STEP || loss_scaler_.on();
-  if (mode_.accumulate() > 1 && may_skip) before = train_metrics_;
+  if (mode_.accumulate() > 1 && may_skip) reports_->BeginTentatively();
   workers_->SetLossScale(loss_scaler_.scale());
   for (int batch = 0; batch < mode_.accumulate(); ++batch) {
     const absl::Time asked = o_.clock->Now();
@@ -367,9 +346,7 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
       ending_.set_stopped(rounds_->stopped());
       return false;
     }
-    if (const std::string warning = lone_examples_.Look(step_, round->batches); !warning.empty()) {
-      LOG(WARNING) << warning;
-    }
+    reports_->Look(step_, round->batches);
     ASSIGN_OR_RETURN(const std::vector<StepResult> results, workers_->Train(step_, batch, &round->batches));
     const ProfileSpan span(step_, ProfileKind::kOperator, kMetrics);
     for (int worker = 0; worker < workers_->count(); ++worker) {
@@ -378,80 +355,54 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
       result->loss_sum += of_worker.loss_sum;
       const bool took_effect = batch + 1 < mode_.accumulate() || !of_worker.outcome.skipped;
       if (!took_effect) continue;
-      RETURN_IF_ERROR(workers_->session(worker).AddTrainMetrics(&*train_metrics_));
+      RETURN_IF_ERROR(reports_->Add(&workers_->session(worker)));
     }
     result->outcome = results[0].outcome;
   }
-  if (before.has_value() && result->outcome.skipped) train_metrics_ = std::move(before);
+  reports_->EndRounds(result->outcome.skipped);
   return true;
 }
 
 void TrainLoop::FinishStep(const StepResult& result) {
   rounds_->EndStep();
   ++step_;
-  if (follower_ != nullptr) follower_->StepsDone(step_);
-  ending_.set_stopped(self_.sync ? result.outcome.stop : self_.client->member().StopRequested());
+  data_->course().StepsDone(step_);
+  ending_.set_stopped(result.outcome.stop);
   const float scale = loss_scaler_.scale();
   loss_scaler_.StepDone(result.outcome.skipped);
+  const double of_data = rounds_->fraction();
+  // Either may end the run first.
+  const double of_steps =
+      train().max_steps() > 0 ? static_cast<double>(step_) / static_cast<double>(train().max_steps()) : 0;
+  reports_->Done(step_, result, std::max(of_data, of_steps), loss_scaler_.on() ? loss_scaler_.scale() : 0);
   if (!result.outcome.skipped) return;
-  ++summary_.skipped_steps;
-  skipped_steps_->Add();
   LOG(WARNING) << "step " << step_ << " was skipped: a value was not finite"
                << (loss_scaler_.on()
                        ? absl::StrFormat("; the loss scale was %.0f and is %.0f now", scale, loss_scaler_.scale())
                        : "");
 }
 
-void TrainLoop::ReportStep(const StepResult& result) {
-  step_examples_ = result.examples;
-  const double max_steps = static_cast<double>(train().max_steps());
-  const double read = rounds_->fraction();
-  progress_->Step({.step = step_,
-                   .examples = self_.sync ? result.outcome.samples : result.examples,
-                   // The loss of a skipped step says nothing.
-                   .loss_sum = result.outcome.skipped ? 0 : result.loss_sum,
-                   .loss_examples = result.outcome.skipped ? 0 : result.examples,
-                   // Either may end the run first.
-                   .fraction = max_steps > 0 ? std::max(read, static_cast<double>(step_) / max_steps) : read,
-                   .skipped_steps = summary_.skipped_steps,
-                   .loss_scale = loss_scaler_.on() ? loss_scaler_.scale() : 0},
-                  [this] {
-                    MetricResult result = train_metrics_->Result();
-                    if (const double auc = result.Measure("auc"); !std::isnan(auc)) {
-                      result.figures.insert(result.figures.begin(), {.name = "auc", .value = auc});
-                    }
-                    train_metrics_->Clear();
-                    return std::move(result.figures);
-                  });
-}
-
 absl::Status TrainLoop::AtBorder() {
   const v1::JobConfig& config = o_.job->config;
-  if (self_.sync) {
-    if (Due(train().digest_every_steps())) RETURN_IF_ERROR(digests_->Report(step_, version_));
-  } else {
-    RETURN_IF_ERROR(evaluations_->ReportComplete());
-  }
+  if (Due(train().digest_every_steps())) RETURN_IF_ERROR(order_->Digest(digests_.get(), step_, version_));
+  RETURN_IF_ERROR(evaluations_->ReportComplete());
   // A stop goes straight to the last checkpoint.
   if (ending_.stopped()) return absl::OkStatus();
   // Saved first: an evaluation that fails or never ends then costs no parameters.
   if (Due(config.checkpoint().every_steps())) RETURN_IF_ERROR(checkpoints_->Save(StateAtBorder()));
   if (!data_->has_eval() || !Due(train().eval_every_steps())) return absl::OkStatus();
-  if (!self_.sync) return evaluations_->Start(step_, version_);
-  // The evaluation of the last step comes after the last checkpoint.
-  if (LastStepDone()) return absl::OkStatus();
-  return Evaluate();
+  return Evaluate(LastStepDone());
 }
 
-absl::Status TrainLoop::Evaluate() {
-  RETURN_IF_ERROR(evaluations_->Run(absl::StrCat("eval.", step_), step_, version_));
+absl::Status TrainLoop::Evaluate(bool last) {
+  RETURN_IF_ERROR(order_->Evaluate(evaluations_.get(), step_, version_, last));
   // The run ends at this very border: train.early_stop counts this evaluation, and makes it up after a resume here.
   if (evaluations_->stopped()) ending_.set_stopped(true);
   return absl::OkStatus();
 }
 
 BorderState TrainLoop::StateAtBorder() const {
-  BorderState at = {.step = step_, .version = version_, .statistics = data_->statistics(), .follower = follower_.get()};
+  BorderState at = {.step = step_, .version = version_, .statistics = data_->statistics(), .course = &data_->course()};
   loss_scaler_.Save(&at.trainers);
   early_stop_.Save(&at.trainers);
   if (rounds_->first_step_examples() > 0) at.trainers.set_first_step_examples(rounds_->first_step_examples());
@@ -470,7 +421,7 @@ absl::Status TrainLoop::End() {
   *ending_.mutable_error() = StatusMessage(deferred_.error());
   ASSIGN_OR_RETURN(const std::vector<std::string> endings,
                    self_.client->board().Exchange("end", ending_.SerializeAsString(), /*kept=*/true));
-  if (follower_ != nullptr) follower_->Stop();
+  data_->course().Stop();
   ASSIGN_OR_RETURN(const v1::Ending all, EndingOfAll(endings, self_.client->member().Chief()));
   absl::Status error = StatusOf(all.error());
   // In async a trainer whose data had ended did not stop itself, but the job is not complete.
@@ -480,11 +431,8 @@ absl::Status TrainLoop::End() {
   if (error.ok() && !all.stopped()) error = data_->NoInputs(all.absent());
   RETURN_IF_ERROR(checkpoints_->SaveLast(StateAtBorder()));
   const bool evaluates = !all.stopped() && data_->has_eval() && !evaluations_->Has(step_);
-  // From here on a trainer that fails ends the others: not before the parameters are on disk. In async SaveLast waits
-  // for that.
-  if (self_.sync && checkpoints_->keeps() && (evaluates || !error.ok())) {
-    RETURN_IF_ERROR(self_.client->board().Exchange("end.saved", "").status());
-  }
+  // From here on a trainer that fails ends the others: not before the parameters are on disk.
+  if (evaluates || !error.ok()) RETURN_IF_ERROR(checkpoints_->AwaitSaved());
   deferred_.Saved();
   RETURN_IF_ERROR(deferred_.error());
   RETURN_IF_ERROR(error);
@@ -492,11 +440,10 @@ absl::Status TrainLoop::End() {
   summary_.left_out = all.left_out().examples();
   summary_.left_out_more = all.left_out().more();
   if (self_.IsChief()) WarnOfLeftOut(all.left_out(), data_->spec().epochs);
-  if (!self_.sync && data_->has_eval() && train().eval_every_steps() != 0)
-    RETURN_IF_ERROR(evaluations_->Complete(all.open_evaluations()));
+  if (data_->has_eval() && train().eval_every_steps() != 0)
+    RETURN_IF_ERROR(order_->CompleteEvaluations(evaluations_.get(), all.open_evaluations()));
   if (evaluates) {
-    // The values that were saved are those of the servers; in async this trainer still has those of its last step.
-    if (!self_.sync) RETURN_IF_ERROR(workers_->session(0).Start(step_));
+    RETURN_IF_ERROR(order_->ReceiveLast(&workers_->session(0), step_));
     RETURN_IF_ERROR(evaluations_->Run("eval.end", step_, version_));
     summary_.stopped |= evaluations_->stopped();
   }

@@ -135,15 +135,14 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionOptions options)
     return absl::InvalidArgumentError(
         absl::StrCat("program ", o.main.name(), " has no loss: nothing to train or judge"));
   }
-  session->variable_bytes_ =
+  session->variable_bytes_.counter =
       weir::Counters::Process().Get(absl::StrCat("trainer.", o.trainer_id, ".variables.bytes"), "bytes");
   session->loss_ = o.main.losses(0);
   session->reported_loss_ = ReportedLoss(o.main, session->loss_);
   session->lanes_ = LanesOfTrainer(plan.lanes(), plan.trainers(), o.trainer_id);
   ASSIGN_OR_RETURN(session->startup_, Executor::Create(o.startup, &session->scope_, {.lanes = 1}));
   if (o.device != nullptr) {
-    session->transfers_ = std::make_unique<DeviceTransfers>(o.device);
-    session->device_scope_ = std::make_unique<DeviceScope>(&session->scope_);
+    session->device_ = std::make_unique<OnDevice>(o.device, &session->scope_);
   }
   const std::vector<std::string> fetch = {session->reported_loss_, session->loss_.prediction(), session->loss_.label()};
   std::vector<std::string> judged = fetch;
@@ -185,8 +184,8 @@ absl::StatusOr<std::unique_ptr<Executor>> Session::MakeExecutor(const v1::Progra
                                .fetch = fetch,
                                .cpu_ops = options_.cpu_ops,
                                .precision = options_.precision,
-                               .transfers = transfers_.get(),
-                               .device_scope = device_scope_.get()});
+                               .transfers = &device_->transfers,
+                               .device_scope = &device_->scope});
 }
 
 absl::Status Session::PrepareAhead() {
@@ -291,7 +290,7 @@ absl::Status Session::Start(int64_t step) {
   RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
   const std::vector<int64_t> batch = {0};
   RETURN_IF_ERROR(startup_->Run(Context(step, /*training=*/false), batch));
-  if (device_scope_ != nullptr) device_scope_->HostWasWritten();
+  if (device_ != nullptr) device_->scope.HostWasWritten();
   return CheckInitialized(options_.main, scope_);
 }
 
@@ -334,7 +333,7 @@ std::string Session::ExplainNonFinite(int64_t run) {
                                  .fetch = fetch,
                                  .cpu_ops = options_.cpu_ops,
                                  .precision = options_.precision,
-                                 .transfers = transfers_.get(),
+                                 .transfers = &device_->transfers,
                                  .device_scope = device_scope.get()});
   };
   absl::StatusOr<std::string> where = WhereNonFinite(step);
@@ -378,8 +377,8 @@ absl::StatusOr<StepResult> Session::Train(int64_t step, int batch, std::vector<L
   RETURN_IF_ERROR(ran);
   if (!health_.non_finite().empty()) RETURN_IF_ERROR(CheckStepsCanTakeEffect(step, run));
   const int64_t bytes = train_->bytes().total() + (ahead_ == nullptr ? 0 : ahead_->bytes);
-  variable_bytes_->Add(bytes - counted_bytes_);
-  counted_bytes_ = bytes;
+  variable_bytes_.counter->Add(bytes - variable_bytes_.counted);
+  variable_bytes_.counted = bytes;
   StepResult result{.outcome = outcome_};
   for (int lane = 0; lane < lanes_.count; ++lane) {
     if (batch_sizes_[lane] == 0) continue;

@@ -166,9 +166,13 @@ class Session {
   v1::LossDesc loss_;
   std::string reported_loss_;  // its variable that progress and evaluations show
   Scope scope_;
-  // Set in a session on a device.
-  std::unique_ptr<DeviceTransfers> transfers_;
-  std::unique_ptr<DeviceScope> device_scope_;
+  // Memory and copies of a session on a device.
+  struct OnDevice {
+    OnDevice(DeviceMemory* memory, Scope* host) : transfers(memory), scope(host) {}
+    DeviceTransfers transfers;
+    DeviceScope scope;
+  };
+  std::unique_ptr<OnDevice> device_;  // null: lanes compute on the CPU
   StepHealth health_;
   StepOutcome outcome_;
   float loss_scale_ = 1;
@@ -189,8 +193,11 @@ class Session {
   };
   std::unique_ptr<Ahead> ahead_;
   std::vector<int64_t> batch_sizes_;
-  Counter* variable_bytes_ = nullptr;
-  int64_t counted_bytes_ = 0;
+  struct CountedBytes {
+    Counter* counter = nullptr;
+    int64_t counted = 0;
+  };
+  CountedBytes variable_bytes_;
 };
 
 }  // namespace weir

@@ -42,9 +42,9 @@ class UnsplitRunImpl : public UnsplitRun {
     adasum_ = UsesAdasum(job_.config.distribute());
     const v1::Distribute& distribute = job_.config.distribute();
     lanes_ = job_.config.train().lanes() == 0 ? distribute.trainers() : job_.config.train().lanes();
-    ASSIGN_OR_RETURN(startup_, Executor::Create(single.startup, &scope_, {.lanes = 1}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Executor> startup, Executor::Create(single.startup, &scope_, {.lanes = 1}));
     const std::vector<int64_t> nobody = {0};
-    RETURN_IF_ERROR(startup_->Run(Context(0, 0), nobody));
+    RETURN_IF_ERROR(startup->Run(Context(0, 0), nobody));
     for (const v1::ParamGrad& pair : UpdatedParameters(single.main)) {
       const v1::VarDesc* param = FindVar(single.main.blocks(0), pair.param());
       if (param->kind() == v1::TABLE) {
@@ -349,7 +349,7 @@ class UnsplitRunImpl : public UnsplitRun {
   Scope scope_;
   StepHealth health_;
   UnsplitTables tables_;
-  std::unique_ptr<Executor> startup_, forward_backward_;
+  std::unique_ptr<Executor> forward_backward_;
   v1::ProgramDesc updates_;
   std::vector<v1::ParamGrad> pairs_;
   std::vector<std::string> losses_;

@@ -17,7 +17,7 @@
 #include "trainer/verify/job_steps.h"
 #include "trainer/verify/split_run.h"
 #include "trainer/verify/unsplit_run.h"
-#include "transpiler/job/corner.h"
+#include "transpiler/job/check_modes.h"
 #include "transpiler/job/job.h"
 #include "transpiler/split/transpile.h"
 
@@ -137,34 +137,6 @@ VerifyReport Stopped(int64_t step, const absl::Status& status, const std::vector
   return report;
 }
 
-absl::Status CheckJob(const Job& job) {
-  const v1::Distribute& distribute = job.config.distribute();
-  if (!distribute.sync()) {
-    return job.positions.Error(
-        "distribute.sync",
-        "--verify needs sync: without it the result depends on who comes first; --set distribute.sync=true");
-  }
-  if (distribute.average() == v1::Distribute::BY_TRAINERS) {
-    return job.positions.Error("distribute.average",
-                               "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
-  }
-  if (distribute.has_local_sgd()) {
-    return job.positions.Error("distribute.local_sgd",
-                               "--verify compares with one trainer after each step: trainers that update by themselves "
-                               "between averages differ from it; leave local_sgd out");
-  }
-  if (Compresses(distribute)) {
-    return job.positions.Error("distribute.all_reduce.compression",
-                               "--verify needs sums that are not rounded on the way; --set "
-                               "distribute.all_reduce.compression=NONE");
-  }
-  if (distribute.async_tables()) {
-    return job.positions.Error("distribute.async_tables",
-                               "--verify needs sync tables: without it the result depends on who comes first");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<JobSteps>> StepsOf(const Job& job, const VerifyOptions& options, ThreadPool* pool,
                                                   std::string* data) {
   ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
@@ -181,7 +153,7 @@ absl::StatusOr<std::unique_ptr<JobSteps>> StepsOf(const Job& job, const VerifyOp
 }  // namespace
 
 absl::StatusOr<VerifyReport> VerifySplit(const Job& job, const VerifyOptions& options) {
-  RETURN_IF_ERROR(CheckJob(job));
+  RETURN_IF_ERROR(CheckVerifiable(job));
   if (options.steps < 1)
     return absl::InvalidArgumentError(absl::StrCat("--steps must be at least 1, got ", options.steps));
   ThreadPool pool("weir-unsplit", options.threads - 1);

@@ -187,4 +187,34 @@ absl::Status CheckModes(const Job& job) {
   return CheckBatches(job);
 }
 
+absl::Status CheckVerifiable(const Job& job) {
+  const v1::Distribute& distribute = job.config.distribute();
+  if (!distribute.sync()) {
+    return job.positions.Error(
+        "distribute.sync",
+        "--verify needs sync: without it the result depends on who comes first; --set distribute.sync=true");
+  }
+  if (distribute.average() == v1::Distribute::BY_TRAINERS) {
+    return job.positions.Error("distribute.average",
+                               "--verify needs BY_SAMPLES: the mean of trainers depends on their number");
+  }
+  if (distribute.has_local_sgd()) {
+    return job.positions.Error("distribute.local_sgd",
+                               "--verify compares with one trainer after each step: trainers that update by themselves "
+                               "between averages differ from it; leave local_sgd out");
+  }
+  if (Compresses(distribute)) {
+    return job.positions.Error("distribute.all_reduce.compression",
+                               "--verify needs sums that are not rounded on the way; --set "
+                               "distribute.all_reduce.compression=NONE");
+  }
+  if (distribute.async_tables()) {
+    return job.positions.Error("distribute.async_tables",
+                               "--verify needs sync tables: without it the result depends on who comes first");
+  }
+  return absl::OkStatus();
+}
+
+bool SavesOptimizerState(const v1::Distribute& distribute) { return !distribute.has_geo(); }
+
 }  // namespace weir

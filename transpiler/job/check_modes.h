@@ -1,8 +1,9 @@
-// Checks that the modes in which trainers cooperate are compatible.
+// Checks that the modes in which trainers cooperate are compatible, and says what they mean for others.
 #ifndef WEIR_TRANSPILER_JOB_CHECK_MODES_H_
 #define WEIR_TRANSPILER_JOB_CHECK_MODES_H_
 
 #include "absl/status/status.h"
+#include "proto/job.pb.h"
 
 namespace weir {
 
@@ -11,6 +12,13 @@ struct Job;
 // Checks distribute.async_mode, delay_compensation, async_tables, train.accumulate_steps and workers: values in range,
 // and none that contradicts another. InvalidArgument with file:line:column.
 absl::Status CheckModes(const Job& job);
+
+// Checks that the result of the job does not depend on the moments and the number of its trainers, as `transpile
+// --verify` needs it. InvalidArgument with file:line:column.
+absl::Status CheckVerifiable(const Job& job);
+
+// Returns whether checkpoints hold the state of optimizers.
+bool SavesOptimizerState(const v1::Distribute& distribute);
 
 }  // namespace weir
 

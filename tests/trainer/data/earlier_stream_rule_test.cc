@@ -202,9 +202,9 @@ TEST(EarlierStreamRuleTest, ARunGoesOnByItOnTheFilesThatItCut) {
   EXPECT_EQ(CutStream(text, 1, 2, 2), CutStreamByEarlierRule(text, 1, 2));
   EXPECT_NE(CutStream(text, 1, 2), CutStreamByEarlierRule(text, 1, 2));
   for (const int scheme : {1, 2, 3, 4, 5}) {
-    EXPECT_EQ(CutsBy(scheme, text, /*follows=*/false), scheme == 2 || scheme == 4) << scheme;
-    EXPECT_EQ(CutsBy(scheme, examples, /*follows=*/false), scheme == 3 || scheme == 4) << scheme;
-    EXPECT_EQ(CutsBy(scheme, {}, /*follows=*/true), scheme == 3 || scheme == 4) << scheme;
+    EXPECT_EQ(CutsBy(scheme, text), scheme == 2 || scheme == 4) << scheme;
+    EXPECT_EQ(CutsBy(scheme, examples), scheme == 3 || scheme == 4) << scheme;
+    EXPECT_EQ(CutsFollowedBy(scheme), scheme == 3 || scheme == 4) << scheme;
   }
 }
 
