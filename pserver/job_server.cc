@@ -66,10 +66,10 @@ absl::StatusOr<std::unique_ptr<JobServer>> JobServer::Start(ServerOptions option
       connections + kKeptDescriptors,
       absl::StrCat("4 connections of each of ", trainers, " trainers and ", kKeptDescriptors, " files")));
   std::unique_ptr<JobServer> server(new JobServer(std::move(core)));
-  ASSIGN_OR_RETURN(server->network_, GrpcServer::Start({.endpoint = endpoint,
-                                                        .core = server->core(),
-                                                        .expected_descriptors = connections,
-                                                        .shared_memory = network.shared_memory()}));
+  ASSIGN_OR_RETURN(
+      server->network_,
+      GrpcServer::Start(
+          {.endpoint = endpoint, .core = server->core(), .expected_descriptors = connections, .network = network}));
   server->ticks_ = StartThread("weir-tick", [server = server.get()] { server->Tick(); });
   return server;
 }

@@ -66,14 +66,14 @@ absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& 
                          .deliver = [this](const Slices& message,
                                            ReplyCallback reply) { inbox_.HandleDeliver(message, std::move(reply)); },
                          .expected_descriptors = int64_t{4} * o.trainers,
-                         .shared_memory = o.shared_memory}));
+                         .network = o.network}));
   v1::CollectivePeer own;
   own.set_backend("WIRE");
   own.set_endpoint(server_->endpoint());
   own.set_unix_socket(server_->unix_socket());
   own.set_group(RandomNumber());
   ASSIGN_OR_RETURN(const std::vector<v1::CollectivePeer> peers, ExchangePeers(o.client, own));
-  GrpcTransportOptions transport{.shared_memory = o.shared_memory};
+  GrpcTransportOptions transport{.network = o.network};
   RETURN_IF_ERROR(WantDescriptors(4 * static_cast<int64_t>(peers.size()) + 64,
                                   absl::StrCat("4 connections with each of ", peers.size(), " trainers and 64 more")));
   for (const v1::CollectivePeer& peer : peers) {

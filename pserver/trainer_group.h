@@ -30,8 +30,8 @@ class TrainerGroup {
     // Name or address of this machine at which the other trainers reach it; an IPv6 address without brackets. The
     // system chooses the port.
     std::string host;
-    // Backend WIRE: use shared memory between trainers of one machine.
-    bool shared_memory = true;
+    // Backend WIRE: connections of the job.
+    v1::Cluster network;
     v1::Comm settings;
     // Bytes of the dense parameters, by which backend AUTO chooses; equal at all trainers.
     int64_t dense_bytes = 0;

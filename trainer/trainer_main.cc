@@ -131,9 +131,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Connect(const ClusterConfig& cluster,
   const int files = lanes + 32;
   RETURN_IF_ERROR(WantDescriptors(
       5 * servers + files, absl::StrCat("5 connections to each of ", servers, " servers and ", files, " files")));
-  return MakeGrpcTransport({.endpoints = cluster.pservers,
-                            .shared_memory = network.shared_memory(),
-                            .servers_in_trainers = cluster.servers_in_trainers});
+  return MakeGrpcTransport(
+      {.endpoints = cluster.pservers, .network = network, .servers_in_trainers = cluster.servers_in_trainers});
 }
 
 // Learns the addresses of the others, if the processes have to meet; nullopt: they are known. `listening`: where this
@@ -473,7 +472,7 @@ int64_t DenseBytes(const v1::Plan& plan) {
 }
 
 // Makes what a trainer has that holds the dense parameters.
-absl::Status MakeReplica(Runtime* r) {
+absl::Status HoldDense(Runtime* r) {
   if (!ModeOf(r->programs.main).has_all_reduce()) return absl::OkStatus();
   const v1::JobConfig& config = r->job.config;
   Collective* collective = nullptr;
@@ -491,7 +490,7 @@ absl::Status MakeReplica(Runtime* r) {
                                                    .trainer_id = r->cluster.trainer_id,
                                                    .trainers = r->programs.main.plan().trainers(),
                                                    .host = host,
-                                                   .shared_memory = config.cluster().shared_memory(),
+                                                   .network = config.cluster(),
                                                    .settings = config.comm(),
                                                    .dense_bytes = DenseBytes(r->programs.main.plan()),
                                                    .deadlines = config.deadlines(),
@@ -564,7 +563,7 @@ absl::Status StartWatching(Runtime* r) {
 
 // Trains or predicts. Sets *stopped if the training has ended before it was complete because its end was requested.
 absl::Status Work(Runtime* r, std::string* last_line, bool* stopped) {
-  RETURN_IF_ERROR(MakeReplica(r));
+  RETURN_IF_ERROR(HoldDense(r));
   if (r->cluster.role == Role::kPredict) {
     ASSIGN_OR_RETURN(const int64_t examples, RunPredict({.job = &r->job,
                                                          .programs = &r->programs,

@@ -304,7 +304,7 @@ class Server : public GrpcServer {
         deliver_(options.deliver),
         expected_descriptors_(options.expected_descriptors),
         unix_sockets_(options.unix_sockets),
-        shared_memory_(options.shared_memory),
+        shared_memory_(options.network.shared_memory()),
         calls_(std::make_shared<OpenCalls>()) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/job.pb.h"
 #include "pserver/server/server_core.h"
 
 namespace weir {
@@ -27,9 +28,9 @@ struct GrpcServerOptions {
   // Descriptors that the connections of the job's own processes need. Others are closed, and new ones wait, before they
   // take the last ones of this process (pserver/network/reset_guard.h).
   int64_t expected_descriptors = 0;
-  // If true, clients on this machine may share memory with this process (pserver/network/shared_server.h), in which
-  // `core` and `deliver` are called on threads of that. Needs unix_sockets.
-  bool shared_memory = true;
+  // With `shared_memory` clients on this machine may share memory with this process (pserver/network/shared_server.h),
+  // in which `core` and `deliver` are called on threads of that. Needs unix_sockets.
+  v1::Cluster network = {};
 };
 
 class GrpcServer {

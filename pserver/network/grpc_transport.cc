@@ -67,7 +67,7 @@ class GrpcTransport : public ClosableTransport {
   explicit GrpcTransport(GrpcTransportOptions options)
       : endpoints_(std::move(options.endpoints)),
         unix_sockets_(options.unix_sockets),
-        shared_memory_(options.shared_memory),
+        shared_memory_(options.network.shared_memory()),
         servers_in_trainers_(options.servers_in_trainers) {
     KeepFreedMemory();
     for (const std::string& endpoint : endpoints_) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/job.pb.h"
 #include "pserver/protocol/transport.h"
 
 namespace weir {
@@ -18,10 +19,10 @@ struct GrpcTransportOptions {
   // is reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP again;
   // calls that fail in between return Unavailable as usual.
   bool unix_sockets = true;
-  // If true, those calls go through memory shared with the server where both can (pserver/network/shared_channel.h);
-  // through its Unix-domain socket when the memory has no room for them, or the server has closed it. Needs
-  // unix_sockets.
-  bool shared_memory = true;
+  // With `shared_memory` those calls go through memory shared with the server where both can
+  // (pserver/network/shared_channel.h); through its Unix-domain socket when the memory has no room for them, or the
+  // server has closed it. Needs unix_sockets.
+  v1::Cluster network = {};
   // Unix-domain sockets that are known without a Join, by server; "": none. May be empty.
   std::vector<std::string> sockets = {};
   // Server i runs inside trainer i; messages name both.

@@ -245,7 +245,7 @@ absl::StatusOr<Dense> MakeDense(const Job& job, const Programs& programs, int tr
                                                     .trainer_id = trainer,
                                                     .trainers = programs.main.plan().trainers(),
                                                     .host = "127.0.0.1",
-                                                    .shared_memory = absl::GetFlag(FLAGS_shared_memory),
+                                                    .network = job.config.cluster(),
                                                     .settings = job.config.comm(),
                                                     .deadlines = job.config.deadlines()}));
   ASSIGN_OR_RETURN(dense.replica, MakeReplica({.main = &programs.main,
@@ -398,8 +398,7 @@ absl::Status RunTrainerThatServes(const std::vector<std::string>& endpoints) {
                    GrpcServer::Start({.endpoint = endpoints[static_cast<size_t>(id)], .core = core.get()}));
   ASSIGN_OR_RETURN(
       const std::unique_ptr<Transport> network,
-      MakeGrpcTransport(
-          {.endpoints = endpoints, .shared_memory = absl::GetFlag(FLAGS_shared_memory), .servers_in_trainers = true}));
+      MakeGrpcTransport({.endpoints = endpoints, .network = job.config.cluster(), .servers_in_trainers = true}));
   const std::unique_ptr<Transport> transport =
       MakeOwnServerTransport({.own = id, .core = core.get(), .others = network.get(), .pool = &server_pool});
   ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("trainer ", id)));
@@ -429,7 +428,7 @@ absl::Status RunClusterTrainer() {
   ThreadPool pool("weir-compute", std::max(1, Threads() / 2) - 1);
   ASSIGN_OR_RETURN(const Programs programs, TrainerPrograms(job, "", ""));
   ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                   MakeGrpcTransport({.endpoints = endpoints, .shared_memory = absl::GetFlag(FLAGS_shared_memory)}));
+                   MakeGrpcTransport({.endpoints = endpoints, .network = job.config.cluster()}));
   const int id = absl::GetFlag(FLAGS_trainer_id);
   ASSIGN_OR_RETURN(ProfileRun profile, ProfileRun::Start(absl::StrCat("trainer ", id)));
   std::unique_ptr<Transport> network;

@@ -330,10 +330,12 @@ struct Bench {
       servers.push_back(BenchServer(&pool));
       transport = *InProcessServers::Create(std::move(servers), /*tick_thread=*/true, /*check_payloads=*/true);
     } else {
+      v1::Cluster network;
+      network.set_shared_memory(absl::GetFlag(FLAGS_shared_memory));
       transport =
           *MakeGrpcTransport({.endpoints = {absl::StrCat("127.0.0.1:", port)},
                               .unix_sockets = absl::GetFlag(FLAGS_unix_sockets) || absl::GetFlag(FLAGS_shared_memory),
-                              .shared_memory = absl::GetFlag(FLAGS_shared_memory)});
+                              .network = network});
     }
     auto made = Client::Create({.plan = BenchPlan(),
                                 .job_name = "bench",

@@ -127,7 +127,7 @@ expect_error "nowhere.textproto: No such file or directory" --job=nowhere.textpr
 expect_error "fluid_example.program: No such file or directory" --job="$TEST_TMPDIR/copy/job.textproto" --print=plan
 expect_error "--job_dir=nowhere: there is no such directory" --job=$job --job_dir=nowhere --print=plan
 expect_error "--role=trainer, --role=pserver or --role=replica is required" --job=$job
-expect_error "--role must be trainer or pserver, got 'worker'" --job=$job --role=worker
+expect_error "--role must be trainer, pserver or replica, got 'worker'" --job=$job --role=worker
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=trainer --trainer_id=2
 expect_error "updates nothing itself" --job=$job --role=replica
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=replica --trainer_id=2

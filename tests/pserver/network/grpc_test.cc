@@ -42,6 +42,12 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+v1::Cluster Cluster(bool shared_memory) {
+  v1::Cluster network;
+  network.set_shared_memory(shared_memory);
+  return network;
+}
+
 // Core that does what the request says: "echo:..." comes back with the method's name, "fail:<code>:<text>" is an error,
 // "hold" is kept unanswered, "block" keeps its thread until LetGo.
 class ScriptedCore : public ServerCore {
@@ -114,10 +120,10 @@ class NetworkTest : public testing::Test {
  protected:
   void Connect(Network network) {
     const bool shared = network == Network::kSharedMemory;
-    auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .shared_memory = shared});
+    auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .network = Cluster(shared)});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .shared_memory = shared});
+    transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .network = Cluster(shared)});
     if (network == Network::kTcp) return;
     EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   }
@@ -528,12 +534,13 @@ TEST_F(SharedMemoryTest, EitherSideCanSwitchItOff) {
   transport_ = nullptr;
   server_ = *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_});
   const std::string path = SharedPathOf(server_->unix_socket());
-  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .shared_memory = false});
+  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .network = Cluster(/*shared_memory=*/false)});
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
   ExpectAccepted(path, 0);
   ExpectAccepted(server_->unix_socket(), 1);
-  server_ = *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .shared_memory = false});
+  server_ =
+      *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .network = Cluster(/*shared_memory=*/false)});
   EXPECT_FALSE(std::filesystem::exists(SharedPathOf(server_->unix_socket())));
   transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
