@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
-#include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/norms_with_tables.h"
 #include "framework/graph/training_mode.h"

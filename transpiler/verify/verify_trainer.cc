@@ -13,7 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
-#include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/placement.h"
