@@ -66,24 +66,6 @@ double MaxOverMean(const std::vector<double>& values) {
 
 }  // namespace
 
-v1::Flow ToProto(const FlowSum& sum) {
-  v1::Flow flow;
-  flow.set_messages(sum.messages);
-  flow.set_bytes_out(sum.bytes_out);
-  flow.set_bytes_in(sum.bytes_in);
-  if (sum.rows > 0) flow.set_rows(sum.rows);
-  return flow;
-}
-
-v1::Flows ToProto(const ServerFlows& flows) {
-  v1::Flows out;
-  *out.mutable_pull_rows() = ToProto(flows.pull_rows);
-  *out.mutable_push() = ToProto(flows.push);
-  *out.mutable_pull_blocks() = ToProto(flows.pull_blocks);
-  *out.mutable_total() = ToProto(flows.Total());
-  return out;
-}
-
 ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer)
     : job_(job),
       link_(link),

@@ -14,6 +14,7 @@
 #include "framework/tensor/id_selection.h"
 #include "framework/wire/pull_plan.h"
 #include "framework/wire/push_plan.h"
+#include "proto/explain.pb.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
@@ -79,6 +80,9 @@ struct ServerFlows {
   ServerFlows Times(double factor) const;
   FlowSum Total() const;
 };
+// Fill a message of a flow.
+v1::Flow ToProto(const FlowSum& sum);
+v1::Flows ToProto(const ServerFlows& flows);
 
 class StepTraffic {
  public:
