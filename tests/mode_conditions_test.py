@@ -14,8 +14,8 @@ import unittest
 
 # WORKSPACE among the test's files is a link to the real one.
 ROOT = os.path.dirname(os.path.realpath("WORKSPACE"))
-MOST_CONDITIONS = 143
-MOST_FILES = 45
+MOST_CONDITIONS = 87
+MOST_FILES = 25
 CHOOSING = ("pserver/consistency/", "transpiler/job/")
 APART = ("tests/", "examples/")
 

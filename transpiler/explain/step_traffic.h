@@ -19,6 +19,7 @@
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/program.pb.h"
+#include "transpiler/job/modes.h"
 
 namespace weir {
 
@@ -126,6 +127,7 @@ class StepTraffic {
 
   const v1::ProgramDesc& main_;
   const v1::Plan& plan_;
+  const StepFacts& steps_;
   const StepRows& rows_;
   const v1::Caller caller_;
   const std::vector<PushNode> nodes_;  // of the trainer's lanes
