@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
 #include "ops/shape_rules.h"

@@ -17,21 +17,13 @@
 
 #include <cstdint>
 
-#include "framework/runtime/product_precision.h"
+#include "ops/gemm_options.h"
 
 namespace weir {
 
 // Computes c [m, n] = alpha * op(a) [m, k] * op(b) [k, n] + beta * c, where op transposes if the option is set. lda,
 // ldb and ldc are the lengths of the rows as stored: a is [m, k] or, transposed, [k, m]. With beta 0, c need not be
 // initialised. Sizes may be 0. The bits depend on sizes, operands and ResolvedArithmetic(precision) alone. Thread-safe.
-struct GemmOptions {
-  bool transpose_a = false;
-  bool transpose_b = false;
-  float alpha = 1;
-  float beta = 0;
-  // kFp32 or kBf16.
-  ProductPrecision precision = ProductPrecision::kFp32;
-};
 void Gemm(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
           int64_t ldc, const GemmOptions& options);
 

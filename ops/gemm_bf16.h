@@ -21,7 +21,7 @@
 
 #include <cstdint>
 
-#include "ops/gemm.h"
+#include "ops/gemm_options.h"
 
 namespace weir {
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
 #include "ops/shape_rules.h"
 
 namespace weir {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
-#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
 #include "framework/runtime/kernel.h"

@@ -1,6 +1,6 @@
 #include "ops/update_op.h"
 
-#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
 #include "ops/columns.h"
 
 namespace weir {

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
-#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "ops/shape_rules.h"
 

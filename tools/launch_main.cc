@@ -45,6 +45,7 @@
 #include "tools/launching/supervisor.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job_dir.h"
+#include "transpiler/job/modes.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
 ABSL_FLAG(int, servers, -1,
@@ -352,8 +353,7 @@ absl::StatusOr<SshSettings> ReadSshSettings(const Placement& placement) {
 // Settings of the job that decide how many processes there are, now and after a restart.
 struct JobSettings {
   JobNumbers numbers;
-  bool per_host = false;
-  int lanes = 0;
+  const char* fixed = "launch does not know all messages of the job";  // WhyTrainersAreFixed
 };
 
 absl::StatusOr<JobSettings> ReadJobSettings(LaunchOptions* options) {
@@ -376,8 +376,7 @@ absl::StatusOr<JobSettings> ReadJobSettings(LaunchOptions* options) {
   }
   options->restarts.keeps_checkpoints = !job->checkpoint().dir().empty();
   return JobSettings{.numbers = {.servers = distribute.servers(), .trainers = distribute.trainers()},
-                     .per_host = job->checkpoint().per_host(),
-                     .lanes = job->train().lanes()};
+                     .fixed = WhyTrainersAreFixed(*job)};
 }
 
 // Returns a name that no other run has.
@@ -428,11 +427,8 @@ absl::Status ReadRestarts(const JobSettings& job, LaunchOptions* options) {
   if (options->placement.hosts.size() < 2) {
     return absl::InvalidArgumentError("--min_trainers goes with several hosts (-H, --hostfile)");
   }
-  const char* const fixed = job.per_host     ? "checkpoint.per_host leaves shards on every host"
-                            : job.lanes == 0 ? "with train.lanes: 0 a resume needs the same number of trainers"
-                                             : "";
-  if (*fixed != '\0') {
-    return absl::InvalidArgumentError(absl::StrCat("--min_trainers=", least, ": ", fixed, "; leave it out"));
+  if (job.fixed != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("--min_trainers=", least, ": ", job.fixed, "; leave it out"));
   }
   options->restarts.place_without = [numbers = job.numbers](const std::vector<std::string>& without) {
     return PlaceWithout(numbers, without);

@@ -292,10 +292,11 @@ absl::Status CheckFiles(const std::string& path, const v1::CheckpointManifest& m
     const auto file = FileReader::Open(name);
     if (absl::IsNotFound(file.status())) {
       if (missing == MissingFiles::kOfOtherHosts) continue;
-      return absl::DataLossError(absl::StrCat(name, " is missing",
-                                              manifest.per_host() ? ": the checkpoint was written with a directory per "
-                                                                    "host; copy the shards of all hosts into one"
-                                                                  : ""));
+      const bool elsewhere = !MissingShards(path, manifest).empty();
+      return absl::DataLossError(absl::StrCat(
+          name, " is missing",
+          elsewhere ? ": the checkpoint was written with a directory per host; copy the shards of all hosts into one"
+                    : ""));
     }
     RETURN_IF_ERROR(file.status());
     RETURN_IF_ERROR(CheckFile(**file, name, *expected, check_sums));
@@ -505,6 +506,15 @@ absl::Status ReplaceManifest(const std::string& path, const v1::CheckpointManife
     return absl::FailedPreconditionError(absl::StrCat(path, " has been replaced by another checkpoint"));
   }
   return WriteFileAtomically(absl::StrCat(path, "/", kManifest), ManifestFile(manifest), Links::kRefuse);
+}
+
+std::vector<std::string> MissingShards(const std::string& path, const v1::CheckpointManifest& manifest) {
+  std::vector<std::string> missing;
+  if (!manifest.per_host()) return missing;
+  for (const v1::CheckpointShard& shard : manifest.shards()) {
+    if (!PathExists(absl::StrCat(path, "/", shard.file().name()))) missing.push_back(shard.file().name());
+  }
+  return missing;
 }
 
 std::vector<const v1::CheckpointFile*> FilesOf(const v1::CheckpointManifest& manifest) {

@@ -81,6 +81,9 @@ uint64_t ManifestIdentity(const v1::CheckpointManifest& manifest);
 absl::Status ReplaceManifest(const std::string& path, const v1::CheckpointManifest& manifest);
 // Returns the shards' files and the files of trainers. The pointers are valid as long as the manifest.
 std::vector<const v1::CheckpointFile*> FilesOf(const v1::CheckpointManifest& manifest);
+// Returns the names of the shard files that only other hosts may have (checkpoint.per_host): those that are not in
+// `path`. None where all hosts have one directory.
+std::vector<std::string> MissingShards(const std::string& path, const v1::CheckpointManifest& manifest);
 enum class MissingFiles {
   // A missing file is an error: its writer sees another directory.
   kRefuse,

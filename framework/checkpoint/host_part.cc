@@ -104,12 +104,4 @@ absl::StatusOr<std::string> SetEarlierPartsAside(const std::string& dir, int64_t
   return SetEarlierCheckpointsAside(dir, above);
 }
 
-std::vector<std::string> MissingShards(const std::string& path, const v1::CheckpointManifest& manifest) {
-  std::vector<std::string> missing;
-  for (const v1::CheckpointShard& shard : manifest.shards()) {
-    if (!PathExists(absl::StrCat(path, "/", shard.file().name()))) missing.push_back(shard.file().name());
-  }
-  return missing;
-}
-
 }  // namespace weir

@@ -51,9 +51,6 @@ absl::StatusOr<HostParts> FindParts(const std::string& dir, std::string_view job
 absl::Status PruneParts(const std::string& dir, int64_t step, uint64_t manifest, int keep_last, int keep_best);
 absl::StatusOr<std::string> SetEarlierPartsAside(const std::string& dir, int64_t above = -1);
 
-// Returns the names of the shard files of the manifest that are not in `path`.
-std::vector<std::string> MissingShards(const std::string& path, const v1::CheckpointManifest& manifest);
-
 }  // namespace weir
 
 #endif  // WEIR_FRAMEWORK_CHECKPOINT_HOST_PART_H_

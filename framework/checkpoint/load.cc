@@ -12,7 +12,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/string_views.h"
-#include "framework/checkpoint/host_part.h"
+#include "framework/checkpoint/directory.h"
 
 namespace weir {
 namespace {
@@ -32,8 +32,7 @@ class Source {
                                      bool check_sums = true) {
     Source source;
     source.name_ = directory;
-    const std::vector<std::string> missing =
-        manifest.per_host() ? MissingShards(directory, manifest) : std::vector<std::string>();
+    const std::vector<std::string> missing = MissingShards(directory, manifest);
     for (const v1::CheckpointShard& shard : manifest.shards()) {
       if (std::find(missing.begin(), missing.end(), shard.file().name()) != missing.end()) continue;
       ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, check_sums));

@@ -203,4 +203,17 @@ absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> r
   return std::make_unique<DerivedParser>(std::move(columns), std::move(reader), std::move(rules));
 }
 
+absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data, const Learned* learned) {
+  if (learned == nullptr || learned->lessons.empty()) {
+    absl::StatusOr<std::unique_ptr<LineParser>> reader = MakeReaderParser(data);
+    if (!reader.ok() || data.derived_size() == 0) return reader;
+    return Derive(*std::move(reader), data.derived(), nullptr, PlainSettingErrors("data"));
+  }
+  const Learned usable = learned->For(data);
+  const v1::Data with = WithLearned(data, usable);
+  ASSIGN_OR_RETURN(std::unique_ptr<LineParser> reader, MakeReaderParser(with));
+  if (with.derived_size() == 0) return reader;
+  return Derive(std::move(reader), with.derived(), &usable, PlainSettingErrors("data"));
+}
+
 }  // namespace weir

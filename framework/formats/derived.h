@@ -22,6 +22,11 @@ using DerivedList = google::protobuf::RepeatedPtrField<v1::Derived>;
 absl::StatusOr<std::unique_ptr<LineParser>> Derive(std::unique_ptr<LineParser> reader, const DerivedList& derived,
                                                    const Learned* learned, const SettingErrors& errors);
 
+// Returns the parser of the job's reader (MakeReaderParser), with its derived variables. `learned`: what the job has
+// learned (framework/formats/learned.h); null, or without some of it, for a parser to learn from, or one that parses
+// nothing. Errors are those of MakeReaderParser and Derive.
+absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data, const Learned* learned = nullptr);
+
 }  // namespace weir
 
 #endif  // WEIR_FRAMEWORK_FORMATS_DERIVED_H_

@@ -31,15 +31,6 @@ void Get(const char* in, std::vector<T>* values) {
   if (!values->empty()) std::memcpy(values->data(), in, values->size() * sizeof(T));
 }
 
-class ExampleRecordParser : public LineParser {
- public:
-  explicit ExampleRecordParser(std::vector<Column> columns) : LineParser(std::move(columns)) {}
-  absl::Status Parse(std::string_view record, Example* example) const override {
-    ReadExampleRecord(record.data(), example);
-    return absl::OkStatus();
-  }
-};
-
 }  // namespace
 
 ExampleRecordSizes SizesOf(const Example& example) {
@@ -101,10 +92,6 @@ uint64_t internal::SumOfCounts(const char* counts, size_t slots) {
   uint64_t sum = 0;
   for (size_t slot = 0; slot < slots; ++slot) sum += Load<uint16_t>(counts + slot * sizeof(uint16_t));
   return sum;
-}
-
-std::unique_ptr<LineParser> MakeExampleRecordParser(std::vector<Column> columns) {
-  return std::make_unique<ExampleRecordParser>(std::move(columns));
 }
 
 }  // namespace weir

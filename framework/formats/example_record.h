@@ -14,12 +14,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "framework/formats/example.h"
-#include "framework/formats/line_parser.h"
 
 namespace weir {
 
@@ -93,9 +91,6 @@ inline bool CheckExampleRecord(std::string_view bytes, size_t floats, size_t slo
   if (header.one_each != 0) return header.ids == slots;
   return internal::SumOfCounts(bytes.data() + sizeof(header) + floats * sizeof(float), slots) == header.ids;
 }
-
-// Returns a parser of such bytes; Parse is for those that CheckExampleRecord has accepted.
-std::unique_ptr<LineParser> MakeExampleRecordParser(std::vector<Column> columns);
 
 }  // namespace weir
 

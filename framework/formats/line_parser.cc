@@ -7,10 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
-#include "framework/formats/derived.h"
 #include "framework/formats/example_input.h"
 #include "framework/formats/example_record.h"
-#include "framework/formats/learned.h"
 #include "glog/logging.h"
 #include "google/protobuf/any.pb.h"
 
@@ -113,6 +111,16 @@ bool MayBeOneKind(IdKind a, IdKind b) {
   return a == IdKind::kUnknown || b == IdKind::kUnknown || (a == IdKind::kText) == (b == IdKind::kText);
 }
 
+// Parser of the bytes of an example that CheckExampleRecord has accepted.
+class ExampleRecordParser : public LineParser {
+ public:
+  explicit ExampleRecordParser(std::vector<Column> columns) : LineParser(std::move(columns)) {}
+  absl::Status Parse(std::string_view record, Example* example) const override {
+    ReadExampleRecord(record.data(), example);
+    return absl::OkStatus();
+  }
+};
+
 std::string Described(const Column& column) {
   const bool one = column.width == 1;
   return absl::StrCat("'", column.name, "' of ", column.width,
@@ -141,24 +149,11 @@ absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForExampleRecords(const 
                                                      "; convert the data again with the job's reader"));
     }
   }
-  return MakeExampleRecordParser(columns_);
+  return std::make_unique<ExampleRecordParser>(columns_);
 }
 
 void RegisterLineParser(const std::string& type, LineParserFactory factory) {
   CHECK(Registry().emplace(type, std::move(factory)).second) << "two readers for " << type;
-}
-
-absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data, const Learned* learned) {
-  if (learned == nullptr || learned->lessons.empty()) {
-    absl::StatusOr<std::unique_ptr<LineParser>> reader = MakeReaderParser(data);
-    if (!reader.ok() || data.derived_size() == 0) return reader;
-    return Derive(*std::move(reader), data.derived(), nullptr, PlainSettingErrors("data"));
-  }
-  const Learned usable = learned->For(data);
-  const v1::Data with = WithLearned(data, usable);
-  ASSIGN_OR_RETURN(std::unique_ptr<LineParser> reader, MakeReaderParser(with));
-  if (with.derived_size() == 0) return reader;
-  return Derive(std::move(reader), with.derived(), &usable, PlainSettingErrors("data"));
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data) {

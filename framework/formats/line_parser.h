@@ -90,13 +90,8 @@ using LineParserFactory = std::function<absl::StatusOr<std::unique_ptr<LineParse
 // name. For static initializers.
 void RegisterLineParser(const std::string& type, LineParserFactory factory);
 
-struct Learned;
-
-// Returns the parser of the job's reader, with its derived variables. `learned`: what the job has learned
-// (framework/formats/learned.h); null, or without some of it, for a parser to learn from, or one that parses nothing.
-// InvalidArgument if there is no reader, naming the registered formats, and as Derive (framework/formats/derived.h).
-absl::StatusOr<std::unique_ptr<LineParser>> MakeLineParser(const v1::Data& data, const Learned* learned = nullptr);
-// Returns the same without derived variables.
+// Returns the parser of the job's reader, without derived variables (framework/formats/derived.h). InvalidArgument if
+// there is no reader, naming the registered formats.
 absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data);
 
 // Returns a file's text without the mark with which some programs begin UTF-8.

@@ -11,7 +11,6 @@
 #include "absl/strings/str_replace.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
-#include "framework/graph/dims.h"
 #include "glog/logging.h"
 
 namespace weir {

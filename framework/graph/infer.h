@@ -52,6 +52,15 @@ absl::StatusOr<std::vector<v1::VarDesc>> InferOutputs(const v1::OpDesc& op, cons
 // Returns arithmetic and memory traffic of one run on `batch` examples; zero for an op without a cost rule.
 Cost CostOf(const v1::OpDesc& op, const OpDef& def, const VarLookup& find, int64_t batch);
 
+// Returns the product of dims from outside, of a program that has not been verified: 1 for a scalar; -1 if one is
+// negative or the product overflows. ElementCount requires valid dims.
+int64_t KnownCount(absl::Span<const int64_t> dims);
+
+// Returns OK if each dimension is a count, or -1 for the first, and the elements of one example (or row) are at most
+// 2^48. Enforced for the builder, the verifier and the outputs of every shape rule, so arithmetic in shape rules does
+// not overflow.
+absl::Status CheckDims(const v1::VarDesc& var);
+
 // Returns true if the ranks are equal and in every pair of dims both are equal or one is -1.
 bool DimsAgree(absl::Span<const int64_t> a, absl::Span<const int64_t> b);
 

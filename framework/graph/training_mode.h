@@ -2,6 +2,8 @@
 #ifndef WEIR_FRAMEWORK_GRAPH_TRAINING_MODE_H_
 #define WEIR_FRAMEWORK_GRAPH_TRAINING_MODE_H_
 
+#include "absl/status/status.h"
+#include "proto/plan.pb.h"
 #include "proto/program.pb.h"
 
 namespace weir {
@@ -16,6 +18,15 @@ v1::TrainingMode* MutableMode(v1::ProgramDesc* program);
 
 // Returns the attribute of a format version 1 that says a part of the mode, or nullptr if `op` has none.
 const v1::OpAttr* ModeAttr(const v1::OpDesc& op);
+
+// Return InvalidArgument if a number of the mode is out of range or two of its parts contradict each other; and if a
+// part needs another plan.
+absl::Status CheckModeValues(const v1::TrainingMode& mode);
+absl::Status CheckModeFits(const v1::TrainingMode& mode, const v1::Plan& plan);
+
+// Returns why rows that are pulled a batch ahead (prefetch_rows) would be wrong, with a server or a trainer of this
+// mode; null if they would not.
+const char* WhyNotAhead(const v1::TrainingMode& mode);
 
 }  // namespace weir
 

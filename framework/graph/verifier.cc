@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
-#include "framework/graph/dims.h"
 #include "framework/graph/format_version.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
@@ -130,36 +129,11 @@ class Verifier {
       }
     }
     const v1::TrainingMode& mode = program_.mode();
-    for (const auto& [field, value] :
-         {std::pair{"accumulate", mode.accumulate()}, std::pair{"workers", mode.workers()}}) {
-      if (value < 1 || value > 1 << 20) {
-        return Invalid(absl::StrCat("mode: ", field, " must be in [1, 1048576], got ", value));
-      }
-    }
-    if (mode.staleness() < -1) {
-      return Invalid(absl::StrCat("mode: staleness must be at least -1, got ", mode.staleness()));
-    }
-    if (mode.has_geo() && mode.geo().every_steps() < 1) {
-      return Invalid(absl::StrCat("mode: geo.every_steps must be at least 1, got ", mode.geo().every_steps()));
-    }
+    RETURN_IF_ERROR(CheckModeValues(mode));
     RETURN_IF_ERROR(CheckUpdates("geo", mode.geo().blocks(), mode.geo().lr_block()));
     RETURN_IF_ERROR(CheckUpdates("all_reduce", mode.all_reduce().blocks(), mode.all_reduce().lr_block()));
     RETURN_IF_ERROR(CheckSums(mode.all_reduce()));
-    if (mode.has_geo() && mode.has_all_reduce()) return Invalid("mode: has both geo and all_reduce");
-    if (mode.all_reduce().local_steps() < 0) {
-      return Invalid(
-          absl::StrCat("mode: all_reduce.local_steps must not be negative, got ", mode.all_reduce().local_steps()));
-    }
-    if (!program_.has_plan()) return absl::OkStatus();
-    if (!program_.plan().sync() && mode.has_all_reduce()) {
-      return Invalid("mode: all_reduce needs a plan with sync: true");
-    }
-    if (program_.plan().sync() && (mode.staleness() >= 0 || mode.has_geo())) {
-      return Invalid("mode: staleness and geo need a plan with sync: false");
-    }
-    if (!program_.plan().sync() && mode.async_tables())
-      return Invalid("mode: async_tables needs a plan with sync: true");
-    return absl::OkStatus();
+    return program_.has_plan() ? CheckModeFits(mode, program_.plan()) : absl::OkStatus();
   }
 
   // Checks how trainers add dense gradients among themselves.

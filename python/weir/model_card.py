@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import os
 import re
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence
+from typing import Any, Iterator, List, Optional, Sequence
 
 from google.protobuf import text_format
 
 from weir.protos import job_pb2
+from weir.saved import Saved
 from weir.text_message import parse_text
 from weir.version import __version__
-
-if TYPE_CHECKING:
-    from weir.checkpoint import Checkpoint
 
 __all__ = ["card_of"]
 
 
-def card_of(checkpoint: Checkpoint, licence_of_data: Optional[str], notes: Optional[str]) -> str:
+def card_of(checkpoint: Saved, licence_of_data: Optional[str], notes: Optional[str]) -> str:
     """Returns the card as Markdown. See Checkpoint.card."""
     job = _job(checkpoint)
     parts = [f"# {checkpoint.job_name or 'A model'}\n", *_summary(checkpoint, job)]
@@ -32,7 +30,7 @@ def card_of(checkpoint: Checkpoint, licence_of_data: Optional[str], notes: Optio
     return "\n".join(parts)
 
 
-def _job(checkpoint: Checkpoint) -> Optional[Any]:
+def _job(checkpoint: Saved) -> Optional[Any]:
     """Returns the job of the checkpoint; None if it has messages that are not known here."""
     try:
         return parse_text(checkpoint.manifest.job_text, job_pb2.JobConfig())
@@ -40,7 +38,7 @@ def _job(checkpoint: Checkpoint) -> Optional[Any]:
         return None
 
 
-def _summary(checkpoint: Checkpoint, job: Optional[Any]) -> Iterator[str]:
+def _summary(checkpoint: Saved, job: Optional[Any]) -> Iterator[str]:
     manifest = checkpoint.manifest
     dense = sum(math.prod(checkpoint._dense[name][""][0][0].whole_dims) for name in checkpoint.variables)
     rows = sum(len(checkpoint.table(name)) * checkpoint.table(name).width for name in checkpoint.tables)
@@ -66,7 +64,7 @@ def _layers(job: Optional[Any]) -> List[str]:
     return list(dict.fromkeys(kinds))
 
 
-def _data(checkpoint: Checkpoint, job: Optional[Any], licence: Optional[str]) -> Iterator[str]:
+def _data(checkpoint: Saved, job: Optional[Any], licence: Optional[str]) -> Iterator[str]:
     files = [line for line in checkpoint.manifest.train_data.splitlines() if line.strip()]
     if files:
         yield f"Training read {len(files)} {'file' if len(files) == 1 else 'files'}:\n"
@@ -95,7 +93,7 @@ def _file_row(line: str) -> Sequence[str]:
     return [f"`{line.strip()}`", "", ""] if found is None else [f"`{found[1]}`", f"{int(found[2]):,}", f"`{found[3]}`"]
 
 
-def _figures(checkpoint: Checkpoint) -> Iterator[str]:
+def _figures(checkpoint: Saved) -> Iterator[str]:
     if not checkpoint.figures:
         yield f"There was no evaluation at step {checkpoint.step:,}.\n"
         return
@@ -103,7 +101,7 @@ def _figures(checkpoint: Checkpoint) -> Iterator[str]:
     yield from _table(["figure", "value"], [[name, f"{value:.6g}"] for name, value in checkpoint.figures.items()])
 
 
-def _parameters(checkpoint: Checkpoint) -> Iterator[str]:
+def _parameters(checkpoint: Saved) -> Iterator[str]:
     if checkpoint.tables:
         tables = [checkpoint.table(name) for name in checkpoint.tables]
         yield from _table(["table", "rows", "width", "optimizer state"], [
@@ -114,7 +112,7 @@ def _parameters(checkpoint: Checkpoint) -> Iterator[str]:
             [f"`{name}`", str(list(checkpoint._dense[name][""][0][0].whole_dims))] for name in checkpoint.variables])
 
 
-def _verifying(checkpoint: Checkpoint) -> Iterator[str]:
+def _verifying(checkpoint: Saved) -> Iterator[str]:
     manifest = checkpoint.manifest
     directory = os.path.basename(os.path.normpath(checkpoint.path))
     yield ("`values_digest` covers every value and `state_digest` the state of the optimizers; neither depends on how "

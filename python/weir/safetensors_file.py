@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,7 @@ from weir.errors import WeirError
 from weir.nearest import did_you_mean
 from weir.output_file import whole_file
 from weir.rows import Path
-
-if TYPE_CHECKING:
-    from weir.checkpoint import Checkpoint
+from weir.saved import Saved
 
 __all__ = ["write_checkpoint"]
 
@@ -40,7 +38,7 @@ class _Array(NamedTuple):
         return count * np.dtype(self.dtype).itemsize
 
 
-def write_checkpoint(checkpoint: Checkpoint, path: Path, tables: Optional[Sequence[str]], state: bool) -> List[str]:
+def write_checkpoint(checkpoint: Saved, path: Path, tables: Optional[Sequence[str]], state: bool) -> List[str]:
     """Writes the file, as a whole or not at all, table by table in pieces. Returns the names of the arrays, in order.
 
     Raises:
@@ -70,7 +68,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, tables: Optional[Sequen
     return [each.name for each in arrays]
 
 
-def _chosen(checkpoint: Checkpoint, tables: Optional[Sequence[str]]) -> Sequence[str]:
+def _chosen(checkpoint: Saved, tables: Optional[Sequence[str]]) -> Sequence[str]:
     if tables is None:
         return checkpoint.tables
     if isinstance(tables, str):
@@ -81,7 +79,7 @@ def _chosen(checkpoint: Checkpoint, tables: Optional[Sequence[str]]) -> Sequence
     return tables
 
 
-def _arrays(checkpoint: Checkpoint, tables: Sequence[str], state: bool) -> Iterator[_Array]:
+def _arrays(checkpoint: Saved, tables: Sequence[str], state: bool) -> Iterator[_Array]:
     for name in checkpoint.variables:
         yield _whole(name, checkpoint.dense(name))
         if state:

@@ -39,6 +39,7 @@
 #include "framework/base/philox.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "framework/process/command_line.h"
 #include "framework/profile/profile_run.h"

@@ -52,6 +52,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "framework/graph/training_mode.h"
 #include "framework/process/command_line.h"

@@ -22,6 +22,7 @@
 #include "benchmark/benchmark.h"
 #include "framework/base/crc32c.h"
 #include "framework/base/philox.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
@@ -29,8 +30,8 @@
 #include "trainer/data/example_stream.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
-#include "trainer/files/byte_source.h"
 #include "trainer/files/example_file.h"
+#include "trainer/files/open_bytes.h"
 
 namespace weir {
 namespace {
@@ -387,7 +388,7 @@ void BM_Bytes(benchmark::State& state, const Format& format, const std::string& 
   for (auto _ : state) {
     bytes = 0;
     for (const DataFile& file : data.files()) {
-      const auto source = ByteSource::Open(file, 0);
+      const auto source = OpenBytes(file, 0);
       CHECK(source.ok()) << source.status();
       while (true) {
         const absl::StatusOr<size_t> got = (*source)->Read(block.data(), block.size());

@@ -377,13 +377,13 @@ CHOSEN = [
     # Data.
     Chosen(
         "gzip-ends-with-its-first-member",
-        "trainer/files/byte_source.cc",
+        "trainer/files/open_bytes.cc",
         "if (between_members_) StartMember();",
         "if (between_members_) return 0;",
     ),
     Chosen(
         "gzip-cut-is-its-end",
-        "trainer/files/byte_source.cc",
+        "trainer/files/open_bytes.cc",
         """\
           if (between_members_) return 0;""",
         """\

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/fuzz/input.h"
-#include "trainer/files/byte_source.h"
+#include "trainer/files/open_bytes.h"
 
 namespace weir {
 namespace {
@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                          .name = "data",
                          .bytes = static_cast<int64_t>(packed.size()),
                          .compression = Compression::kGzip};
-  const auto source = ByteSource::Open(file, 0);
+  const auto source = OpenBytes(file, 0);
   if (!source.ok()) std::abort();
   std::string text;
   std::vector<char> block(at_once);

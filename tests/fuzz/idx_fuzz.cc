@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "framework/formats/derived.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
 #include "trainer/data/example_stream.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/formats/csv_fields.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"

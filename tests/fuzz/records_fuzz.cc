@@ -11,6 +11,7 @@
 #include "framework/base/crc32c.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/derived.h"
 #include "google/protobuf/text_format.h"
 #include "proto/example_file.pb.h"
 #include "tests/fuzz/input.h"

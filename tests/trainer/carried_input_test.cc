@@ -1,6 +1,7 @@
 // Columns that predictions carry: found by their names, read again as the input has them.
 
 #include "trainer/predict/carried_input.h"
+#include "framework/formats/derived.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,7 @@
 // Files of predictions in each format, read back by Weir's own readers where they have one.
 
 #include "trainer/predict/prediction_file.h"
+#include "framework/formats/derived.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -17,8 +18,8 @@
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
 #include "trainer/data/example_stream.h"
-#include "trainer/files/byte_source.h"
 #include "trainer/files/data_set.h"
+#include "trainer/files/open_bytes.h"
 
 namespace weir {
 namespace {
@@ -209,7 +210,7 @@ TEST_F(PredictionFileTest, CompressedFilesHoldWhatPlainOnesDo) {
                              .name = path,
                              .bytes = static_cast<int64_t>(packed.size()),
                              .compression = ending == std::string(".gz") ? Compression::kGzip : Compression::kZstd};
-      auto source = ByteSource::Open(file, 0);
+      auto source = OpenBytes(file, 0);
       ASSERT_EQ(source.status(), absl::OkStatus());
       std::string unpacked(plain.size() + 1, '\0');
       const auto read = (*source)->ReadFully(unpacked.data(), unpacked.size());

@@ -16,7 +16,7 @@
 #include "framework/formats/row_filter.h"
 #include "trainer/data/features.h"
 #include "trainer/data/followed_files.h"
-#include "trainer/data/lane_reader.h"
+#include "trainer/data/lane_options.h"
 #include "trainer/data/records_ahead.h"
 #include "trainer/data/shuffled_stream.h"
 #include "trainer/data/statistics.h"

@@ -16,6 +16,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_budget.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"

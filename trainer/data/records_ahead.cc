@@ -18,6 +18,7 @@
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "trainer/files/block_reader.h"
+#include "trainer/files/open_bytes.h"
 
 namespace weir {
 namespace {
@@ -517,7 +518,7 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RecordsAhead::Open(const DataFile&
                                                                  absl::Span<const Following> following) {
   CHECK(BlockReader::Reads(file) && reader.lane >= 0);
   // Reports errors of opening the file here, like other sources do.
-  RETURN_IF_ERROR(ByteSource::Open(file, 0).status());
+  RETURN_IF_ERROR(OpenBytes(file, 0).status());
   if (!ReadByLanes(file)) state_->StartThreads(state_);
   if (reader.shared) {
     following = following.first(std::min({following.size(), static_cast<size_t>(state_->threads()), kMostFollowing}));

@@ -20,6 +20,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/learned.h"
 #include "glog/logging.h"
 #include "trainer/data/example_stream.h"

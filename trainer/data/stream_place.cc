@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "trainer/files/byte_source.h"
+#include "trainer/files/open_bytes.h"
 #include "trainer/files/tf_record_frame.h"
 
 namespace weir {
@@ -45,7 +45,7 @@ absl::Status CheckInFile(int64_t at, const DataFile& file) {
   if (!file.seekable() || !(file.lines() || file.tf_record) || (file.lines() && at == 0)) return absl::OkStatus();
   char bytes[TfRecordFrame::kHeader];
   const size_t wanted = file.lines() ? 1 : sizeof(bytes);
-  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::Open(file, file.lines() ? at - 1 : at));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenBytes(file, file.lines() ? at - 1 : at));
   ASSIGN_OR_RETURN(const size_t got, source->ReadFully(bytes, wanted));
   const bool begins = file.lines() ? bytes[0] == '\n' : TfRecordFrame::IsRight(bytes, TfRecordFrame::kLength);
   if (got == wanted && begins) return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/formats/line_parser.h"
 #include "trainer/files/line_source.h"
+#include "trainer/files/open_bytes.h"
 #include "trainer/files/tf_record_frame.h"
 
 namespace weir {
@@ -15,7 +16,7 @@ absl::StatusOr<bool> BlockReader::Read(BlockOfRecords* block) {
   block->ends.clear();
   block->offset = offset_;
   if (bytes_ == nullptr) {
-    ASSIGN_OR_RETURN(bytes_, ByteSource::Open(file_, offset_));
+    ASSIGN_OR_RETURN(bytes_, OpenBytes(file_, offset_));
   }
   std::vector<char>& bytes = block->bytes;
   size_t filled = rest_.size(), whole = 0;

@@ -1,7 +1,5 @@
 #include "trainer/files/data_file.h"
 
-#include "trainer/files/example_file.h"
-
 namespace weir {
 
 bool DataFile::seekable() const {

@@ -6,11 +6,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
+#include "framework/formats/example.h"
+#include "proto/example_file.pb.h"
 #include "trainer/files/column_text_form.h"
 
 namespace weir {
+
+// First bytes of an example file.
+inline constexpr std::string_view kExampleFileBegin = "WEIREXMP";
 
 enum class Compression { kNone, kGzip, kZstd };
 
@@ -60,6 +67,18 @@ struct IdxFile {
   int64_t header_bytes = 0;
   std::shared_ptr<const DataFile> labels = nullptr;  // may be null
   int64_t labels_header_bytes = 0;
+};
+
+// Description of an example file (trainer/files/example_file.h), known without reading its blocks.
+struct ExampleFile {
+  v1::ExampleFile message;
+  std::vector<Column> columns;
+  size_t floats = 0, slots = 0;
+  // Place in the file, and number of the first example, of each block and of one behind the last.
+  std::vector<int64_t> place;
+  std::vector<int64_t> first;
+
+  int64_t examples() const { return first.back(); }
 };
 
 // Part of one file that belongs to a stream: lines, or records of TFRecord, that begin in bytes [begin, end), or

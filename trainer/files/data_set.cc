@@ -20,10 +20,10 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
-#include "trainer/files/byte_source.h"
 #include "trainer/files/column_text.h"
 #include "trainer/files/example_file.h"
 #include "trainer/files/idx_source.h"
+#include "trainer/files/open_bytes.h"
 #include "trainer/files/piped_command.h"
 #include "trainer/files/stream_rule.h"
 

@@ -10,6 +10,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/formats/schema.h"
 #include "glog/logging.h"
+#include "trainer/files/open_bytes.h"
 
 namespace weir {
 namespace {
@@ -49,7 +50,7 @@ absl::Status OtherVersion(const DataFile& file, uint32_t version) {
 }
 
 absl::StatusOr<std::string> ReadAt(const DataFile& file, int64_t offset, int64_t size) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::Open(file, offset));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenBytes(file, offset));
   std::string bytes(static_cast<size_t>(size), '\0');
   ASSIGN_OR_RETURN(const size_t got, source->ReadFully(bytes.data(), bytes.size()));
   if (got < bytes.size()) return Cut(file);
@@ -179,7 +180,7 @@ absl::Status ExampleFileSource::Damaged(std::string_view what) const {
 absl::Status ExampleFileSource::ReadBlock() {
   block_ = static_cast<size_t>(std::upper_bound(info_.first.begin(), info_.first.end(), at_) - info_.first.begin()) - 1;
   if (bytes_ == nullptr || next_block_ != block_) {
-    ASSIGN_OR_RETURN(bytes_, ByteSource::Open(file_, info_.place[block_]));
+    ASSIGN_OR_RETURN(bytes_, OpenBytes(file_, info_.place[block_]));
   }
   filled_ = static_cast<size_t>(info_.place[block_ + 1] - info_.place[block_]);
   if (buffer_ == nullptr || capacity_ < filled_ || !buffer_->used_once()) {

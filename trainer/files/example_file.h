@@ -25,20 +25,6 @@
 
 namespace weir {
 
-inline constexpr std::string_view kExampleFileBegin = "WEIREXMP";
-
-// Description of an example file, known without reading its blocks. Immutable.
-struct ExampleFile {
-  v1::ExampleFile message;
-  std::vector<Column> columns;
-  size_t floats = 0, slots = 0;
-  // Place in the file, and number of the first example, of each block and of one behind the last.
-  std::vector<int64_t> place;
-  std::vector<int64_t> first;
-
-  int64_t examples() const { return first.back(); }
-};
-
 // Reads the description at the end of `file`, which begins as an example file does, and sets file->examples. DataLoss:
 // cut or damaged. InvalidArgument: of another version.
 absl::Status LookAtExampleFile(DataFile* file);

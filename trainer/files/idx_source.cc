@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/line_parser.h"
+#include "trainer/files/open_bytes.h"
 
 namespace weir {
 namespace {
@@ -27,7 +28,7 @@ absl::Status CutHeader(const DataFile& file) {
 }
 
 absl::StatusOr<Header> ReadHeader(const DataFile& file) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::Open(file, 0));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenBytes(file, 0));
   unsigned char magic[4];
   ASSIGN_OR_RETURN(const size_t got, source->ReadFully(reinterpret_cast<char*>(magic), sizeof(magic)));
   if (got < sizeof(magic)) return CutHeader(file);
@@ -95,7 +96,7 @@ absl::Status LookAtIdx(int64_t values, const DataFile* labels, DataFile* file) {
 
 absl::Status IdxSource::Part::Open(int64_t header_bytes, int64_t begin) {
   const bool plain = file_.compression == Compression::kNone;
-  ASSIGN_OR_RETURN(bytes_, ByteSource::Open(file_, plain ? header_bytes + begin * static_cast<int64_t>(size_) : 0));
+  ASSIGN_OR_RETURN(bytes_, OpenBytes(file_, plain ? header_bytes + begin * static_cast<int64_t>(size_) : 0));
   buffer_.resize(std::max(ByteSource::kBlock / size_, size_t{1}) * size_);
   if (plain) return absl::OkStatus();
   // A header has at most 1024 bytes.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/line_parser.h"
+#include "trainer/files/open_bytes.h"
 
 namespace weir {
 namespace {
@@ -38,12 +39,12 @@ LineSource::LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, 
 
 absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const DataFile& file, const Segment& segment) {
   if (file.sequential()) {
-    ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, 0));
+    ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, OpenBytes(file, 0));
     return std::unique_ptr<LineSource>(new LineSource(file, std::move(bytes), 0, std::numeric_limits<int64_t>::max()));
   }
   // A line begins at 0 or behind a newline: whether one begins at `begin` shows in the byte before it.
   const int64_t from = std::max<int64_t>(segment.begin - 1, 0);
-  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, from));
+  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, OpenBytes(file, from));
   std::unique_ptr<LineSource> source(new LineSource(file, std::move(bytes), from, segment.end));
   if (segment.begin > 0) source->PassLine();
   RETURN_IF_ERROR(source->status());
@@ -158,7 +159,7 @@ absl::Status CheckEncoding(const DataFile& file, std::string_view text) {
 }
 
 absl::StatusOr<int64_t> LineNumber(const DataFile& file, int64_t offset) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, 0));
+  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, OpenBytes(file, 0));
   std::vector<char> block(ByteSource::kBlock);
   int64_t line = 1;
   while (offset > 0) {

@@ -8,6 +8,7 @@
 
 #include "framework/base/status_macros.h"
 #include "framework/formats/line_parser.h"
+#include "trainer/files/open_bytes.h"
 #include "trainer/files/tf_record_frame.h"
 
 namespace weir {
@@ -32,7 +33,7 @@ TfRecordSource::TfRecordSource(const DataFile& file, std::unique_ptr<ByteSource>
 absl::StatusOr<std::unique_ptr<RecordSource>> TfRecordSource::Open(const DataFile& file, const Segment& segment) {
   const int64_t begin = file.sequential() ? 0 : segment.begin;
   const int64_t end = file.sequential() ? std::numeric_limits<int64_t>::max() : segment.end;
-  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, ByteSource::Open(file, begin));
+  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, OpenBytes(file, begin));
   std::unique_ptr<TfRecordSource> source(new TfRecordSource(file, std::move(bytes), begin, end));
   if (begin > 0) RETURN_IF_ERROR(source->FindFirst());
   // Bytes that the file has got since it was looked at are of no range.

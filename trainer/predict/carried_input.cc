@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/csv_fields.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/example_input.h"
 #include "trainer/data/features.h"
 #include "trainer/files/line_source.h"

@@ -11,6 +11,7 @@
 #include "framework/graph/training_mode.h"
 #include "framework/runtime/lane_tree.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/modes.h"
 #include "transpiler/passes/share_buffers.h"
 
 namespace weir {
@@ -66,24 +67,6 @@ double MaxOverMean(const std::vector<double>& values) {
 
 }  // namespace
 
-v1::Flow ToProto(const FlowSum& sum) {
-  v1::Flow flow;
-  flow.set_messages(sum.messages);
-  flow.set_bytes_out(sum.bytes_out);
-  flow.set_bytes_in(sum.bytes_in);
-  if (sum.rows > 0) flow.set_rows(sum.rows);
-  return flow;
-}
-
-v1::Flows ToProto(const ServerFlows& flows) {
-  v1::Flows out;
-  *out.mutable_pull_rows() = ToProto(flows.pull_rows);
-  *out.mutable_push() = ToProto(flows.push);
-  *out.mutable_pull_blocks() = ToProto(flows.pull_blocks);
-  *out.mutable_total() = ToProto(flows.Total());
-  return out;
-}
-
 ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer)
     : job_(job),
       link_(link),
@@ -133,8 +116,8 @@ void ClusterModel::AddStep(const StepInput* input) {
       const std::vector<ServerFlows> flows = traffic_.Step(t, rows);
       for (size_t s = 0; s < flows.size(); ++s) {
         // Traffic of a trainer with its own server stays in the process.
-        const int server = static_cast<int>(s);
-        const bool own = plan().servers_in_trainers() && server >= t && server < t + together;
+        const int around = TrainerAround(plan(), static_cast<int>(s));
+        const bool own = around >= t && around < t + together;
         const double times = together - (own ? 1 : 0);
         group.flows += flows[s].Times(times);
         server_flows_[s] += flows[s].Times(times);
@@ -571,7 +554,7 @@ FlowSum ClusterModel::Norms() const {
   }
   for (size_t s = 0; s < names.size(); ++s) {
     // Such jobs are sync, so trainer 0 brings the norms; its own server is in the same process.
-    if (plan().servers_in_trainers() && s == 0) continue;
+    if (TrainerAround(plan(), static_cast<int>(s)) == 0) continue;
     const std::vector<std::set<std::string>>& rounds = names[s];
     // The call of a round delivers the norms of the round before and takes the sums of its own; the last one only
     // delivers.

@@ -133,10 +133,6 @@ class ClusterModel {
   int64_t steps_ = 0;
 };
 
-// Fill a message of a flow.
-v1::Flow ToProto(const FlowSum& sum);
-v1::Flows ToProto(const ServerFlows& flows);
-
 }  // namespace weir
 
 #endif  // WEIR_TRANSPILER_EXPLAIN_CLUSTER_MODEL_H_

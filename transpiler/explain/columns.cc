@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "transpiler/job/check_metrics.h"
 

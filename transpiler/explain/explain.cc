@@ -18,6 +18,7 @@
 #include "transpiler/explain/columns.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/modes.h"
 #include "transpiler/passes/passes.h"
 #include "transpiler/split/transpile.h"
 
@@ -218,32 +219,13 @@ class ExplainerImpl : public Explainer {
 
  private:
   void AddNotes(v1::Explanation* e) const {
-    const v1::Distribute& distribute = job_.config.distribute();
     const v1::Train& train = job_.config.train();
-    if (model_->plan().servers_in_trainers()) {
-      e->add_note(
-          "distribute.servers is 0: server i runs inside trainer i, and the numbers count only what passes between "
-          "different trainers");
-    }
     if (train.accumulate_steps() > 1) {
       e->add_note(absl::StrCat("train.accumulate_steps: a step is ", train.accumulate_steps(),
                                " batches; rows are fetched for each, ", "gradients and parameters pass once"));
     }
-    if (distribute.has_half_async()) {
-      e->add_note(absl::StrCat("distribute.half_async: each of ", train.workers(),
-                               " threads of a trainer has a batch of its own and ",
-                               "fetches its rows; the numbers are those of one thread"));
-    }
-    if (distribute.prefetch_rows()) {
-      e->add_note(absl::StrCat(
-          "distribute.prefetch_rows: rows of the next batch are fetched while this one computes and pushes; ",
-          distribute.sync() ? "those that are fetched twice, since this one changes them, are not in the numbers; "
-                            : "they may miss the trainer's own push; ",
-          "a trainer has room for two batches' rows"));
-    }
-    if (distribute.has_geo()) {
-      e->add_note(absl::StrCat("distribute.geo: differences pass every ", distribute.geo().every_steps(),
-                               " steps; the numbers are those of a step of plain async"));
+    for (const JobMode* mode : ModesOf(job_.config.distribute())) {
+      if (mode->note != nullptr) e->add_note(mode->note(job_.config));
     }
     for (const v1::Table& table : job_.config.table()) {
       if (!table.has_disk()) continue;
@@ -252,15 +234,6 @@ class ExplainerImpl : public Explainer {
                                "the others on their disks; the numbers above do not tell one from the other"));
     }
     AddScratchNotes(e);
-    if (distribute.has_local_sgd()) {
-      e->add_note(
-          "distribute.local_sgd: the bytes of an average are divided by every_steps; averages that checkpoints, "
-          "evaluations and digests force are not counted");
-    }
-    if (distribute.async_tables()) {
-      e->add_note(
-          "distribute.async_tables: rows are pushed and updated without waiting; their bytes are those of sync");
-    }
   }
 
   // Says what operators take beside variables, where that is much.
@@ -335,7 +308,7 @@ class ExplainerImpl : public Explainer {
   absl::StatusOr<v1::SpeedPrediction> SpeedOf(const Job& job, const ClusterModel& model) const {
     v1::Explanation processes;
     const bool servers_work = !model.AllReduces().has_value() || model.plan().tables_size() > 0;
-    if (model.plan().servers_in_trainers() && servers_work) {
+    if (servers_work && TrainerAround(model.plan(), 0) == 0) {
       // Calls of a trainer to its own server are no traffic, but they are work.
       Job apart = job;
       apart.config.mutable_distribute()->set_servers(model.plan().trainers());

@@ -19,6 +19,7 @@
 #include "framework/runtime/row_values.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/modes.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {
@@ -53,9 +54,10 @@ std::string Server(const v1::ProgramDesc& main, int server) {
     absl::StrAppend(&list, "  table ", table.name(), ", shards ", first, " to ", end, " of ", shards, ", ",
                     RowBytes(main, table), " bytes a row\n");
   }
-  return absl::StrCat("server ", server, plan.servers_in_trainers() ? absl::StrCat(" in trainer ", server) : "", ": ",
-                      blocks, " blocks, ", elements * kFloatBytes, " bytes of parameters, ", plan.tables_size(),
-                      " tables\n", list);
+  const int around = TrainerAround(plan, server);
+  return absl::StrCat("server ", server, around < 0 ? "" : absl::StrCat(" in trainer ", around), ": ", blocks,
+                      " blocks, ", elements * kFloatBytes, " bytes of parameters, ", plan.tables_size(), " tables\n",
+                      list);
 }
 
 // Returns the bytes of the optimizer state of the blocks that trainers update, by name of the block.
@@ -196,7 +198,7 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
   const uint64_t fingerprint = PlanFingerprint(PlanText(job, plan));
   std::string text = absl::StrCat(
       "plan of ", plan.job(), ": ", plan.servers(), " servers, ", plan.trainers(), " trainers, ", plan.lanes(),
-      " lanes, ", plan.sync() ? "sync" : "async", ", batch ", plan.batch_size(), "\n", "fingerprint ",
+      " lanes, ", StepFactsOf(plan.sync()).name, ", batch ", plan.batch_size(), "\n", "fingerprint ",
       absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
   int64_t dense = 0;
   for (int server = 0; server < plan.servers(); ++server) text += Server(main, server);
@@ -209,8 +211,9 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
   int64_t whole = 0;
   for (const auto& [name, parameter] : sparse) whole += parameter.fetched == nullptr ? parameter.bytes : 0;
   // One push and one pull of dense blocks, and one pull of rows, to every server in another process.
-  const int others = plan.servers() - (plan.servers_in_trainers() ? 1 : 0);
-  const int64_t messages = others * (plan.tables_size() > 0 || plan.fetched_rows_size() > 0 ? 3 : 2);
+  const int inside = TrainerAround(plan, 0) == 0 ? 1 : 0;
+  const int64_t messages =
+      int64_t{plan.servers() - inside} * (plan.tables_size() > 0 || plan.fetched_rows_size() > 0 ? 3 : 2);
   absl::StrAppend(&text, "a step of a trainer: ", messages, " messages at least, ", dense,
                   " bytes of dense gradients up per lane subtree, ", dense + whole, " bytes of dense parameters down");
   for (const auto& [name, parameter] : sparse) {
@@ -224,7 +227,7 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
   }
   if (job.config.distribute().prefetch_rows()) text += ", rows a batch ahead of their use";
   text += "\n";
-  if (plan.servers_in_trainers()) text += "of these bytes, a trainer's share of its own server stays in its process\n";
+  if (inside > 0) text += "of these bytes, a trainer's share of its own server stays in its process\n";
   return text;
 }
 

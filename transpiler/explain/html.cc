@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "transpiler/explain/explain.h"
 #include "transpiler/explain/explain_css.h"
+#include "transpiler/job/modes.h"
 
 namespace weir {
 namespace {
@@ -282,6 +283,7 @@ std::string FigureList(const v1::Explanation& e) {
 }
 
 std::string Head(const v1::Explanation& e) {
+  const StepFacts& steps = StepFactsOf(e.sync());
   std::string head = absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -290,8 +292,8 @@ std::string Head(const v1::Explanation& e) {
   absl::StrAppend(&head, absl::string_view(ExplainCss().data(), ExplainCss().size()), "</style>\n</head>\n<body>\n<h1>",
                   Escaped(e.job()), "</h1>\n<p class=\"dim\">", e.servers(),
                   e.servers() == 1 ? " server, " : " servers, ", e.trainers(),
-                  e.trainers() == 1 ? " trainer, " : " trainers, ", e.lanes(), " lanes, ", e.sync() ? "sync" : "async",
-                  ", ", e.batch_size(), " examples a step, plan ", Escaped(e.fingerprint()), "</p>\n", FigureList(e));
+                  e.trainers() == 1 ? " trainer, " : " trainers, ", e.lanes(), " lanes, ", steps.name, ", ",
+                  e.batch_size(), " examples a step, plan ", Escaped(e.fingerprint()), "</p>\n", FigureList(e));
   std::string notes;
   if (e.sampled_steps() > 0) {
     absl::StrAppend(&notes, "<p>Traffic is the mean of ", e.sampled_steps(), " steps of the job's data.</p>\n");
@@ -308,7 +310,7 @@ std::string Trainers(const v1::Explanation& e) {
   std::string text;
   for (const v1::ExplainedTrainer& trainer : e.trainer()) text += Trainer(trainer, e);
   if (e.has_norms()) {
-    absl::StrAppend(&text, "<p>Norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
+    absl::StrAppend(&text, "<p>Norms over whole parameters, brought by ", StepFactsOf(e.sync()).norms_from, ": ",
                     HumanCount(e.norms().messages()), " messages a step, ", HumanBytes(e.norms().bytes_out()), " out, ",
                     HumanBytes(e.norms().bytes_in()), " in.</p>\n");
   }

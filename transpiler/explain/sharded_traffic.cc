@@ -7,7 +7,6 @@
 #include "framework/base/exact_sum.h"
 #include "framework/collective/sizes.h"
 #include "proto/parameter_server.pb.h"
-#include "transpiler/explain/cluster_model.h"
 
 namespace weir {
 namespace {

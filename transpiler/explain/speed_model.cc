@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/runtime/lane_tree.h"
+#include "transpiler/job/modes.h"
 
 namespace weir {
 namespace {
@@ -57,11 +59,13 @@ class Model {
         machines_(machines),
         job_(job),
         plan_(plan),
+        steps_(StepFactsOf(plan.sync())),
+        inside_(TrainerAround(plan, 0) == 0),
         e_(explained),
         cores_(std::max(1, c.cores())),
         trainers_(std::max(1, plan.trainers())),
         threads_(Threads()),
-        away_(inside() ? 1 - 1.0 / trainers_ : 1) {}
+        away_(inside_ ? 1 - 1.0 / trainers_ : 1) {}
 
   v1::SpeedPrediction Predict() {
     v1::SpeedPrediction p;
@@ -83,8 +87,7 @@ class Model {
       v1::SpeedPhase* to = p.add_phase();
       std::array<double, kResources> stages = Stages(phase);
       for (size_t r = 0; r < kResources; ++r) busy[r] += stages[r];
-      if (!plan_.sync()) {
-        // Servers need not work for all trainers at once.
+      if (!steps_.servers_serve_all) {
         stages[kServers] /= trainers_;
         stages[kServerLinks] /= trainers_;
         stages[kMachine] = 0;
@@ -106,19 +109,13 @@ class Model {
       step += reading.trainer.seconds;
       held_up[machines_.one_machine ? kMachine : kTrainers] += reading.trainer.seconds;
     }
-    if (!plan_.sync()) {
-      // The busiest resource takes a step of every trainer.
-      for (const Resource r : {kServers, kServerLinks, kMachine}) {
-        if (busy[r] <= step) continue;
-        step = held_up[r] = busy[r];
-      }
+    // The busiest resource takes a step of every trainer.
+    for (const Resource r : {kServers, kServerLinks, kMachine}) {
+      if (busy[r] <= step) continue;
+      step = held_up[r] = busy[r];
     }
     p.set_step_seconds(step);
-    double examples = 0;
-    for (const v1::ExplainedTrainer& t : e_.trainer()) {
-      examples += static_cast<double>(t.count()) * t.lanes() * static_cast<double>(t.lane_batch()) * Batches();
-    }
-    if (plan_.sync()) examples = static_cast<double>(plan_.batch_size()) * Batches();
+    const double examples = static_cast<double>(plan_.batch_size()) * Batches();
     p.set_examples_per_second(step > 0 ? examples / step : 0);
     p.set_bottleneck(
         kResourceNames[static_cast<size_t>(std::max_element(held_up.begin(), held_up.end()) - held_up.begin())]);
@@ -127,7 +124,6 @@ class Model {
 
  private:
   double Batches() const { return std::max(1, job_.train().accumulate_steps()); }
-  bool inside() const { return plan_.servers_in_trainers(); }
 
   // Computing threads of a trainer.
   int Threads() const {
@@ -136,12 +132,11 @@ class Model {
   }
 
   std::string Refusal() const {
-    const v1::Distribute& d = job_.distribute();
     if (job_.train().device() == v1::Train::CUDA) return "train.device: CUDA; the calibration is of processors";
-    if (d.has_geo()) return "distribute.geo: exchanges pass beside the steps";
-    if (d.has_local_sgd()) return "distribute.local_sgd: averages come every few steps";
-    if (d.has_half_async()) return "distribute.half_async: threads of a trainer send by themselves";
-    if (d.async_tables()) return "distribute.async_tables: rows are pushed and updated without waiting";
+    for (const JobMode* mode : ModesOf(job_.distribute())) {
+      if (mode->against_prediction == nullptr) continue;
+      return absl::StrCat("distribute.", mode->setting, ": ", mode->against_prediction);
+    }
     return "";
   }
 
@@ -287,7 +282,7 @@ class Model {
         [&](const v1::ExplainedServer& s) { return kNs * server.row_ns() * s.step().pull_rows().rows(); });
     const bool pulls_rows = rows.pieces > 1 || rows.trainer.cpu > 0 || rows.trainer.in > 0;
     rows.round_trips = rows.trainer.in > 0 ? Batches() : 0;
-    rows.runs_into_next = plan_.sync() && !inside();
+    rows.runs_into_next = steps_.servers_serve_all && !inside_;
     Phase compute = Compute();
     if (job_.distribute().prefetch_rows()) {
       // Rows come while the batch before is computed.
@@ -336,9 +331,9 @@ class Model {
   std::array<double, kResources> Stages(const Phase& phase) const {
     std::array<double, kResources> stages = {};
     // Servers inside trainers do their work on the trainers' cores and links.
-    const Work server = inside() ? Work{} : phase.server;
+    const Work server = inside_ ? Work{} : phase.server;
     Work trainer = phase.trainer;
-    if (inside()) {
+    if (inside_) {
       trainer.seconds += phase.server.seconds;
       trainer.out += phase.server.out;
       trainer.in += phase.server.in;
@@ -387,6 +382,8 @@ class Model {
   const Machines& machines_;
   const v1::JobConfig& job_;
   const v1::Plan& plan_;
+  const StepFacts& steps_;
+  const bool inside_;  // servers run inside trainers
   const v1::Explanation& e_;
   const int cores_, trainers_, threads_;
   const double away_;  // part of what passes between trainers and servers that leaves its process

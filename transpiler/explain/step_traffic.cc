@@ -34,14 +34,14 @@ v1::Caller SomeCaller(const v1::JobConfig& job, int trainer) {
   return caller;
 }
 
-v1::PullReply SomePullReply(const v1::Plan& plan) {
+v1::PullReply SomePullReply(const v1::Plan& plan, const StepFacts& steps) {
   v1::PullReply reply;
   reply.set_ready(true);
   reply.set_version(kSomeStep);
   reply.set_skipped(false);
   reply.set_stop(false);
   reply.set_samples(plan.batch_size());
-  if (plan.sync()) reply.set_first_samples(plan.batch_size());
+  if (steps.messages_name_first) reply.set_first_samples(plan.batch_size());
   reply.set_checksum(1);
   return reply;
 }
@@ -88,10 +88,29 @@ FlowSum ServerFlows::Total() const {
   return sum;
 }
 
+v1::Flow ToProto(const FlowSum& sum) {
+  v1::Flow flow;
+  flow.set_messages(sum.messages);
+  flow.set_bytes_out(sum.bytes_out);
+  flow.set_bytes_in(sum.bytes_in);
+  if (sum.rows > 0) flow.set_rows(sum.rows);
+  return flow;
+}
+
+v1::Flows ToProto(const ServerFlows& flows) {
+  v1::Flows out;
+  *out.mutable_pull_rows() = ToProto(flows.pull_rows);
+  *out.mutable_push() = ToProto(flows.push);
+  *out.mutable_pull_blocks() = ToProto(flows.pull_blocks);
+  *out.mutable_total() = ToProto(flows.Total());
+  return out;
+}
+
 StepTraffic::StepTraffic(const v1::JobConfig& job, const v1::ProgramDesc& main,
                          const std::vector<SparseTarget>& targets, int trainer, const StepRows& rows)
     : main_(main),
       plan_(main.plan()),
+      steps_(StepFactsOf(plan_.sync())),
       rows_(rows),
       caller_(SomeCaller(job, trainer)),
       nodes_(NodesOf(plan_, trainer)),
@@ -130,11 +149,11 @@ const v1::Wire& StepTraffic::WireOf(const SparseTarget& target) const {
 
 void StepTraffic::Weigh(PlannedPull pull, FlowSum* flow) const {
   *pull.request.mutable_caller() = caller_;
-  pull.request.set_version(plan_.sync() ? kSomeStep : 0);
+  pull.request.set_version(steps_.pulls_name_version ? kSomeStep : 0);
   pull.request.set_wait_s(1);
   flow->messages += 1;
   flow->bytes_out += FrameBytes(pull.request, pull.id_bytes);
-  flow->bytes_in += FrameBytes(SomePullReply(plan_), pull.answer_bytes);
+  flow->bytes_in += FrameBytes(SomePullReply(plan_, steps_), pull.answer_bytes);
 }
 
 void StepTraffic::PullRows(const v1::OpDesc& op, size_t batch) {
@@ -204,7 +223,7 @@ void StepTraffic::PullBlocks() {
   for (size_t s = 0; s < servers_.size(); ++s) {
     Server& server = servers_[s];
     std::vector<PlannedPull> pulls = PlanBlockPulls(server.wanted, plan_.wire().pull(), kBytesPerCall);
-    if (pulls.empty() && (plan_.sync() || s == 0)) pulls.emplace_back();
+    if (pulls.empty() && (steps_.every_server_is_awaited || s == 0)) pulls.emplace_back();
     for (PlannedPull& pull : pulls) Weigh(std::move(pull), &server.flows.pull_blocks);
     server.wanted.clear();
   }
@@ -278,7 +297,7 @@ void StepTraffic::FinishSends() {
   for (Server& server : servers_) {
     v1::PushRequest header;
     header.set_samples(std::max<int64_t>(1, plan_.batch_size() / std::max(1, plan_.trainers())));
-    if (plan_.sync()) header.set_first_samples(header.samples());
+    if (steps_.messages_name_first) header.set_first_samples(header.samples());
     header.set_verdict(v1::APPLY);
     header.set_stop_requested(false);
     SendPart(std::move(header), std::exchange(server.gathered, PushPart()), /*last=*/true, &server);

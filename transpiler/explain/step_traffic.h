@@ -14,10 +14,12 @@
 #include "framework/tensor/id_selection.h"
 #include "framework/wire/pull_plan.h"
 #include "framework/wire/push_plan.h"
+#include "proto/explain.pb.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/program.pb.h"
+#include "transpiler/job/modes.h"
 
 namespace weir {
 
@@ -79,6 +81,9 @@ struct ServerFlows {
   ServerFlows Times(double factor) const;
   FlowSum Total() const;
 };
+// Fill a message of a flow.
+v1::Flow ToProto(const FlowSum& sum);
+v1::Flows ToProto(const ServerFlows& flows);
 
 class StepTraffic {
  public:
@@ -122,6 +127,7 @@ class StepTraffic {
 
   const v1::ProgramDesc& main_;
   const v1::Plan& plan_;
+  const StepFacts& steps_;
   const StepRows& rows_;
   const v1::Caller caller_;
   const std::vector<PushNode> nodes_;  // of the trainer's lanes

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "transpiler/explain/explain.h"
+#include "transpiler/job/modes.h"
 
 namespace weir {
 namespace {
@@ -254,10 +255,10 @@ std::string BucketParameters(const v1::ExplainedBucket& bucket) {
 
 std::string ExplanationText(const v1::Explanation& e) {
   const char* const most = e.at_most() ? "at most " : "";
-  std::string text =
-      absl::StrCat(e.job(), ": ", e.servers(), e.servers() == 1 ? " server, " : " servers, ", e.trainers(),
-                   e.trainers() == 1 ? " trainer, " : " trainers, ", e.lanes(), " lanes, ", e.sync() ? "sync" : "async",
-                   ", batch ", e.batch_size(), ", plan ", e.fingerprint(), "\n");
+  const StepFacts& steps = StepFactsOf(e.sync());
+  std::string text = absl::StrCat(e.job(), ": ", e.servers(), e.servers() == 1 ? " server, " : " servers, ",
+                                  e.trainers(), e.trainers() == 1 ? " trainer, " : " trainers, ", e.lanes(), " lanes, ",
+                                  steps.name, ", batch ", e.batch_size(), ", plan ", e.fingerprint(), "\n");
   if (e.sampled_steps() > 0) {
     absl::StrAppend(&text, "traffic: mean of ", e.sampled_steps(), " steps of the job's data\n");
   } else if (e.at_most()) {
@@ -275,7 +276,7 @@ std::string ExplanationText(const v1::Explanation& e) {
     absl::StrAppend(&text, "trainer ", e.all_reduced().largest_trainer(), " sends most to other trainers\n\n");
   }
   if (e.has_norms()) {
-    absl::StrAppend(&text, "norms over whole parameters, brought by ", e.sync() ? "trainer 0" : "each trainer", ": ",
+    absl::StrAppend(&text, "norms over whole parameters, brought by ", steps.norms_from, ": ",
                     HumanCount(e.norms().messages()), " messages a step, ", HumanBytes(e.norms().bytes_out()), " out, ",
                     HumanBytes(e.norms().bytes_in()), " in\n\n");
   }

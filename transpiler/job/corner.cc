@@ -129,6 +129,8 @@ bool ShardsUpdates(const v1::Distribute& distribute) {
   return AllReduces(distribute) && distribute.update() == v1::Distribute::SHARDED;
 }
 
+bool UpdatesCopies(const v1::Distribute& distribute) { return distribute.has_geo(); }
+
 void ApplyMode(v1::Distribute* distribute) {
   const bool without_servers = distribute->has_mode() && distribute->mode() != v1::Distribute::PSERVER;
   if (without_servers && !distribute->has_servers() && AllReduces(*distribute)) distribute->set_servers(0);

@@ -14,6 +14,9 @@ bool AllReduces(const v1::Distribute& distribute);
 // Returns true if besides every trainer updates a share of them only (update: SHARDED).
 bool ShardsUpdates(const v1::Distribute& distribute);
 
+// Returns true if servers hold the parameters, and every trainer updates a copy of its own (geo).
+bool UpdatesCopies(const v1::Distribute& distribute);
+
 // Return true if trainers give their dense gradients in 16 bits, and if those of the lanes are combined by adasum.
 bool Compresses(const v1::Distribute& distribute);
 bool UsesAdasum(const v1::Distribute& distribute);

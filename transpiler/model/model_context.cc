@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
-#include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "transpiler/job/job.h"
 

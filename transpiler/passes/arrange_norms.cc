@@ -10,6 +10,7 @@
 #include "transpiler/base/programs.h"
 #include "transpiler/base/setting.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/modes.h"
 
 namespace weir {
 namespace {
@@ -76,14 +77,8 @@ absl::Status CheckNormsFit(const Job& job, const std::vector<v1::OpDesc>& ops) {
   const Setting at(&distribute, "distribute", &job.positions);
   const std::string why =
       absl::StrCat("the norm of '", name, "' is over gradients of several servers and needs a step that is complete");
-  if (!distribute.sync() && distribute.async_apply() == v1::Distribute::EAGER) {
-    return at.Error("async_apply", absl::StrCat("EAGER applies parts on arrival; ", why));
-  }
-  if (distribute.has_geo()) {
-    return at.Error("geo", absl::StrCat("trainers update their own copies; ", why));
-  }
-  if (distribute.async_tables()) {
-    return at.Error("async_tables", absl::StrCat("tables do not wait for the step; ", why));
+  for (const JobMode* mode : ModesOf(distribute)) {
+    if (mode->against_norms != nullptr) return at.Error(mode->setting, absl::StrCat(mode->against_norms, "; ", why));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/base/programs.h"
+#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/block_costs.h"
 #include "transpiler/passes/pass.h"
@@ -35,7 +36,7 @@ absl::StatusOr<bool> ChooseFetch(const Job& job, Programs* programs) {
   const IdReads reads(*main);
   const VarIndex vars(main->blocks(0));
   for (const v1::PlacedBlock& block : plan->blocks()) {
-    if (!block.sparse_gradient() || block.block() != 0 || job.config.distribute().has_geo()) continue;
+    if (!block.sparse_gradient() || block.block() != 0 || UpdatesCopies(job.config.distribute())) continue;
     const v1::VarDesc* param = vars.Find(block.parameter());
     CHECK(param != nullptr) << block.parameter();
     const int table = TableIndex(job.config, param->name());

@@ -49,7 +49,7 @@ absl::StatusOr<Programs> OwnersProgram(const Job& job, const v1::ProgramDesc& ma
 
 absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
   const v1::Distribute& distribute = job.config.distribute();
-  if (!distribute.has_geo() && !AllReduces(distribute)) return false;
+  if (!UpdatesCopies(distribute) && !AllReduces(distribute)) return false;
   if (programs->main.blocks_size() != 1) return false;
   ASSIGN_OR_RETURN(const Programs owner, OwnersProgram(job, programs->main));
 
@@ -71,8 +71,9 @@ absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs) {
   return true;
 }
 
-v1::ProgramDesc WithDifferencesAdded(const v1::ProgramDesc& placed) {
-  v1::ProgramDesc program = placed;
+v1::ProgramDesc ProgramOfServers(const Job& job, const v1::ProgramDesc& single) {
+  v1::ProgramDesc program = single;
+  if (!UpdatesCopies(job.config.distribute())) return program;
   v1::BlockDesc* const block = program.mutable_blocks(0);
   v1::VarDesc* const rate = block->add_vars();
   rate->set_name(kAddRate);
@@ -80,7 +81,7 @@ v1::ProgramDesc WithDifferencesAdded(const v1::ProgramDesc& placed) {
   rate->set_persistable(true);
   rate->mutable_initializer()->mutable_constant()->set_value(-1);
   google::protobuf::RepeatedPtrField<v1::OpDesc> ops;
-  for (const v1::OpDesc& op : placed.blocks(0).ops()) {
+  for (const v1::OpDesc& op : single.blocks(0).ops()) {
     if (op.role() == v1::LR_SCHEDULE) continue;
     if (op.role() != v1::OPTIMIZE) {
       *ops.Add() = op;

@@ -18,9 +18,9 @@ struct Job;
 // the program already has such blocks. InvalidArgument: a norm over dense parameters and tables with dense: ALL_REDUCE.
 absl::StatusOr<bool> KeepUpdates(const Job& job, Programs* programs);
 
-// Returns the placed program for the servers in geo: its updates are replaced by one that adds the difference which a
-// trainer sends as the gradient of a parameter: sgd with a learning rate of -1, w -= -1 * delta.
-v1::ProgramDesc WithDifferencesAdded(const v1::ProgramDesc& placed);
+// Returns the program of a single machine whose updates the servers make. In geo they are replaced by one that adds the
+// difference which a trainer sends as the gradient of a parameter: sgd with a learning rate of -1, w -= -1 * delta.
+v1::ProgramDesc ProgramOfServers(const Job& job, const v1::ProgramDesc& single);
 
 }  // namespace weir
 

@@ -13,10 +13,10 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/placement.h"
-#include "framework/graph/training_mode.h"
 #include "transpiler/base/state_name.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/modes.h"
 #include "transpiler/passes/append_optimizer.h"
 #include "transpiler/passes/build_startup.h"
 #include "transpiler/passes/slice_variables.h"
@@ -279,20 +279,13 @@ class BlockCloner {
 
 // lr_block is -1 if there is none.
 v1::OpDesc ListenAndServ(const v1::Plan& plan, int server, absl::Span<const int32_t> blocks, int lr_block) {
+  const char* const average = plan.average_by_trainers() ? "trainers" : "samples";
   v1::OpDesc op =
       MakeOp("listen_and_serv", {}, {},
              {AttrI("server_id", server), AttrI("trainers", plan.trainers()), AttrI("lanes", plan.lanes()),
-              AttrB("sync", plan.sync()), AttrS("average", plan.average_by_trainers() ? "trainers" : "samples"),
-              AttrBlocks("optimize_blocks", blocks)});
+              AttrB("sync", plan.sync()), AttrS("average", average), AttrBlocks("optimize_blocks", blocks)});
   if (lr_block >= 0) *op.add_attrs() = AttrBlock("lr_block", lr_block);
   return WithRole(std::move(op), v1::RPC);
-}
-
-void SetServerMode(const v1::Distribute& distribute, v1::ProgramDesc* main) {
-  if (distribute.has_bounded_staleness()) {
-    MutableMode(main)->set_staleness(distribute.bounded_staleness().steps());
-  }
-  if (distribute.async_tables()) MutableMode(main)->set_async_tables(true);
 }
 
 // Adds a block with the ops of role LR_SCHEDULE and returns its index, -1 if there are none. Persistable variables go
@@ -378,7 +371,7 @@ absl::StatusOr<Programs> MakeServerProgram(const Job& job, const v1::ProgramDesc
   if (server != kEveryTrainer) AddUntrainedTables(single.blocks(0), &grown);
   ASSIGN_OR_RETURN(const int lr_block, AddLearningRates(single.blocks(0), &grown));
   *main->mutable_blocks(0)->add_ops() = ListenAndServ(plan, server, optimize_blocks, lr_block);
-  SetServerMode(job.config.distribute(), main);
+  WriteModes(job.config.distribute(), &JobMode::in_server, OwnUpdates(), main);
   RETURN_IF_ERROR(BuildStartup(job, &programs).status());
   programs.startup.set_name(absl::StrCat(job.config.name(), ".server", server, ".startup"));
   return programs;

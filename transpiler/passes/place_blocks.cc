@@ -25,6 +25,7 @@
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/passes/block_costs.h"
+#include "transpiler/passes/keep_updates.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {
@@ -187,14 +188,14 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
   RETURN_IF_ERROR(ChooseServers(job, programs->main, plan));
   if (AllReduces(job.config.distribute())) RETURN_IF_ERROR(MarkNorms(job, programs->main.mutable_blocks(0)));
   if (IsLossy(job.config.distribute().wire())) *plan->mutable_wire() = job.config.distribute().wire();
-  const v1::BlockDesc& block = programs->main.blocks(0);
-  for (const v1::VarDesc& var : block.vars()) {
+  const v1::ProgramDesc on_servers = ProgramOfServers(job, programs->main);
+  for (const v1::VarDesc& var : programs->main.blocks(0).vars()) {
     if (var.kind() != v1::TABLE) continue;
     if (var.dims_size() != 2 || var.dims(1) < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("table '", var.name(), "' has the shape ", ShapeString(Dims(var)), "; [-1, width] is needed"));
     }
-    ASSIGN_OR_RETURN(*plan->add_tables(), PlaceTable(block, var));
+    ASSIGN_OR_RETURN(*plan->add_tables(), PlaceTable(on_servers.blocks(0), var));
     // The table's own word, or that of all.
     const auto& tables = job.config.table();
     const auto own = std::find_if(tables.begin(), tables.end(), [&](const v1::Table& table) {
@@ -202,8 +203,6 @@ absl::StatusOr<bool> PlaceBlocks(const Job& job, Programs* programs) {
     });
     const v1::Wire& wire = own != tables.end() ? own->wire() : job.config.distribute().wire();
     if (IsLossy(wire)) *plan->mutable_tables()->rbegin()->mutable_wire() = wire;
-    // Geo: the trainers keep the state.
-    if (job.config.distribute().has_geo()) plan->mutable_tables()->rbegin()->set_state_width(0);
   }
   return true;
 }

@@ -15,10 +15,9 @@
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
 #include "framework/graph/op_registry.h"
-#include "framework/graph/training_mode.h"
 #include "transpiler/base/programs.h"
-#include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/modes.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {
@@ -68,38 +67,18 @@ void AppendReceives(const v1::Plan& plan, bool is_main, v1::BlockDesc* block) {
   }
 }
 
-// Records that the trainer updates parameters of its own with the blocks that stand behind block 0 of `main`, which
-// has `mode`.
-template <typename Mode>
-void SetUpdates(Mode* mode, const v1::ProgramDesc& main) {
+// Returns the blocks behind block 0, which update what the trainer holds itself.
+OwnUpdates UpdatesIn(const v1::ProgramDesc& main) {
+  OwnUpdates updates;
   for (const v1::BlockDesc& kept : main.blocks()) {
     if (kept.index() == 0 || kept.ops().empty()) continue;
     if (kept.ops(0).role() == v1::LR_SCHEDULE) {
-      mode->set_lr_block(kept.index());
+      updates.lr_block = kept.index();
     } else {
-      mode->add_blocks(kept.index());
+      updates.blocks.push_back(kept.index());
     }
   }
-}
-
-// Records that the trainer updates a copy of its own.
-void SetGeo(const v1::Geo& geo, v1::ProgramDesc* main) {
-  v1::GeoMode* const mode = MutableMode(main)->mutable_geo();
-  mode->set_every_steps(geo.every_steps());
-  SetUpdates(mode, *main);
-}
-
-// Records that the trainers add their gradients among themselves, and how.
-void SetAllReduce(const v1::Distribute& distribute, v1::ProgramDesc* main) {
-  v1::AllReduceMode* const mode = MutableMode(main)->mutable_all_reduce();
-  SetUpdates(mode, *main);
-  if (ShardsUpdates(distribute)) mode->set_sharded(true);
-  if (!distribute.reproducible()) mode->set_any_order(true);
-  if (UsesAdasum(distribute)) mode->set_adasum(true);
-  if (distribute.has_local_sgd()) mode->set_local_steps(distribute.local_sgd().every_steps());
-  if (!Compresses(distribute)) return;
-  const bool half = distribute.all_reduce().compression() == v1::AllReduce::FLOAT16;
-  mode->set_compression(half ? v1::FLOAT16 : v1::BFLOAT16);
+  return updates;
 }
 
 absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
@@ -134,13 +113,8 @@ absl::StatusOr<bool> ReceiveParameters(const Job& job, Programs* programs) {
   AppendReceives(main->plan(), /*is_main=*/false, startup->mutable_blocks(0));
   DropUnusedVars(startup);
   const v1::Distribute& distribute = job.config.distribute();
-  if (distribute.has_geo()) SetGeo(distribute.geo(), main);
-  if (AllReduces(distribute)) SetAllReduce(distribute, main);
-  if (distribute.has_bounded_staleness()) {
-    for (v1::ProgramDesc* program : {main, startup}) {
-      MutableMode(program)->set_staleness(distribute.bounded_staleness().steps());
-    }
-  }
+  WriteModes(distribute, &JobMode::in_trainer, UpdatesIn(*main), main);
+  WriteModes(distribute, &JobMode::in_startup, OwnUpdates(), startup);
   *startup->mutable_plan() = main->plan();
   main->set_name(absl::StrCat(job.config.name(), ".trainer.main"));
   startup->set_name(absl::StrCat(job.config.name(), ".trainer.startup"));

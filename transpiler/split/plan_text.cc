@@ -31,7 +31,7 @@ bool IsFree(const pb::FieldDescriptor& field, const v1::JobConfig& config) {
       return true;
     case v1::SAME_IF_REPRODUCIBLE:
       // Without the promise of equal bits every machine may use what it has.
-      return !(config.distribute().sync() && config.distribute().reproducible());
+      return !PromisesEqualBits(config.distribute());
   }
   LOG(FATAL) << field.full_name() << " has an agreement that this build does not know";
 }

@@ -78,9 +78,7 @@ absl::StatusOr<Programs> Transpiled::Server(int server) const {
                                   : absl::StrCat("distribute.servers is ", plan().servers());
     return absl::InvalidArgumentError(absl::StrCat("there is no server ", server, "; ", count));
   }
-  const bool geo = job_->config.distribute().has_geo();
-  ASSIGN_OR_RETURN(Programs programs,
-                   MakeServerProgram(*job_, geo ? WithDifferencesAdded(single_.main) : single_.main, server));
+  ASSIGN_OR_RETURN(Programs programs, MakeServerProgram(*job_, ProgramOfServers(*job_, single_.main), server));
   const auto verify = [&]() -> absl::Status {
     RETURN_IF_ERROR(VerifyProgram(programs.main));
     RETURN_IF_ERROR(VerifyProgram(programs.startup));

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
-#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
 #include "framework/graph/placement.h"
 #include "framework/tensor/tensor.h"
 #include "transpiler/verify/verify_rules.h"

@@ -36,6 +36,12 @@ bool BoolOf(const v1::OpDesc& op, std::string_view name) {
   return AttrReader(op, *def).Bool(name);
 }
 
+absl::Status CheckSync(const v1::OpDesc& op, const v1::Plan& plan) {
+  const bool said = BoolOf(op, "sync"), planned = plan.sync();
+  if (said == planned) return absl::OkStatus();
+  return Broken("agreed", op.type(), " says sync=", said ? "true" : "false", ", the plan ", planned ? "true" : "false");
+}
+
 const v1::OpDesc* ListenOf(const v1::ProgramDesc& main) {
   const v1::OpDesc* listen = nullptr;
   for (const v1::OpDesc& op : main.blocks(0).ops()) {

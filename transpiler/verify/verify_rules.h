@@ -35,6 +35,8 @@ absl::Status Once(const char* rule, std::string_view what, const std::string& na
 int64_t IntAt(const v1::OpDesc& op, std::string_view name, int i, int64_t absent);
 // Returns a bool attribute, with its registered default.
 bool BoolOf(const v1::OpDesc& op, std::string_view name);
+// Checks that attribute `sync` of an op is the plan's.
+absl::Status CheckSync(const v1::OpDesc& op, const v1::Plan& plan);
 
 inline absl::Span<const int64_t> DimsOf(const v1::PlacedBlock& block) {
   return absl::MakeConstSpan(block.dims().data(), static_cast<size_t>(block.dims_size()));

@@ -67,11 +67,7 @@ class ServerRules {
     if (attrs.Int("lanes") != plan.lanes()) {
       return Broken("agreed", "listen_and_serv adds ", attrs.Int("lanes"), " lanes; the plan has ", plan.lanes());
     }
-    if (attrs.Bool("sync") != plan.sync()) {
-      return Broken("agreed", "listen_and_serv says sync=", attrs.Bool("sync") ? "true" : "false", ", the plan ",
-                    plan.sync() ? "true" : "false");
-    }
-    return absl::OkStatus();
+    return CheckSync(listen, plan);
   }
 
   absl::Status CheckShapes(const v1::PlacedBlock& block, const v1::OpDesc& update) const {

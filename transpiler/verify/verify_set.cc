@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
-#include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/norms_with_tables.h"
 #include "framework/graph/training_mode.h"
@@ -71,11 +70,10 @@ class WaitGraph {
   std::vector<std::vector<int>> edges_;
 };
 
-// One step in sync: every server waits for every trainer's send_barrier, a trainer's fetch_barrier for every server,
-// and each op of a trainer for the ones before it. Trainers are alike, so the first and the last stand for all.
+// One step: every server waits for every trainer's send_barrier, a trainer's fetch_barrier for every server if it says
+// sync, and each op of a trainer for the ones before it. Trainers are alike, so the first and the last stand for all.
 absl::Status CheckWaits(const v1::ProgramDesc& trainer, absl::Span<const ServerSide> servers) {
   const v1::Plan& plan = trainer.plan();
-  if (!plan.sync()) return absl::OkStatus();
   WaitGraph graph;
   std::vector<int> versions;
   for (const ServerSide& server : servers) versions.push_back(graph.Add(absl::StrCat("server ", server.index)));
@@ -193,12 +191,11 @@ absl::Status CheckNorms(const v1::ProgramDesc& trainer, const ServerSide& server
                 describe(mine), ", server ", server.index, " has ", describe(theirs));
 }
 
-// Checks that rows which a trainer of a sync job pulls ahead can be corrected at the borders of steps.
+// Checks that rows which a trainer pulls ahead can be corrected at the borders of steps.
 absl::Status CheckAhead(const v1::ProgramDesc& trainer, const ServerSide& server) {
-  if (!trainer.plan().sync() || !ModeOf(trainer).prefetch_rows()) return absl::OkStatus();
-  if (!ModeOf(server.programs->main).async_tables()) return absl::OkStatus();
-  return Broken("ahead", "prefetch runs ahead, and rows of server ", server.index,
-                " take effect before their step is over (async_tables)");
+  const char* const why = WhyNotAhead(ModeOf(server.programs->main));
+  if (why == nullptr || !ModeOf(trainer).prefetch_rows()) return absl::OkStatus();
+  return Broken("ahead", "prefetch runs ahead, and on server ", server.index, " ", why);
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/def_use.h"
-#include "framework/graph/dims.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/placement.h"
@@ -378,8 +377,7 @@ class TrainerRules {
   absl::Status CheckAhead() const {
     const v1::TrainingMode mode = ModeOf(main_);
     if (!mode.prefetch_rows()) return absl::OkStatus();
-    if (mode.staleness() == 0) return Broken("ahead", "prefetch runs ahead, and its mode has the bound 0");
-    if (mode.has_geo()) return Broken("ahead", "prefetch runs ahead, and trainers update copies of their own (geo)");
+    if (const char* const why = WhyNotAhead(mode)) return Broken("ahead", "prefetch runs ahead, and ", why);
     std::string before;
     for (const v1::OpDesc& op : main_.blocks(0).ops()) {
       if (op.type() == "prefetch" && !before.empty()) {
@@ -430,10 +428,7 @@ class TrainerRules {
       sent += op.type() == "send_barrier";
       if (op.type() != "fetch_barrier") continue;
       ++fetched;
-      if (BoolOf(op, "sync") != main_.plan().sync()) {
-        return Broken("agreed", "fetch_barrier says sync=", BoolOf(op, "sync") ? "true" : "false", ", the plan ",
-                      main_.plan().sync() ? "true" : "false");
-      }
+      RETURN_IF_ERROR(CheckSync(op, main_.plan()));
     }
     if (sent == 0) return Broken("waits", "servers wait for the send_barrier of a trainer, and its program has none");
     if (sent > 1) return Broken("waits", sent, " send_barriers: a step ends once");

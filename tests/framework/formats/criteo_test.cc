@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/philox.h"
+#include "framework/formats/derived.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/formats/parser_testing.h"

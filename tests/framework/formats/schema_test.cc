@@ -1,4 +1,5 @@
 #include "framework/formats/schema.h"
+#include "framework/formats/derived.h"
 
 #include <string>
 #include <string_view>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

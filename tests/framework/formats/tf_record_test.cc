@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
+#include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

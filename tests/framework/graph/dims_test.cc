@@ -1,4 +1,4 @@
-#include "framework/graph/dims.h"
+#include "framework/graph/infer.h"
 
 #include <cstdint>
 #include <limits>

@@ -1,7 +1,9 @@
 #include "framework/graph/training_mode.h"
 
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "framework/graph/format_version.h"
 #include "framework/graph/program_text.h"
@@ -97,6 +99,7 @@ TEST(TrainingModeTest, ModesOutsideTheirRangeAreRefused) {
   EXPECT_THAT(Verified("geo { every_steps: 5 blocks: [1, 2] lr_block: -1 }"), IsEmpty());
   EXPECT_EQ(Verified("accumulate: 0"), "mode: accumulate must be in [1, 1048576], got 0");
   EXPECT_EQ(Verified("workers: 2000000"), "mode: workers must be in [1, 1048576], got 2000000");
+  EXPECT_EQ(Verified("all_reduce { local_steps: -1 }"), "mode: all_reduce.local_steps must be at least 0, got -1");
   EXPECT_EQ(Verified("staleness: -2"), "mode: staleness must be at least -1, got -2");
   EXPECT_EQ(Verified("geo { blocks: 1 }"), "mode: geo.every_steps must be at least 1, got 0");
   EXPECT_EQ(Verified("geo { every_steps: 1 blocks: 3 }"), "mode: geo names block 3; blocks inside block 0 are 1 to 2");
@@ -105,12 +108,18 @@ TEST(TrainingModeTest, ModesOutsideTheirRangeAreRefused) {
 }
 
 TEST(TrainingModeTest, ModesThatThePlanContradictsAreRefused) {
-  for (const char* mode : {"staleness: 0", "geo { every_steps: 1 }"}) {
+  for (const auto& [part, mode] : {std::pair("staleness", "staleness: 0"), std::pair("staleness", "staleness: 3"),
+                                   std::pair("geo", "geo { every_steps: 1 }")}) {
     EXPECT_THAT(Verified(mode, /*sync=*/false), IsEmpty());
-    EXPECT_EQ(Verified(mode, /*sync=*/true), "mode: staleness and geo need a plan with sync: false");
+    EXPECT_EQ(Verified(mode, /*sync=*/true), absl::StrCat("mode: ", part, " needs a plan with sync: false"));
   }
   EXPECT_THAT(Verified("async_tables: true", /*sync=*/true), IsEmpty());
   EXPECT_EQ(Verified("async_tables: true", /*sync=*/false), "mode: async_tables needs a plan with sync: true");
+}
+
+TEST(TrainingModeTest, PartsThatNeedDifferentPlansContradictEachOther) {
+  EXPECT_EQ(Verified("geo { every_steps: 1 } all_reduce {}"), "mode: has both geo and all_reduce");
+  EXPECT_EQ(Verified("staleness: 2 async_tables: true"), "mode: has both staleness and async_tables");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Example files: written from any reader, they give what the reader gives, at any place and after any skip.
 #include "trainer/files/example_file.h"
+#include "framework/formats/derived.h"
 
 #include <algorithm>
 #include <cmath>

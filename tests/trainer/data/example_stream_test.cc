@@ -1,5 +1,6 @@
 // Streams whose parser looks values up: lines are begun ahead, and nothing else changes.
 #include "trainer/data/example_stream.h"
+#include "framework/formats/derived.h"
 
 #include <cstdint>
 #include <limits>

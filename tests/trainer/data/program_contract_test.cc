@@ -4,6 +4,7 @@
 #include <string>
 
 #include "framework/base/feature_id.h"
+#include "framework/formats/derived.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"

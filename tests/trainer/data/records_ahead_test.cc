@@ -1,6 +1,7 @@
 // Records of files that lanes read together: read once for lanes that stay close together, and decompressed ahead.
 
 #include "trainer/data/records_ahead.h"
+#include "framework/formats/derived.h"
 
 #include <algorithm>
 #include <string>

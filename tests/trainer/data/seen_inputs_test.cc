@@ -1,6 +1,7 @@
 // Names of a job that are in no record.
 
 #include "trainer/statistics/seen_inputs.h"
+#include "framework/formats/derived.h"
 
 #include <memory>
 #include <string>

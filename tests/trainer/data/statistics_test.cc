@@ -17,6 +17,7 @@
 #include "framework/base/feature_id.h"
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
+#include "framework/formats/derived.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"

@@ -2,6 +2,7 @@
 // any of them.
 
 #include "trainer/files/stream_rule.h"
+#include "framework/formats/derived.h"
 
 #include <algorithm>
 #include <cmath>

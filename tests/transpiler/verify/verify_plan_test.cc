@@ -309,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(
                  Ahead(&s->trainer.main);
                  MutableMode(&s->server.main)->set_async_tables(true);
                },
-               "ahead: prefetch runs ahead, and rows of server 0 take effect before their step is over"},
+               "ahead: prefetch runs ahead, and on server 0 rows take effect before their step is over (async_tables)"},
         Broken{
             "RowsAheadOfAnEarlierOp",
             [](Set* s) {

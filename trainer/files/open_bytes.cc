@@ -1,4 +1,4 @@
-#include "trainer/files/byte_source.h"
+#include "trainer/files/open_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,6 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/files/column_text.h"
-#include "trainer/files/example_file.h"
 #include "trainer/files/piped_command.h"
 
 namespace weir {
@@ -416,17 +415,7 @@ Compression CompressionOf(std::string_view begin) {
   return frame || skipped ? Compression::kZstd : Compression::kNone;
 }
 
-absl::StatusOr<size_t> ByteSource::ReadFully(char* out, size_t size) {
-  size_t filled = 0;
-  while (filled < size) {
-    ASSIGN_OR_RETURN(const size_t got, Read(out + filled, size - filled));
-    if (got == 0) break;
-    filled += got;
-  }
-  return filled;
-}
-
-absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const DataFile& file, int64_t begin) {
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenBytes(const DataFile& file, int64_t begin) {
   CHECK(begin == 0 || !file.sequential()) << file.name;
   if (file.pipe != nullptr) return std::make_unique<PipedSource>(file);
   auto raw = std::make_unique<FileBytes>(file, begin);
