@@ -112,7 +112,6 @@ absl::Status ServerCheckpoints::SetAside(const v1::SetPartsAside& request) {
 }
 
 absl::Status ServerCheckpoints::CheckMine(const std::string& path, const v1::CheckpointManifest& manifest) const {
-  if (!manifest.per_host()) return absl::OkStatus();
   const std::vector<std::string> missing = MissingShards(path, manifest);
   if (missing.empty()) return absl::OkStatus();
   const std::string own = ShardFileName(server_id_);
