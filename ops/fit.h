@@ -16,8 +16,8 @@
 
 namespace weir {
 
-// Returns OK if the inputs of these slots are dense float32 and have the dims of the first. Skips slots without a
-// variable.
+// Returns OK if the inputs of these slots are dense float32 and have the dims of the first, which must be there. Skips
+// later slots without a variable.
 absl::Status ExpectAlike(const InferContext& ctx, const std::vector<std::string>& slots);
 
 // Returns OK if the input is dense float32 of these dims. "relu_grad: Out@GRAD must be [-1, 4], got [-1, 5] (variable

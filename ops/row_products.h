@@ -1,6 +1,6 @@
-// Products of matrices whose rows, or columns, belong to examples: the bits of an example's values do not depend on how
-// many others stand beside it, which ops/gemm.h does not promise (a single row is a product with a vector there, with
-// an order of sums of its own).
+// Product of matrices of which each row of a and c belongs to an example: the bits of an example's values do not depend
+// on how many others stand beside it, which ops/gemm.h does not promise (a single row is a product with a vector there,
+// with an order of sums of its own).
 #ifndef WEIR_OPS_ROW_PRODUCTS_H_
 #define WEIR_OPS_ROW_PRODUCTS_H_
 

@@ -1,4 +1,4 @@
-// Products of a vector of each example with several, and sums of several with weights.
+// For each example: products of one vector with several vectors, and weighted sums of several vectors.
 #ifndef WEIR_OPS_VECTOR_PRODUCTS_H_
 #define WEIR_OPS_VECTOR_PRODUCTS_H_
 
@@ -6,14 +6,14 @@
 
 namespace weir {
 
-// Examples, vectors y[b, t] of an example, and floats of a vector.
+// rows: number of examples; count: vectors y[b, t] of an example; width: floats of a vector.
 struct VectorSizes {
   int64_t rows, count, width;
 };
 
 // out[b, t] = sum_w x[b, w] y[b, t, w], in the order of ops/fixed_sum.h.
 void MultiplyVectors(const VectorSizes& n, const float* x, const float* y, float* out);
-// out[b, w] = sum_t weight[b, t] y[b, t, w], in the order of t. count is at least 1.
+// out[b, w] = sum_t weight[b, t] y[b, t, w], added in ascending t; overwrites out. Requires: count >= 1.
 void AddWeighed(const VectorSizes& n, const float* weight, const float* y, float* out);
 // out[b, t, w] = weight[b, t] x[b, w]
 void SpreadWeighed(const VectorSizes& n, const float* weight, const float* x, float* out);

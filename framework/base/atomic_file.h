@@ -6,8 +6,8 @@
 // system's reason, with the code that absl::ErrnoToStatus gives it (NotFound, PermissionDenied, ResourceExhausted,
 // ...).
 //
-// Where the name leads to no regular file (/dev/null, /dev/stdout, a FIFO), the bytes are written into that directly;
-// it is never replaced.
+// With Links::kFollow, bytes for a name that leads to no regular file (/dev/null, /dev/stdout, a FIFO) are written
+// directly into what is there, which is never replaced. With Links::kRefuse a rename replaces whatever has the name.
 #ifndef WEIR_FRAMEWORK_BASE_ATOMIC_FILE_H_
 #define WEIR_FRAMEWORK_BASE_ATOMIC_FILE_H_
 
@@ -46,7 +46,8 @@ class AtomicFile {
   absl::Status Append(std::string_view data);
   // Bytes appended so far.
   uint64_t size() const { return size_; }
-  // Gives the content its final name. FailedPrecondition the second time.
+  // Gives the content its final name. FailedPrecondition the second time. If only syncing the directory fails, returns
+  // an error although the file has its final name.
   absl::Status Commit();
 
   // Returns true if Append writes into a device, a FIFO or a descriptor of this process: without Commit the bytes are
@@ -69,21 +70,22 @@ class AtomicFile {
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view data, Links links = Links::kFollow);
 
-// Returns the whole file. ResourceExhausted if it is larger than max_bytes. A pipe or a device is read to its end, of
-// which at most 256 MiB are taken; FailedPrecondition if nothing comes from it for 60 s.
+// Returns the whole file; a pipe or a device is read to its end. ResourceExhausted if there are more than max_bytes, or
+// more than 256 MiB from a pipe or a device; FailedPrecondition if nothing comes from one of these for 60 s.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes = uint64_t{1} << 40);
 // Reads a regular file as ReadWholeFile does. Returns FailedPrecondition, without waiting, for a FIFO, a device or a
 // socket, and with Links::kRefuse for a symbolic link.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t max_bytes, Links links = Links::kFollow);
 
-// Opens a file for reading, like open(2), but never waits for the other end of a FIFO. Returns the descriptor, or -1
-// with errno set; ELOOP is a symbolic link that Links::kRefuse excludes.
+// Opens a file for reading, like open(2), but never waits for the other end of a FIFO. Returns a descriptor that the
+// caller closes, or -1 with errno set; ELOOP is a symbolic link that Links::kRefuse excludes. The descriptor may be
+// O_NONBLOCK: poll before reading from what is no regular file.
 int OpenForReading(const std::string& path, Links links = Links::kFollow);
 // "a FIFO", "a directory", ..., for a message that refuses what is no regular file. `mode` as in struct stat.
 std::string_view KindOfFile(uint32_t mode);
 
-// Returns whether `path` names a pipe, standard input or another descriptor (/dev/stdin, /dev/fd/3): what other
-// processes do not find there, and what can be read once only.
+// Returns true if `path` is a pipe, a socket or a device, or its name begins with /dev/stdin, /dev/fd/ or /proc/. Other
+// processes may find something else there, and it may be readable only once.
 bool IsStream(const std::string& path);
 
 // Creates a directory and all missing parents, as `mkdir -p` does.

@@ -23,7 +23,7 @@ void ExitWhenOutOfMemory(const char* program);
 // Reports what the process could not get and what it has, and exits the process.
 [[noreturn]] void ExitExhausted(const char* what);
 
-// Descriptors of a process that connections of others must leave for its files.
+// Number of descriptors that a process keeps for its files: connections of others must leave so many free.
 inline constexpr int64_t kKeptDescriptors = 64;
 
 // Raises the soft limit of descriptors to the hard one, for processes that others connect to: the soft limit, often
@@ -42,7 +42,7 @@ absl::Status WantDescriptors(int64_t more, const std::string& what_for);
 std::string DescriptorLimitText();
 
 // Returns " (ulimit -f allows this process files of 1048576 bytes)" for EFBIG, which a write to a larger file fails
-// with; "" for other errors.
+// with; "" for other errors, or without a limit.
 std::string FileSizeLimitText(int error);
 
 }  // namespace weir

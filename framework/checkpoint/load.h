@@ -38,15 +38,18 @@ struct LoadPlan {
 // missing shards are no error, so the caller must ensure that it wants none of them
 // (pserver/params/server_checkpoints.h).
 //
-// DataLoss if a file is damaged. FailedPrecondition if the checkpoint does not fit: elements that no shard holds, other
-// dims, other widths, state that the job's optimizer does not have or lacks; the text names variable, expected and got.
+// DataLoss if a file is damaged. FailedPrecondition if the checkpoint does not fit: a variable, table or elements that
+// no shard holds, other dims, widths or number of logical shards, state that the job's optimizer does not have or
+// lacks; the text names variable, expected and got. Returns errors of `add`. After an error `plan` may be partly
+// filled.
 absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointManifest& manifest, const LoadPlan& plan);
 
 // Returns the names of parameters and tables (not state) in a checkpoint, sorted.
 std::vector<std::string> CheckpointVariables(const v1::CheckpointManifest& manifest);
 
 // Whole dense variable (or its state), assembled by ReadWhole from all shards of a checkpoint that was verified before:
-// ReadWhole checks sizes, but not checksums. NotFound, DataLoss.
+// ReadWhole checks sizes, but not checksums. NotFound: the manifest does not have it. FailedPrecondition: the shards in
+// `directory` hold a part of it only. DataLoss, and errors of FileError (framework/checkpoint/file.h).
 struct WholeVariable {
   std::vector<int64_t> dims;
   std::vector<float> values;
@@ -54,7 +57,8 @@ struct WholeVariable {
 absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::CheckpointManifest& manifest,
                                         std::string_view variable, std::string_view state_name);
 
-// Recomputes the digests from the bytes of all shards.
+// Recomputes the digests from the bytes of all shards, of a checkpoint written per host of those in `directory` only.
+// DataLoss if a file is damaged.
 absl::StatusOr<DigestTable> CheckpointDigests(const std::string& directory, const v1::CheckpointManifest& manifest);
 
 }  // namespace weir

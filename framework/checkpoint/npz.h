@@ -16,14 +16,16 @@
 
 namespace weir {
 
-// Writes beside `path` and renames in Finish, so an unfinished file never replaces a good one. Any size. After an error
-// the writer is of no further use. Not thread-safe.
+// Writes beside `path` and renames in Finish, so an unfinished file never replaces a good one. Arrays and files
+// may have any size. After an error the writer is of no further use. Not thread-safe.
 class NpzWriter {
  public:
-  // Errors are those of FileError (framework/checkpoint/file.h), here and below.
+  // InvalidArgument if `path` is a pipe or a descriptor of this process. Other errors, here and below, are those of
+  // FileError (framework/checkpoint/file.h).
   static absl::StatusOr<std::unique_ptr<NpzWriter>> Create(const std::string& path);
 
-  // Adds a whole array. InvalidArgument if dims and data differ or the name was used.
+  // Adds a whole array. InvalidArgument if dims and data differ, a dim is negative, or the name was used or is longer
+  // than 65,535 bytes.
   absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const float> data);
   absl::Status Add(std::string_view name, absl::Span<const int64_t> dims, absl::Span<const int64_t> data);
   // Add an array in pieces: Begin, Append until full, End. `data` is row-major: floats after BeginFloats, int64_t after

@@ -99,8 +99,8 @@ class Operation {
   Message Send(int peer, int phase, int64_t number, const void* data, size_t bytes);
   Message Receive(int peer, int phase, int64_t number, void* data, size_t bytes);
   // Tell what a wait does that is not one of the functions below: a message has come or gone; the wait for `peer` goes
-  // on (`why`: for the message, may be empty). An error ends the operation: the job has failed, or nothing has moved
-  // for too long.
+  // on (`why`: for the message, may be empty). Returns an error, which the caller reports with Fail, if the job has
+  // failed or nothing has moved for too long.
   void Moved();
   absl::Status StillWaits(int peer, std::string_view why = "");
   Mesh& mesh() const { return mesh_; }

@@ -15,7 +15,8 @@ inline constexpr size_t kOperationHeaderBytes = 1024;
 // Most bytes of a message of data, unless Collective::Options says otherwise.
 inline constexpr int64_t kOperationMessageBytes = int64_t{1} << 20;
 
-// Returns the borders of the slices of `count` elements over `ranks`: as even as possible, at multiples of 64 bytes.
+// Returns the borders of one slice per rank, in elements, [ranks + 1], from 0 to count: as even as possible, each but
+// the last at a multiple of 64 bytes.
 std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks);
 
 }  // namespace weir

@@ -22,13 +22,14 @@ using RowRules = google::protobuf::RepeatedPtrField<v1::RowRule>;
 // Floats are compared as float32 (framework/formats/float_bound.h), ids exactly. Immutable; thread-safe.
 class RowFilter {
  public:
-  // `columns`: of the parser. `path`: of the rules in the settings of `errors`: "train.where". InvalidArgument: an
-  // input that is not there, wrong settings, or a bound that floats of the data cannot be told from.
+  // `columns`: those of the parser. `path`: field of the rules, for `errors`: "train.where". InvalidArgument: an input
+  // that does not exist or is learned, wrong settings, or a bound or value that float32 cannot tell from a neighbouring
+  // whole number.
   static absl::StatusOr<RowFilter> Create(const std::vector<Column>& columns, const RowRules& rules,
                                           std::string_view path, const SettingErrors& errors);
 
   bool empty() const { return rules_.empty(); }
-  // Returns true if every rule holds.
+  // Returns true if every rule holds. Requires: the example has the columns given to Create.
   bool Keeps(const Example& example) const;
 
  private:

@@ -21,7 +21,7 @@ inline void RunAll(Actions* actions) {
   actions->clear();
 }
 
-// `Call` has the fields `trainer`, the caller, and `deadline`, the time at which it is answered in any case.
+// `Call` has the field `trainer`: the caller. The owner of the list answers calls whose time is over.
 template <typename Call>
 class WaitingCalls {
  public:

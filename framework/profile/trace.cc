@@ -146,8 +146,8 @@ std::map<std::string, CallEnds> CallsOf(const std::vector<v1::Trace>& traces) {
 // Returns by pid what to add to its times, so that all processes follow the clock of the first one.
 std::map<int, double> OffsetsOf(const std::vector<v1::TraceProcess>& processes,
                                 const std::map<std::string, CallEnds>& calls) {
-  // Best estimate for a pair of machines: the shortest network time seen (both ways), and the lead of the handler's
-  // clock in that call. The shortest trip bounds the error of the estimate best.
+  // Best estimate for a pair of machines: the shortest network time seen (both ways), and the lead of the second
+  // machine's clock in that call. The shortest trip bounds the error of the estimate best.
   struct Seen {
     double way = std::numeric_limits<double>::infinity();
     double ahead = 0;
@@ -163,9 +163,12 @@ std::map<int, double> OffsetsOf(const std::vector<v1::TraceProcess>& processes,
     const std::string& there = machine[ends.handler->pid()];
     if (here == there) continue;
     const double way = ends.call->dur() - ends.handler->dur();
-    Seen& seen = between[{here, there}];
+    const double ahead = ends.handler->ts() + ends.handler->dur() / 2 - ends.call->ts() - ends.call->dur() / 2;
+    // Calls of both directions count for one pair.
+    const bool turned = there < here;
+    Seen& seen = between[turned ? std::pair(there, here) : std::pair(here, there)];
     if (way >= seen.way) continue;
-    seen = {way, ends.handler->ts() + ends.handler->dur() / 2 - ends.call->ts() - ends.call->dur() / 2};
+    seen = {way, turned ? -ahead : ahead};
   }
   std::map<std::string, double> offset;
   if (!processes.empty()) offset[machine[processes.front().pid()]] = 0;

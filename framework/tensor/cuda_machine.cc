@@ -80,6 +80,8 @@ absl::StatusOr<std::string> CudaDeviceIdentity(int id) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(file, boot);
+  if (boot.empty())
+    return absl::InternalError("/proc/sys/kernel/random/boot_id, which tells machines apart, cannot be read");
   return absl::StrCat(boot, "/", bus);
 }
 

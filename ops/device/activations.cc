@@ -1,4 +1,4 @@
-// relu, sigmoid, tanh, square, scale and their gradients (ops/activations.cc, ops/scale.cc).
+// relu, sigmoid, exp, tanh, square and their gradients (ops/activations.cc), and scale (ops/scale.cc).
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "ops/device/elementwise_functors.h"

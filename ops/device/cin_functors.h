@@ -27,7 +27,8 @@ struct CinVectors {
   }
 };
 
-// Terms of rows from first_row on, for `count` vectors of x from first_vector on: element (r * count + i) * fields + j.
+// Makes terms[(r * count + i) * fields + j], that of row first_row + r, vector first_vector + i of x and vector j of
+// x0.
 struct CinTermsAt {
   CinVectors v;
   int64_t first_row, first_vector, count;
@@ -58,8 +59,8 @@ struct CinColumns {
     return (b * count + column - first) * width + d;
   }
 };
-// Element (b * count + h) * width + d of the values, or b * count + h, of rows from first_row on, which is an
-// example's.
+// Copies element at = r * count + h from column first + h of row r of `matrix`, which is row first_row + r of all, to
+// its place in `values`, which has all rows.
 struct CinResultAt {
   CinColumns c;
   int64_t first_row;
@@ -70,6 +71,7 @@ struct CinResultAt {
     values[c.At(first_row + row, c.first + h)] = matrix[row * c.outputs + c.first + h];
   }
 };
+// Makes element at = row * outputs + column of the matrix of all rows: from `values`, or 0 in other columns.
 struct CinMatrixAt {
   CinColumns c;
   const float* values;

@@ -1,4 +1,4 @@
-// Functor of dropout.
+// Functor of dropout in training: out = x * mask, mask = 0 or 1 / (1 - rate).
 #ifndef WEIR_OPS_DEVICE_DROPOUT_FUNCTORS_H_
 #define WEIR_OPS_DEVICE_DROPOUT_FUNCTORS_H_
 
@@ -11,13 +11,13 @@
 namespace weir {
 namespace device {
 
-// The draws of ops/dropout.cc: element e of a lane is word e mod 4 at counter e / 4.
+// Draws as ops/dropout.cc does: element e of a lane is word e mod 4 at counter e / 4.
 struct DropoutAt {
   const float* x;
   LaneRows elements;
   uint64_t key;
   uint64_t counter_high;  // of the first lane; lanes count on
-  float rate, keep;
+  float rate, keep;       // keep = 1 / (1 - rate)
   float* mask;
   float* out;
   WEIR_HOST_DEVICE void operator()(int64_t i) const {
@@ -28,7 +28,7 @@ struct DropoutAt {
     out[i] = x[i] * m;
     mask[i] = m;
   }
-  // Four elements are the four words of one draw.
+  // Returns true if elements may be taken in fours: each four are then the four words of one draw.
   bool Fours() const {
     bool all = InFours(x, mask, out);
     for (int l = 0; l < elements.lanes; ++l) all = all && elements.begin[l] % 4 == 0;

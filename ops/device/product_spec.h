@@ -11,7 +11,7 @@ enum class Activation { kIdentity, kRelu, kSigmoid, kTanh };
 
 // c[i] [m, n] = op(a[i]) [m, k] * op(b[i]) [k, n] for i in [0, count), row-major without gaps; op transposes if the
 // flag is set. Matrix i begins `stride` elements after matrix i - 1; 0: all use one matrix. Sizes may be 0; with k = 0
-// c is 0.
+// the product is 0, and the epilogue still applies.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
@@ -21,11 +21,11 @@ struct Product {
   bool transpose_b = false;
   int64_t count = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
-  // Epilogue: bias [n], added to every row of every c[i], and the activation applied after it.
+  // Epilogue: bias [n] (null: none), added to every row of every c[i], and the activation applied after it.
   const float* bias = nullptr;
   Activation activation = Activation::kIdentity;
-  // Output [count, n] for the sums of the columns of each op(b)[i]; allowed only if SumsColumns returns true. b is not
-  // transposed.
+  // Output [count, n] for the sums of the columns of each b[i]; null: none. Requires: SumsColumns has returned true,
+  // which it never does for a transposed b.
   float* column_sums = nullptr;
   // True if b does not change within a run of the program: with a precision of 16 bits it is rounded once.
   bool b_is_weight = false;

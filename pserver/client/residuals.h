@@ -33,7 +33,8 @@ class Residuals {
       : row_bytes_(row_bytes), message_bytes_(message_bytes) {}
 
   // Adds the residuals of elements [begin, begin + values.size()) of a block of `count` elements to `values`, encodes
-  // the sums into `out` (framework/wire/codecs.h), and keeps what the encoding lost. An element that is not finite
+  // the sums into `out` (framework/wire/codecs.h), and keeps what the encoding lost, which `values` holds on return. An
+  // element that is not finite
   // keeps no residual. A residual beyond 2^-10 and beyond every element of its group in `values` is dropped: what
   // rounding takes from a gradient of 1e9 would count for more than the gradients of the next steps. A gradient whose
   // sum with its residual would not be finite is sent without it. Returns PushItem.exponents, "" for none.
@@ -61,13 +62,15 @@ class Residuals {
     return large_;
   }
 
-  // Returns the residuals of a block of `count` elements, zeros at first. Valid until Restore replaces them.
+  // Returns the residuals of a block of `count` elements, zeros at first. Valid until Restore, or a call with another
+  // `count`, replaces them.
   absl::Span<float> DenseValues(const std::string& block, const LaneRange& node, int64_t count) {
     return absl::MakeSpan(DenseOf(block, node, count)->left);
   }
 
-  // Passes every residual that is not zero to `take`, in messages of some MiB. `step`: number of steps done. Stops at
-  // the first error of `take` and returns it. Requires: no Encode call runs meanwhile.
+  // Passes the residuals to `take` in messages of some MiB: all elements of dense blocks, and the rows that are not
+  // zero. `step`: number of steps done. Stops at the first error of `take` and returns it. Requires, here and in
+  // Restore: no Encode call runs meanwhile, and the last step was ended by Keep or Drop.
   absl::Status Save(int64_t step, const std::function<absl::Status(const v1::Residual&)>& take) const;
   // Replaces the present residuals with those that Save has given out, taken in Save's order, as far as they belong to
   // `nodes`. `step`: the step to go on at. If the message is of another step, rows are still restored (most have been

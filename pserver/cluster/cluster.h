@@ -27,7 +27,8 @@
 // The launcher's variables (RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, ...) are those of launched.h. A rank or number
 // that contradicts a flag or one of Fluid's variables is refused. One exception: Fluid's TRAINING_ROLE together with
 // PADDLE_TRAINER_ID, in a job with servers, comes from a script that deals roles to a launcher's processes, and the
-// launcher's ranks do not count.
+// launcher's ranks do not count. A server reads the launcher's rank only if it has no --server_id, and either no
+// endpoint of its own or a meeting point; a rank that differs is then not noticed.
 //
 // A process with a meeting point learns the addresses of the others there (pserver/rendezvous), and no list counts
 // beside it.
@@ -84,9 +85,9 @@ struct ClusterConfig {
   bool servers_in_trainers = false;
   // Index of a server (role pserver).
   int server_id = -1;
-  // Address on which a server listens (role pserver, and trainers with servers_in_trainers). Port 0, for role pserver
-  // and with init_method only: the system chooses one. May be empty with init_method: any port at the address of this
-  // machine that the others reach.
+  // Address on which a server listens (role pserver, and trainers with servers_in_trainers). Port 0: the system chooses
+  // one; possible only for role pserver, or with init_method. "", only with init_method: any port at the address of
+  // this machine that the others reach.
   std::string endpoint;
   // Set if the processes meet to learn each other's addresses.
   std::optional<InitMethod> init_method;
@@ -105,8 +106,8 @@ struct ClusterConfig {
   std::vector<std::string> warnings;
 };
 
-// Resolves the cluster settings of this process. `program`: kPserver or kTrainer (the trainer program also serves local
-// and predict); another role is refused.
+// Resolves the cluster settings of this process. `program`: kPserver or kTrainer; the trainer program also has the
+// roles local and predict. A role of the other program is refused.
 //
 // InvalidArgument names the setting and where it came from: an unknown role; an endpoint that is blank, a duplicate or
 // without port; a list of another length than distribute.servers, or than the number of trainers if that is 0; an id
@@ -115,9 +116,9 @@ struct ClusterConfig {
 // distribute.servers is 0; a launcher's variable that contradicts another one or a flag; --init_method with --pservers;
 // kAnyRun where no name of the run can be learned.
 //
-// A server whose own endpoint has port 0 reports its port elsewhere (--port_file), so it needs --server_id and reads no
-// list. One that listens on every interface needs --server_id, and its port must be that of the list. --role=local
-// reads nothing but the role.
+// A server whose own endpoint has port 0 reports its port elsewhere (--port_file) and reads no list, so it needs
+// --server_id unless it is the only server. One that listens on every interface needs --server_id if there is a list,
+// and its port must be that of the list. --role=local reads only the role, --run_id and the local rank.
 absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& flags, const Environment& environment,
                                              const v1::JobConfig& job);
 

@@ -12,7 +12,7 @@
 
 namespace weir {
 
-// A trainer's step takes effect when all of it is here; the trainer brings its norms. Pulls read what is there.
+// A trainer's step takes effect when all its parts and its norms have come. A pull gets the values as they are.
 class AsyncSteps : public Consistency {
  public:
   AsyncSteps(Options options, StepBook book);
@@ -38,14 +38,14 @@ class AsyncSteps : public Consistency {
   virtual void Drop(int trainer);
   // Part of the step's update that is left when all of the step is here.
   virtual ServerParams::StepPart LastPart(int /*trainer*/) const { return ServerParams::StepPart::kWhole; }
-  // A step of the trainer is over. `joined`: the trainer still is.
+  // Records that a step of the trainer has ended, with an effect or without. `joined`: the trainer is still in the job.
   virtual void StepOver(int trainer, int64_t step, int64_t samples, bool joined);
   int64_t applied_step(int trainer) const { return At(trainer).applied_step; }
   void set_applied_step(int trainer, int64_t step) { At(trainer).applied_step = step; }
 
  private:
   struct Transaction {
-    int64_t applied_step = -1;  // newest step that has taken effect; survives the process
+    int64_t applied_step = -1;  // newest step that is over; kept when another process takes the place
     bool applies = false;       // the booked step is taking effect
     std::vector<ReplyCallback> waiters;
     // Step that takes effect, or waits for norms; null: none.

@@ -1,6 +1,6 @@
-// Numbers of the transactions of an async job, by which tables count steps (docs/tables.md). Each transaction ends with
-// a border; if transactions overlap, the one that ends last runs the borders of all of them, so that each border runs
-// once. Thread-safe.
+// Numbers of the transactions of an async job, by which tables count steps (docs/tables.md). After each transaction
+// comes a border, which runs once: when that transaction and all with smaller numbers have ended. The call of End by
+// which that becomes true returns it. Thread-safe.
 #ifndef WEIR_PSERVER_CONSISTENCY_TABLE_STEPS_H_
 #define WEIR_PSERVER_CONSISTENCY_TABLE_STEPS_H_
 
@@ -18,14 +18,14 @@ class TableSteps {
     int64_t begin = 0, end = 0;
   };
 
-  // Number of transactions that have begun since the run's beginning.
+  // Returns the number of transactions that have begun, including those before a resume (Restore).
   int64_t Count();
   // Returns the number of a transaction that begins to take effect.
   int64_t Begin();
   // Marks the end of a transaction. Returns the borders that the caller runs now. Requires: Begin has returned
   // `transaction`, which has not ended.
   Borders End(int64_t transaction);
-  // Goes on at a count of transactions. Requires: no transaction is under way.
+  // Continues with this count, which a checkpoint has. Requires: no transaction is under way.
   void Restore(int64_t count);
 
  private:

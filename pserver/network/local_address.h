@@ -9,7 +9,8 @@
 namespace weir {
 
 // Returns the address, without port and brackets, from which this machine sends to `endpoint` ("host:port" or
-// "[IPv6 address]:port"). Sends nothing. Unavailable: the host is unknown, or no route leads there.
+// "[IPv6 address]:port"). Sends nothing. InvalidArgument: `endpoint` has neither form.
+// Unavailable: the host is unknown, or no route leads there.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& endpoint);
 
 }  // namespace weir

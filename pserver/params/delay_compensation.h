@@ -21,8 +21,8 @@ class ReadValues {
   // Records that the trainer reads elements [begin, begin + count) of `now`. Requires: the block's lock, under which
   // the elements are copied to the trainer, too.
   void Read(int trainer, const Tensor& now, int64_t begin, int64_t count);
-  // Returns the values that the trainer last read, sharing memory; `now` if it has read nothing, so that nothing has
-  // changed for it.
+  // Returns the values that the trainer last read; `now` if it has read nothing, so that nothing has changed for it.
+  // Shares the memory, which the trainer's next Read, or an update of `now`, changes: use it under the block's lock.
   Tensor Of(int trainer, const Tensor& now) const;
 
  private:

@@ -9,8 +9,8 @@
 namespace weir {
 namespace {
 
-// Persistable variables that the ops write: counters, and rates, which a step may begin with that goes on with those of
-// the one before.
+// Returns the persistable variables that the block writes, by name: counters and rates. Rates are state, too: a
+// transaction for which the block does not run goes on with those of the one before.
 std::vector<std::string> Written(const v1::ProgramDesc& main, const v1::BlockDesc& block) {
   std::set<std::string> persistable, written;
   for (const v1::VarDesc& var : main.blocks(0).vars()) {

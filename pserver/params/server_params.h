@@ -45,7 +45,8 @@ class ServerParams {
  public:
   // Creates the parameters and runs the startup program. InvalidArgument names what the programs lack. `main` holds the
   // plan. `dense_sum`: null: LaneTreeSum. `lock_wait`: limit of the wait for another process that has the directory of
-  // a table (ColdRowsOptions). Borrows all pointers. Also returns errors of OpenColdRows.
+  // a table (ColdRowsOptions). Borrows all pointers for its lifetime, the programs for the call. Also returns errors of
+  // OpenColdRows.
   static absl::StatusOr<std::unique_ptr<ServerParams>> Create(const v1::ProgramDesc& main,
                                                               const v1::ProgramDesc& startup, int server_id,
                                                               ThreadPool* pool, const DenseSum* dense_sum = nullptr,
@@ -72,17 +73,20 @@ class ServerParams {
   int tables() const { return static_cast<int>(tables_.size()); }
   bool average_by_trainers() const { return averaging_->by_trainers(); }
 
-  // Part of a step (in async: of a trainer's step) that an Apply has. All but kLater also advance the learning rates.
+  // Part of a step (in async: of a trainer's step) that one Apply covers. All but kLater also advance the learning
+  // rates.
   enum class StepPart { kWhole, kFirst, kLater };
   // Adds up gradients and runs the updates, blocks and stripes of tables in parallel. One element per trainer, by id;
   // gradients are divided by the sum of their samples. Requires: that is > 0; with norm_rounds() > 0, `norms` has all
-  // rounds; kLater only after kFirst or PrepareRates of the step. Several calls may run at once (async): each block and
-  // each stripe is changed by one at a time. The error names the block or table. `norms`: norms of all rounds.
-  // `table_step`: the step as tables count it (docs/tables.md); `step` if it is absent.
+  // rounds; kLater only after kFirst was handed out (async_apply EAGER: a later part may still see the rates of the
+  // step before), or after PrepareRates of the step. Several calls may run at once (async): each block and each stripe
+  // is changed by one at a time. The error names the block or table. `norms`: norms of all rounds. `table_step`: the
+  // step as tables count it (docs/tables.md); `step` if it is absent.
   absl::Status Apply(int64_t step, absl::Span<const TrainerGradients> trainers, StepPart part = StepPart::kWhole,
                      const Norms& norms = {}, std::optional<int64_t> table_step = std::nullopt);
 
-  // Runs the step border: removes rows whose time is over, or that are too many. Several calls may run at once.
+  // Runs the step border: lets scores decay, and removes rows that have expired, whose score is too low, or that are
+  // too many. Returns the first error of a table (of its disk). Several calls may run at once.
   absl::Status EndStep(int64_t table_step);
   // Adds the effects of lifecycles since the last call to `counters`, as "table.<name>.<effect>". Counters of present
   // numbers may go down.
@@ -101,13 +105,14 @@ class ServerParams {
   int norm_rounds() const { return norm_rounds_; }
   // Returns this server's sums of one round, with all names of the round (docs/consistency.md, "Norms"). Changes no
   // value. `norms`: norms of the earlier rounds. With `keep` the next call continues where this one stopped; without,
-  // everything is computed anew from the gradients. Requires: with `keep`, the next call is the next round, or Apply,
-  // of this step.
+  // everything is computed anew from the gradients. Requires: the sum of the samples is > 0; with `keep`, the next call
+  // is the next round, or Apply, of this step.
   absl::StatusOr<NormSums> SumsOfRound(int64_t step, absl::Span<const TrainerGradients> trainers, int round,
                                        const Norms& norms, bool keep);
 
   // Copies elements [begin, begin + count) of a block as they are between two updates. `reader`: the trainer that
-  // reads; with delay compensation its next gradient is corrected by these values. -1: none is. Thread-safe.
+  // reads, whose next gradient is corrected by these values with delay compensation; -1: the reader is no trainer.
+  // Thread-safe.
   void CopyBlock(int block, int64_t begin, int64_t count, float* out, int reader);
   // Set, or add to, all elements of a block, between two updates. Its state stays. Thread-safe.
   void SetBlock(int block, absl::Span<const float> values);
@@ -127,8 +132,9 @@ class ServerParams {
   void PullChangedRows(int block, absl::Span<const int64_t> ids, std::vector<uint32_t>* positions,
                        std::vector<float>* rows);
 
-  // Save, load and digest the parameters. `writes`: chooses the dense pieces of a shard; empty: all. Requires, here and
-  // for ExchangeDense and ExchangeBlocks: no Apply runs meanwhile.
+  // Save, load and digest the parameters. `writes`: chooses the dense pieces of a shard; empty: all. Load returns
+  // errors of LoadCheckpoint; after one, blocks are as before, and tables are empty or hold a part of the rows.
+  // Requires, here and for ExchangeDense and ExchangeBlocks: no Apply runs meanwhile.
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path,
                                            const std::function<bool(const DensePiece&)>& writes = {});
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);

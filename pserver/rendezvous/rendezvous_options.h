@@ -1,4 +1,4 @@
-// What a process brings to a rendezvous.
+// Options of a process that takes part in a rendezvous.
 #ifndef WEIR_PSERVER_RENDEZVOUS_RENDEZVOUS_OPTIONS_H_
 #define WEIR_PSERVER_RENDEZVOUS_RENDEZVOUS_OPTIONS_H_
 
@@ -12,12 +12,13 @@ namespace weir {
 struct RendezvousOptions {
   InitMethod method;
   std::string job_name;
-  // Trainers must have the same, or kAnyRun, except trainer 0; a server without one takes part in any run.
+  // Name of the run: the same for all trainers, but those after trainer 0 may have kAnyRun. A server takes part if it
+  // has that name too, or if it or trainer 0 has none.
   std::string run_id;
   // This process: a server, or a trainer, with its index or id.
   bool server = false;
   int id = 0;
-  // Processes that meet. servers: 0 if every trainer has a server inside.
+  // Numbers of processes that meet. servers: 0 if every trainer has a server inside.
   int trainers = 1;
   int servers = 0;
   // host:port where this process listens already; "" for a trainer without a server inside.

@@ -17,7 +17,8 @@
 
 namespace weir {
 
-// Returns the memory of a parameter's residual, `count` floats, zeros at first; valid as long as the channel.
+// Returns the memory of a parameter's residual, `count` floats, zeros at first. It must stay valid as long as the
+// CompressedSum.
 using ResidualMemory = std::function<absl::Span<float>(const std::string& parameter, int64_t count)>;
 
 // Not thread-safe.
@@ -33,7 +34,7 @@ class CompressedSum {
 
   // Rounds the sum of each segment and its residual; null: this trainer has no gradient of it, and its residual stays.
   // Returns the memory of the values, all segments one behind the other, whose place the result takes. A value that
-  // does not fit becomes infinite.
+  // does not fit becomes infinite. Requires: one element of `sums` for each segment.
   void* Pack(absl::Span<const float* const> sums);
   // Memory to which the collective adds what rounding takes from results (Collective::Values.lost). Requires: Pack.
   float* lost() { return left_.data(); }

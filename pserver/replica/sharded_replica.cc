@@ -20,7 +20,8 @@ namespace {
 
 const ProfileName kGatherName("values of all trainers"), kNormsName("norms of all trainers");
 
-// Leaves out shards without dense parameters, which hold rows of tables alone: a reader checks every byte of a shard.
+// Returns the manifest without shards that Load does not need, since a reader checks every byte of a shard: those
+// without parameters, except that the first shard with states of learning rates stays.
 v1::CheckpointManifest DenseShards(const v1::CheckpointManifest& manifest) {
   v1::CheckpointManifest dense = manifest;
   dense.clear_shards();
@@ -75,10 +76,10 @@ class ShardedReplica : public DenseReplica {
 
  private:
   using RowsByBlock = std::map<int, std::vector<int64_t>>;
-  // Copies the values of this trainer's share to those that the others get: of blocks with gradients by rows only
-  // `rows`, null: everything.
+  // Copies this trainer's share from params() to values_, from where the others get it. `rows`: of blocks with
+  // gradients by rows, the rows to copy, by index of the block; null: everything.
   void CopyShare(const RowsByBlock* rows);
-  // Returns the rows of gradients.
+  // Returns the ids of gradients by rows, ascending and each once, by index of the block.
   RowsByBlock RowsOf(absl::Span<const TrainerGradients> gradients) const;
   // Sets the values of a whole parameter.
   absl::Status SetValues(const std::string& parameter, absl::Span<const float> whole);

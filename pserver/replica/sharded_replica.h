@@ -10,7 +10,7 @@
 
 namespace weir {
 
-// Every block has an owner.
+// Requires: the trainer in the place of each block is a rank of parts.collective.
 std::unique_ptr<DenseReplica> MakeShardedReplica(DenseReplica::Parts parts);
 
 }  // namespace weir

@@ -81,7 +81,8 @@ absl::StatusOr<Norms> SharedNorms::Exchange() {
   }
   for (const std::string& name : names_) {
     if (!norms.contains(name)) {
-      return absl::DataLossError(absl::StrCat("trainer 0 gives no norm of ", name, " that can be one"));
+      return absl::DataLossError(
+          absl::StrCat("trainer 0 gives no norm of '", name, "' that is finite and not negative"));
     }
   }
   if (norms.size() != names_.size()) return absl::DataLossError("trainer 0 gives norms that nobody asked for");

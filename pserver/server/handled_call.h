@@ -13,11 +13,11 @@
 namespace weir {
 
 class HandledCall;
-// A call that is being recorded. Null when nothing is recorded.
+// Record of a call. Null unless the profiler was started.
 using HandledCallPtr = std::shared_ptr<HandledCall>;
 
-// Belongs to the request and is handed over with it; used by one thread at a time. Requires: Begin, then Describe; one
-// EndWait or End for a BeginWait; End last.
+// Belongs to the request and is handed over with it; used by one thread at a time. A call that ends without Describe is
+// not recorded. Requires: one EndWait or End for a BeginWait; End last, and once.
 class HandledCall {
  public:
   // Starts the record of a request that has come, for the call in ProfiledCallScope.
@@ -26,7 +26,7 @@ class HandledCall {
   // The functions below do nothing if `call` is null.
   // Sets the trainer of the request and, unless the call carried one, its step. `name` replaces the method's name.
   static void Describe(const HandledCallPtr& call, int trainer, int64_t step, ProfileName name);
-  // Records that the request waits from now on. `what`: the process it waits for.
+  // Records that the request waits from now on. `what`: the process that it waits for, or "the update".
   static void BeginWait(const HandledCallPtr& call, ProfileName name, std::string_view what);
   static void EndWait(const HandledCallPtr& call);
   // Records that the answer goes out; ends a wait as well. bytes: size of the answer, 0 when it is an error.

@@ -21,7 +21,7 @@ absl::StatusOr<StepDesk::Booked> ServerCoreImpl::BookPart(const v1::PushRequest&
                                                           Actions* actions) {
   ASSIGN_OR_RETURN(const absl::Time now, ActFor(request.caller(), actions));
   absl::Status failure;
-  // Control actions wait for updates, so none begins before a waiting one.
+  // A waiting control action comes first: it runs between updates, so no update may begin before it.
   absl::StatusOr<StepDesk::Booked> booked =
       steps_->Book(request, std::move(gradients), message, /*may_apply=*/controls_.idle(), now, &failure);
   if (!failure.ok()) Fail(failure, actions);
@@ -55,7 +55,8 @@ void ServerCoreImpl::HandlePush(const Slices& bytes, const ReplyCallback& reply,
   absl::Status status = booked.status();
   if (booked.ok() && booked->apply.has_value()) status = RunUpdate(*std::move(booked->apply));
   if (!status.ok()) {
-    reply(status);
+    // A push that waits is answered with the other waiting calls, by an error, too.
+    if (!booked.ok() || !booked->wait) reply(status);
   } else if (!booked->wait) {
     reply(EncodeFrame(booked->reply.SerializeAsString(), {}));
   }
@@ -72,7 +73,7 @@ void ServerCoreImpl::Advance() {
       MutexLock lock(&mu_);
       if (!roster_->failure().ok() || controls_.running()) return;
       if (controls_.waiting()) {
-        // The thread that ends the last of them calls Advance again.
+        // The thread that ends the last running update, or the last read, calls Advance again.
         if (mode_->running() > 0 || (pulls_->reading() && controls_.sets_values())) return;
         control = controls_.Start();
       } else {
@@ -98,10 +99,11 @@ absl::Status ServerCoreImpl::RunUpdate(Update update) {
   {
     MutexLock lock(&mu_);
     const absl::Time now = options_.clock->Now();
+    // Trainer 0 brings the norms of a step of all trainers.
     const int actor = std::max(0, update.trainer);
     if (complete.ok() && !*complete) {
       mode_->Hold(std::move(update), roster_->place(actor).state == RosterPlace::kDead);
-      // From now on everyone waits for it.
+      // From now on the others wait for the norms that this trainer brings.
       roster_->Progressed(actor, now);
     } else {
       if (!complete.ok()) {

@@ -27,8 +27,8 @@ char* Allocate(size_t bytes) {
   char* const end = data + RoundUp(bytes, 4096);
   if (data > begin) CHECK_EQ(munmap(begin, static_cast<size_t>(data - begin)), 0);
   if (begin + mapped > end) CHECK_EQ(munmap(end, static_cast<size_t>(begin + mapped - end)), 0);
-  // Only advice: without huge pages the memory works as well, just slower. The last page stays small if it would be
-  // mostly empty.
+  // Only advice: without huge pages the memory works as well, just slower. A last page that is not full
+  // stays small.
   (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }
@@ -48,8 +48,8 @@ char* ChunkMemory::Take() {
     return chunk;
   }
   if (left_ == 0) {
-    // Takes an eighth of the present size. From 2 MiB on it reserves address space for half of it; only used pages
-    // become memory, a huge page at a time.
+    // Takes an eighth of the present size; from 2 MiB on half of it, at most 1 GiB, which only reserves addresses:
+    // pages become memory when they are used, a huge page at a time.
     size_t wanted = std::min(total_ / 8, kHugePage / 2);
     if (total_ >= kHugePage) wanted = RoundUp(std::min(total_ / 2, size_t{1} << 30), kHugePage);
     const size_t chunks = std::max<size_t>(1, wanted / chunk_bytes_);

@@ -1,4 +1,5 @@
-// One call's batch in one stripe: holds the stripe's lock while it lives.
+// Batch of one call in one stripe. Holds the stripe's lock from construction to Finish, or to destruction without
+// Finish.
 //
 //   StripeBatch batch(&stripe, disk);                     // locks
 //   RETURN_IF_ERROR(batch.BringIn(ids));                  // rows from the disk
@@ -37,8 +38,8 @@ class ABSL_SCOPED_LOCKABLE StripeBatch {
     return disk_ == nullptr ? absl::OkStatus() : disk_->BringIn(*stripe_, ids);
   }
 
-  // Calls fn(position in the call, MixId, row in memory or nullptr) for each id until it returns false; otherwise as
-  // weir::Walk.
+  // Calls fn(position in the call, MixId, row in memory or nullptr) for each id until it returns false. Prefetches the
+  // first `touched` bytes of each row (weir::Walk).
   template <FetchLevel kLevel = FetchLevel::kSecond, typename Fn>
   void Walk(const StripeIds& ids, int64_t touched, const Fn& fn) {
     stripe_->mu.AssertHeld();
@@ -56,8 +57,8 @@ class ABSL_SCOPED_LOCKABLE StripeBatch {
     }
   }
 
-  // Walks likewise over ids without an `order`. Finds the rows that pulls have seen without the index, and then forgets
-  // which those are.
+  // As Walk, but looks for rows first among those that pulls have found (Stripe::seen), which saves reading the index;
+  // then clears that list. Requires: ids.order is null, ids.begin is 0, ids ascend by MixId.
   template <typename Fn>
   void WalkSeen(const StripeIds& ids, int64_t touched, const Fn& fn) {
     stripe_->mu.AssertHeld();

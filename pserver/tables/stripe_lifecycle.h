@@ -44,14 +44,18 @@ class StripeLifecycle {
   };
   // Decides the admission of ids[k], for each k in `missing`, ascending: counts candidates, or draws by chance. On
   // return `missing` holds the admitted ones, and `earlier` what was counted for them before (nothing by chance).
-  // `shows`: of ids, or null. ResourceExhausted, without the table's name: no more candidates are possible.
+  // `shows`: of ids, or null. ResourceExhausted, without the table's name: no more candidates are possible. Requires:
+  // the admission is not kAll; `earlier` is empty.
   absl::Status Admit(absl::Span<const int64_t> ids, const RowTime& time, const float* const* shows,
                      std::vector<uint32_t>* missing, std::vector<Earlier>* earlier);
 
-  // Returns the shards of [begin, end) whose rows are to be examined for expiry, and marks them as examined.
+  // Returns the shards of [begin, end), all of the stripe, whose rows are to be examined for expiry, and marks them as
+  // examined. A shard that is due by steps and by the clock may be there twice.
   std::vector<uint32_t> TakeDue(uint32_t begin, uint32_t end, const RowTime& time);
   // Returns, in ascending order, the shards that have got too many rows or candidates since the last call.
+  // A shard with too many of both is there twice.
   std::vector<uint32_t> TakeOver();
+  // Returns true if the shard has more rows than it may have. Requires, here and for EvictCandidates: the rules evict.
   bool HasTooManyRows(uint32_t shard) const { return shard_rows_[Slot(shard)] > rules_->most_in_shard(); }
   // Remove the candidates of a shard whose time is over, those whose decayed score is too low, and those beyond the
   // number that a shard may have.

@@ -149,6 +149,12 @@ TEST(EarlyStopTest, WithoutTheSettingItNeverEnds) {
   EarlyStop stop(JobWith(""));
   for (int i = 1; i < 100; ++i) stop.Judge(10 * i, Auc(.5));
   EXPECT_FALSE(stop.Ends() || stop.Awaits(1000) || SavedBy(stop).has_early_stop());
+
+  EarlyStop before(JobWith("train { eval_every_steps: 10 early_stop { metric: \"auc\" patience: 2 } }"));
+  Judge(&before, Auc(.7));
+  testing::internal::CaptureStderr();
+  stop.Restore(SavedBy(before));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "what a run before judged by is nothing to this one";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Messages between launch and its agent on another host (host_agent.h): lines of fields over the stdin and stdout of
-// ssh.
+// Messages between launch and its agent on another host (host_agent.h), over the stdin and stdout of ssh: lines of
+// fields, C-escaped and separated by tabs. <variable> is NAME=VALUE, or NAME for one that is removed.
 //
 //   launch -> agent                               agent -> launch
 //   setup <version> <directory> <silence ms>      hello <version> <host name> <cores> <nodes> <gpus>
@@ -11,7 +11,7 @@
 //                                                 stopped <index> <1, or 0: continued>
 //                                                 beat
 //
-// The agent says hello as its first line; what stands before it was said by the shell on the host. It answers `setup`
+// The agent's first line is hello; lines before it come from the shell on the host. It answers `setup`
 // with `ready` or `refused`, and each `start` with `failed` or, some time after its lines, `end`. `stopped` says that a
 // signal (SIGSTOP) has stopped a process. `beat` says that launch is alive; the agent answers it with its own.
 #ifndef WEIR_TOOLS_HOSTS_AGENT_MESSAGES_H_
@@ -33,7 +33,8 @@ inline constexpr int kAgentVersion = 2;
 
 // Returns the fields as one line with its newline; fields may hold any bytes.
 std::string EncodeMessage(const std::vector<std::string>& fields);
-// Inverse of EncodeMessage; the line comes without its newline. InvalidArgument shows the begin of a line that is none.
+// Inverse of EncodeMessage; the line comes without its newline. InvalidArgument shows the beginning of
+// another line.
 absl::StatusOr<std::vector<std::string>> DecodeMessage(std::string_view line);
 
 struct AgentHello {
@@ -42,7 +43,7 @@ struct AgentHello {
   Machine machine;
 };
 std::string EncodeHello(const AgentHello& hello);
-// fields: those of the message. InvalidArgument if it is no hello.
+// Parse the fields of a message. InvalidArgument if it is no such message. A hello of another version has only that.
 absl::StatusOr<AgentHello> ParseHello(const std::vector<std::string>& fields);
 
 struct AgentSetup {
@@ -67,7 +68,7 @@ struct AgentStart {
 std::string EncodeStart(const AgentStart& start);
 absl::StatusOr<AgentStart> ParseStart(const std::vector<std::string>& fields);
 
-// Returns the number in a field. InvalidArgument if it is none.
+// Returns the number in a field. InvalidArgument if there is no such field, or no number in it.
 absl::StatusOr<int> NumberIn(const std::vector<std::string>& fields, size_t field);
 
 }  // namespace weir

@@ -13,7 +13,7 @@ namespace weir {
 
 std::string ExplainJob(const LaunchOptions& options) {
   if (options.programs.transpile.empty()) return "";
-  // It takes a fraction of a second.
+  // Explaining takes a fraction of a second; the limit is for a program that hangs.
   const absl::Duration limit = std::clamp(2 * options.deadlines.lease, absl::Seconds(10), absl::Seconds(60));
   std::string command =
       absl::StrCat("timeout ", absl::ToInt64Seconds(limit), " ", ShellQuote(options.programs.transpile),

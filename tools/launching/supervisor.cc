@@ -27,7 +27,8 @@
 namespace weir {
 namespace {
 
-// A start that has lasted so long has gone well; one that has not is followed by a pause that doubles each time.
+// A start that lasts this long has gone well: the restart after it comes at once, as the first one does. Each other
+// restart comes after a pause, which doubles each time.
 constexpr absl::Duration kLasted = absl::Minutes(1);
 constexpr absl::Duration kFirstBackOff = absl::Seconds(1);
 constexpr absl::Duration kMostBackOff = absl::Minutes(1);
@@ -47,7 +48,7 @@ class Supervisor {
   absl::Status LockLogDir();
   // Returns the options of the next start. `without`: hosts that did not answer.
   absl::StatusOr<LaunchOptions> NextOptions(const std::vector<std::string>& without);
-  // Returns whether the job is to be started again, and says why not if it failed.
+  // Returns whether the job is to be started again. Says why not, if restarts were asked for and the job has failed.
   bool MayStartAgain(const AttemptEnd& end);
   // Returns whether one more restart is within the limit, now.
   bool RestartIsLeft() const;
@@ -59,10 +60,10 @@ class Supervisor {
   Display display_;
   Reaper reaper_;
   int log_dir_lock_ = -1;
-  std::vector<absl::Time> restarts_;  // when
-  absl::Duration lost_;               // from failures to the starts behind them
+  std::vector<absl::Time> restarts_;  // times of restarts
+  absl::Duration lost_;               // from failures to the next starts; without checkpoints the failed starts, too
   absl::Duration back_off_;           // before the next restart
-  int stop_signal_ = 0;               // that came between two starts
+  int stop_signal_ = 0;               // signal that came between two starts; 0: none
   int64_t saved_step_ = -1;           // of the newest checkpoint that is known; -1: none
 };
 

@@ -360,6 +360,8 @@ JobPage::~JobPage() {
     changed_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
+  // Its threads use mu_, which is destroyed before server_.
+  if (server_ != nullptr) server_->Stop();
 }
 
 void JobPage::AwaitLastLook(absl::Duration most) {

@@ -31,32 +31,34 @@ class JobPageState {
   // `job`: name, file, epochs, max_steps.
   explicit JobPageState(v1::JobState::Job job, Clock* clock = Clock::Real());
 
-  // Adds a process and returns its index. `host`: "localhost" or a name. One that is there already has been started
-  // again.
+  // Adds a process and returns its index. A process with the role and id of an earlier one replaces it and counts as
+  // restarted. host: "localhost" or a name.
   size_t AddProcess(const std::string& role, int id, const std::string& host);
   // Takes a line of a process: progress, evaluations, checkpoints, the address of its metrics; all lines are kept for
   // the log, the last kLogLines of them.
   void TakeLine(size_t process, bool is_stdout, std::string_view line);
-  // `pid` of a process on this machine.
+  // Sets the process id, of a process on this machine.
   void SetPid(size_t process, pid_t pid);
-  // A process has ended: "exited" or "lost".
+  // Records that a process has ended. state: "exited" or "lost".
   void SetEnd(size_t process, const std::string& state, int exit_code);
-  // State of the job: "starting", "running", "stopping", "stopped", "done" or "failed", with a message.
+  // Sets the state of the job: "starting", "running", "stopping", "stopped", "done" or "failed". exit_code counts in
+  // the last three.
   void SetJob(const std::string& state, int exit_code, const std::string& message);
   void SetPlan(std::string plan);
-  // Takes the status of a process.
+  // Takes what a process said of itself in /status.json; server 0 also tells what trainers wait for.
   void TakeStatus(size_t process, const v1::ProcessStatus& status);
   // Records memory and rows as of now, for the curves.
   void Sample();
 
   // Returns the addresses of running processes that have told theirs, by process: "http://127.0.0.1:9100".
   std::map<size_t, std::string> Addresses() const;
-  // Returns the state; since >= 0: without the plan and only what is newer than that number.
+  // Returns the state. since >= 0: without the plan, and of points, evaluations, memory and log lines only those with a
+  // seq above `since`.
   v1::JobState State(double since) const;
 
   static constexpr size_t kLogLines = 2000;
-  static constexpr size_t kPoints = 20000;  // a day of a line every four seconds
-  static constexpr size_t kSamples = 20000;
+  static constexpr size_t kPoints = 20000;   // 22 hours of a line every four seconds
+  static constexpr size_t kSamples = 20000;  // 28 hours of one in five seconds
 
  private:
   struct ProcessPlace {

@@ -36,22 +36,23 @@ class ShuffledStream {
   // Records from this stream have their memory in it and must be destroyed before it.
   explicit ShuffledStream(Options options);
 
-  // Goes on at a place of the stream that CheckStreamPlace has accepted and that has not ended: with what the stream
-  // has given of the present epoch behind it if the place has a record, else at the beginning of the epoch. Requires:
-  // called before everything else.
+  // Continues at `place`, which CheckStreamPlace has accepted and which is not the end of the stream: behind the
+  // records that were read in its epoch if the place names a record, else at the beginning of that epoch. Errors come
+  // from Prepare and Next: FailedPrecondition if the number of examples differs, DataLoss if a record is not there.
+  // Requires: called before everything else.
   void GoOn(v1::StreamPlace place);
 
-  // Reads up to `records` records into the buffer, if it is to be filled before the first Next of an epoch, or for
-  // GoOn. Returns false while more are wanted. Calling it is optional.
+  // Does the work before the first Next of an epoch, or that of GoOn, in pieces: reads up to `records` records. Returns
+  // false while more are to be read, and also on an error, so check status(). Calling it is optional.
   bool Prepare(int64_t records);
   // Reads the next record of the epoch. Returns false at its end and on an error; see status(). `position` may be null;
   // with shuffling it is not set.
   bool Next(Record* record, InputPosition* position);
   const absl::Status& status() const { return stream_.status(); }
 
-  // Starts a later epoch. Requires: the first epoch has ended.
+  // Starts a later epoch. Requires: status() is OK, the first epoch has ended, epoch > this->epoch().
   void StartEpoch(int64_t epoch);
-  // Starts a later epoch, of other files (ExampleStream::Rewind).
+  // Likewise, with the examples of other files. data: borrowed. dealt_before: see ExampleStream::Rewind.
   void StartEpoch(int64_t epoch, const DataSet* data, int64_t dealt_before);
   // Sets the fields of `border` that are the stream's own.
   void Describe(StreamBorder* border) const;
@@ -61,14 +62,15 @@ class ShuffledStream {
   // ExampleStream::dealt_records, at the end of the epoch.
   int64_t dealt_records() const { return stream_.dealt_records(); }
   int64_t epoch() const { return epoch_; }
-  // Returns the number of examples read so far, of all epochs; while GoOn reads again, those of the present file.
+  // Returns the number of examples read so far, with those of earlier epochs, except epochs before GoOn; while GoOn
+  // reads again, the records passed in the present file.
   int64_t total_read() const { return total_read_; }
   // Returns the number of examples of a whole epoch; -1 until the first has ended.
   int64_t epoch_examples() const { return epoch_examples_; }
-  // Returns that number as soon as it can be known: in ALL, when the buffer has been filled. -1 before.
+  // Likewise, but known earlier if the whole stream fits into the buffer: as soon as that is filled. -1 before.
   int64_t expected_examples() const { return epoch_examples_ < 0 && filled_ && !window_ ? read_ : epoch_examples_; }
   // Returns true if the buffer had to emit elements before it had read the whole stream; known from the first Next of
-  // an epoch on.
+  // an epoch on. Stays true in later epochs.
   bool window() const { return window_; }
   // Returns the most examples that the buffer may hold; -1 without one.
   int64_t most_buffered() const { return options_.shuffle ? options_.buffer_examples : -1; }
@@ -79,7 +81,8 @@ class ShuffledStream {
  private:
   // Drops what is left of the present epoch.
   void Forget(int64_t epoch);
-  // Reads one record; returns false at the end of the stream, and if that is not where an earlier run has found it.
+  // Reads one record. Returns false at the end of the stream and on an error: an end at another place than in the run
+  // before is one.
   bool Read(Record* record, InputPosition* position);
   // Does a piece of the work of GoOn. Returns false while more is to be done.
   bool ReadAgain(int64_t records);

@@ -102,8 +102,9 @@ absl::StatusOr<DataFile> OpenFile(const std::string& path, const std::string& na
   // Without O_NONBLOCK opening a pipe blocks until a writer opens it, perhaps for ever.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
-    const std::string text = absl::StrCat(name, ": cannot open: ", ::strerror(errno));
-    return errno == EACCES ? absl::PermissionDeniedError(text) : absl::NotFoundError(text);
+    const int error = errno;
+    const std::string text = absl::StrCat(name, ": cannot open: ", ::strerror(error));
+    return error == EACCES ? absl::PermissionDeniedError(text) : absl::NotFoundError(text);
   }
   struct stat info = {};
   char magic[4] = {0, 0, 0, 0};

@@ -28,7 +28,8 @@ class DataSet {
  public:
   // Expands the patterns of `source` (relative to `directory`), sorts the files by name and reads their first bytes.
   // `field` names the source in messages ("data.train"). NotFound: a pattern without a match. InvalidArgument: no
-  // patterns; a file named .gz or .zst that is not compressed in that format; a path that is not a regular file.
+  // patterns; all files are empty; a file named .gz or .zst that is not compressed in that format; a path that is not a
+  // regular file. DataLoss: a .gz or .zst file too short for its format. PermissionDenied, Unavailable: cannot be read.
   static absl::StatusOr<DataSet> Open(const v1::DataSource& source, std::string_view directory, std::string_view field);
   // Opens the files for the reader of `data`: if it reads IDX files, also finds their labels and checks their headers
   // (trainer/files/idx_source.h). With data.pipe the files are behind commands, which pipe_list may list:

@@ -1,8 +1,8 @@
 // Warning of batches of one example, in programs with operators that compute across the examples of a lane's batch.
 //
 // These are batch_norm and dice, which take mean and variance of the lane's own examples in training, and losses whose
-// negatives are the other examples (LossFacts::across_examples). A job of which every batch has one example is refused
-// (ModelContext::NeedSeveralExamples); here it is the data that gives too few.
+// negatives are the other examples (LossFacts::across_examples). A job whose settings give some lane one example is
+// refused (ModelContext::NeedSeveralExamples); here the data give too few.
 #ifndef WEIR_TRAINER_LOOP_LONE_EXAMPLES_H_
 #define WEIR_TRAINER_LOOP_LONE_EXAMPLES_H_
 
@@ -15,8 +15,8 @@
 
 namespace weir {
 
-// Returns the variables that such operators of a program make, with their types: "'norm' (batch_norm)". Variables of
-// which one example has many values in the average, such as pictures, are left out.
+// Returns the outputs of such operators, with the type of each: "'norm' (batch_norm)". Leaves out operators that
+// average many values of one example, as those of a picture.
 std::vector<std::string> AcrossExamples(const v1::ProgramDesc& main);
 
 // Not thread-safe.

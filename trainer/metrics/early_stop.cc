@@ -61,7 +61,7 @@ void EarlyStop::Save(v1::TrainerState* state) const {
 }
 
 void EarlyStop::Restore(const v1::TrainerState& state) {
-  if (!state.has_early_stop()) return;
+  if (!on_ || !state.has_early_stop()) return;
   const v1::EarlyStopState& own = state.early_stop();
   best_.reset();
   step_ = std::max<int64_t>(own.step(), 0);

@@ -24,6 +24,7 @@ void LogDeviceCopies(const v1::ProgramDesc& main, const std::vector<std::string>
     copies.push_back(
         absl::StrCat(copy.variable, copy.to_host ? " to the host for " : " to the device for ", copy.for_op));
   }
+  if (copies.empty()) return;
   LOG(INFO) << "with train.cpu_ops a step copies " << absl::StrJoin(copies, ", ");
 }
 
@@ -84,7 +85,7 @@ absl::StatusOr<std::vector<StepResult>> Workers::Train(int64_t step, int batch,
     return absl::OkStatus();
   });
   if (status.ok()) return results;
-  // The gradients are those of the sessions, which may be destroyed next.
+  // Exchanges under way read gradients in the memory of the sessions, which the caller may destroy next.
   channels_->EndExchanges(status);
   return status;
 }

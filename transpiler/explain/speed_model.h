@@ -26,13 +26,14 @@ struct Machines {
   // True: all processes share the cores of one machine. False: each has a machine; a server inside a trainer shares
   // that of the trainer.
   bool one_machine = false;
-  // Link of each process to all others. nullopt: shared memory, which has no rate of their own.
+  // Link of each process to all others. nullopt: Unix sockets, with the costs that the calibration measured and no
+  // limit of their rate.
   std::optional<Link> link;
 };
 
-// Returns the prediction for a cluster whose servers, trainers, norms and exchanges `explained` describes; where
-// servers run inside trainers, as if they did not, so that calls of a trainer to its own server are counted. A job of a
-// mode that the model does not know gets `refusal`.
+// Returns the prediction for a cluster. `explained` describes its servers, trainers, norms and exchanges, and counts
+// servers inside trainers as servers apart, with the calls of a trainer to its own one. `refusal` is set instead for a
+// job of a mode that the model does not know.
 v1::SpeedPrediction PredictSpeed(const v1::Calibration& calibration, const Machines& machines, const v1::JobConfig& job,
                                  const v1::Plan& plan, const v1::Explanation& explained);
 

@@ -18,11 +18,12 @@
 
 namespace weir {
 
-// Input of the lanes of the whole job in one batch, by lane: ids by the name of their variable. Borrowed.
+// Input of one lane in one batch: ids by the name of their variable, borrowed.
 struct LaneInput {
   int64_t examples = 0;
   std::map<std::string, const IdBatch*, std::less<>> ids;
 };
+// By lane of the whole job.
 using BatchInput = std::vector<LaneInput>;
 // One batch, or train.accumulate_steps of them.
 using StepInput = std::vector<BatchInput>;
@@ -34,13 +35,15 @@ class Traffic {
 
   const std::vector<SparseTarget>& targets() const { return targets_; }
 
-  // Returns an upper bound of the rows: every slot has one id (a sequence as many as it takes) and all ids differ, as
-  // far as the matrix has rows; tables are spread evenly.
+  // Returns the rows of a step without an input: an upper bound if every slot has one id (a sequence as many as it
+  // takes) and rows of tables are spread evenly over the servers. All ids count as different, up to the rows of the
+  // matrix.
   StepRows RowsAtMost(int trainer) const;
   // Returns the rows for the ids of `step`.
   StepRows RowsOf(int trainer, const StepInput& step) const;
-  // Returns the number of distinct rows of a step of the whole cluster, by server (of a table) or block; and of them
-  // those by server, last those of every trainer.
+  // Returns the number of distinct rows that a step of all trainers updates, by server (of a table) or block. `step`
+  // null: an estimate, as RowsAtMost. ByServer adds them up by server, [servers + 1]; the last number is that of blocks
+  // that every trainer holds.
   std::vector<double> UpdatedPlaces(const SparseTarget& target, const StepInput* step) const;
   std::vector<double> ByServer(const SparseTarget& target, const std::vector<double>& places) const;
 

@@ -14,6 +14,7 @@
 #include "transpiler/job/check_values.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job/update_settings.h"
+
 namespace weir {
 namespace {
 
@@ -226,7 +227,7 @@ absl::Status CheckSegments(const Setting& at, const v1::Table& table) {
     RETURN_IF_ERROR(AtMost(of, "width", segment.width(), table.width()));
     sum += segment.width();
     RETURN_IF_ERROR(AtLeast(of, "after", segment.after(), 0));
-    // Counted in float32 beside the row.
+    // Uses are counted in float32 beside the row, which is exact up to 2^24.
     RETURN_IF_ERROR(AtMost(of, "after", segment.after(), int64_t{1} << 24));
     if (segment.has_initializer()) RETURN_IF_ERROR(CheckRowInitializer(of, "initializer", segment.initializer()));
     if (segment.has_optimizer()) {

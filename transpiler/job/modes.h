@@ -1,5 +1,5 @@
-// Modes in which the processes of a job work together, and facts of each, for code that must not know which modes there
-// are. A mode is a row of modes.cc, and its rules on the servers a file of pserver/consistency.
+// Modes in which the processes of a job work together, with facts of each, so that other code need not know which modes
+// exist. A mode is a row of modes.cc; one that changes the rules of the servers also has a file in pserver/consistency.
 #ifndef WEIR_TRANSPILER_JOB_MODES_H_
 #define WEIR_TRANSPILER_JOB_MODES_H_
 
@@ -27,27 +27,27 @@ struct JobMode {
   bool (*chosen)(const v1::Distribute& distribute);
   // What an explanation says of it; null: nothing.
   std::string (*note)(const v1::JobConfig& config) = nullptr;
-  // Why a norm over the gradients of several servers has no complete step to be of; null: it has one.
+  // Why no norm can cover gradients on several servers: no moment has all of a step. Null: one can.
   const char* against_norms = nullptr;
   // Why the time of a step is not predicted; null: it is.
   const char* against_prediction = nullptr;
-  // Fill in what a program says of the mode: the main and the startup program of a trainer, and that of a server. Null:
-  // it says nothing.
+  // Write the mode into the main and the startup program of a trainer, and into that of a server. Null: nothing to
+  // write.
   Write in_trainer = nullptr, in_startup = nullptr, in_server = nullptr;
 };
 
-// Returns the modes that the job has chosen, in a fixed order. Valid for ever.
+// Returns the modes that the job has chosen, in a fixed order. The pointers stay valid until the process ends.
 std::vector<const JobMode*> ModesOf(const v1::Distribute& distribute);
-// Writes the modes of the job into a program. `where`: of which kind it is, as &JobMode::in_trainer.
+// Writes the modes of the job into `program`. `where`: the function for its kind, as &JobMode::in_trainer.
 void WriteModes(const v1::Distribute& distribute, JobMode::Write JobMode::*where, const OwnUpdates& updates,
                 v1::ProgramDesc* program);
 
 // How the steps of trainers relate: all are at the same step, or each is at one of its own.
 struct StepFacts {
   const char* name;              // "sync"
-  const char* norms_from;        // those that bring norms over several servers: "trainer 0"
+  const char* norms_from;        // trainers that bring norms over several servers: "trainer 0"
   bool servers_serve_all;        // servers work on a step of all trainers at once
-  bool pulls_name_version;       // a pull waits for the version that it names; else it names version 0
+  bool pulls_name_version;       // a pull waits for the version that it names; else explanations take it to name 0
   bool messages_name_first;      // pushes and answers have the number of examples of the first step
   bool every_server_is_awaited;  // a step ends with an answer of each server, even one without blocks
 };

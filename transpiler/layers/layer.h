@@ -1,4 +1,5 @@
-// Layers of a job, registered by message. One file per kind. A user's own layer is a user-defined message and
+// Layers of a job. One file per kind, which registers its rule under the kind's name. A user's own layer is a message
+// and
 //
 //   REGISTER_CUSTOM_LAYER(my_layer, my::Layer, [](const my::Layer& m, ModelContext& ctx) -> absl::Status {...});
 //
@@ -16,7 +17,8 @@
 
 namespace weir {
 
-// Appends the layer's operators; the last one writes the variable ctx.name(). Errors are made by ModelContext::Error.
+// Appends the layer's operators. The output is the variable ctx.name(); a layer with several outputs (mmoe, ple) names
+// them "<ctx.name()>.0", "<ctx.name()>.1", ... Errors are made by ModelContext::Error.
 using LayerRule = std::function<absl::Status(const google::protobuf::Message&, ModelContext&)>;
 KindRegistry<LayerRule>& LayerRegistry();
 
@@ -29,7 +31,8 @@ struct LayerRegistrar {
     });
   }
 };
-// Use at namespace scope. `name`: the member of v1::Layer.kind.
+// Use at namespace scope. REGISTER_LAYER: `name` is the member of v1::Layer.kind. REGISTER_CUSTOM_LAYER: the key is the
+// full name of the message, and `name` only has to be unique in the file.
 #define REGISTER_LAYER(name, Message, ...) \
   static const ::weir::LayerRegistrar<Message> weir_layer_##name(#name, __VA_ARGS__)
 #define REGISTER_CUSTOM_LAYER(name, Message, ...) \

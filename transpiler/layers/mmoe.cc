@@ -1,4 +1,5 @@
-// mmoe: experts that all tasks read, and a gate of each task that weighs their outputs.
+// mmoe: experts that all tasks read, and for each task a gate that weights their outputs. Task t has the output
+// "<name>.<t>" [B, W], W the last of `sizes`.
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "transpiler/layers/layer.h"

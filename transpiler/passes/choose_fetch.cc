@@ -2,10 +2,10 @@
 //
 // Before: a plan with blocks (SliceVariables). After: plan.fetched_rows names, in placement order, the dense parameters
 // with a gradient by rows of which trainers fetch only the rows of a step. table.fetch: WHOLE never, ROWS always; AUTO
-// (also for a parameter of a brought program that is no table of the job) if the rows that a step can name, with their
-// ids, take fewer bytes than the whole. Only parameters read by nothing but look-ups by ids of the data qualify; geo
-// trainers keep whole copies. Errors: ROWS for a parameter that another op reads. Returns false if none is chosen or
-// fetched_rows is already set.
+// (also for a parameter of a program that the user supplies and that is no table of the job) if the rows that a step
+// can name, with their ids, take fewer bytes than the whole. Only parameters read by nothing but look-ups by ids of the
+// data qualify; geo trainers keep whole copies. InvalidArgument: ROWS for a parameter that another op reads, or that is
+// no matrix. Returns false if none is chosen or fetched_rows is already set.
 #include <cstdint>
 #include <string>
 

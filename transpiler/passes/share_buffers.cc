@@ -52,9 +52,9 @@ class Sharer {
   }
 
  private:
-  // Returns true for dense variables of a lane that no loss names. of_step_ has the outputs of ops that the executor
-  // runs once for all lanes: ops of another scope than kLane, and DIST ops that touch a persistable variable or one of
-  // of_step_.
+  // Returns true for dense variables of a lane that neither a loss nor main.kept() names. of_step_ has the outputs of
+  // ops that the executor runs once for all lanes: ops of another scope than kLane, and DIST ops that touch a
+  // persistable variable or one of of_step_.
   bool CanShare(const std::string& name) const {
     const v1::VarDesc* const var = vars_.Find(name);
     return var != nullptr && var->kind() == v1::DENSE && !var->persistable() && !kept_.contains(name) &&

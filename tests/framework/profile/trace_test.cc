@@ -163,6 +163,21 @@ TEST(TraceTest, ClocksOfOtherMachinesAreSetByTheQuickestCalls) {
   EXPECT_DOUBLE_EQ(Spans(*merged, "asked")[0].ts(), 1000);
 }
 
+TEST(TraceTest, ClocksAreSetByTheQuickestCallInEitherDirection) {
+  const v1::Trace one = Recording()
+                            .Thread("main", {{ProfileKind::kCall, "slow", 10, 110, 1}})
+                            .Thread("grpc", {{ProfileKind::kHandler, "fast, taken", 200, 204, 2}})
+                            .Trace("trainer 0", "one");
+  const v1::Trace two = Recording()
+                            .Thread("main", {{ProfileKind::kCall, "fast", 1198, 1206, 2}})
+                            .Thread("grpc", {{ProfileKind::kHandler, "slow, taken", 1080, 1090, 1}})
+                            .Trace("trainer 1", "two");
+  const auto merged = MergeTraces({one, two});
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_DOUBLE_EQ(Spans(*merged, "fast")[0].ts(), 198);
+  EXPECT_DOUBLE_EQ(Spans(*merged, "slow, taken")[0].ts(), 80);
+}
+
 TEST(TraceTest, TwoTracesOfOneProcessAreRefused) {
   const v1::Trace trainer = Recording().Thread("main", {}).Trace("trainer 0");
   const absl::Status status = MergeTraces({trainer, trainer}).status();

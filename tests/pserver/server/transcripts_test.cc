@@ -91,8 +91,10 @@ class ServerTranscriptsTest : public CoreByHand {
   template <typename Text>
   std::string Send(Command& command, Method method, const std::string& bytes, const Text& text) {
     auto now = std::make_shared<std::optional<std::string>>("waits");
+    auto answered = std::make_shared<bool>(false);
     core_->Handle(method, {Slice::Own(bytes)},
-                  [this, now, text, line = command.line(), unread = keeps_answer_](const auto& answer) {
+                  [this, now, answered, text, line = command.line(), unread = keeps_answer_](const auto& answer) {
+                    EXPECT_FALSE(std::exchange(*answered, true)) << "[" << line << "] is answered twice";
                     const std::string said = answer.ok() ? text(*answer) : Show(answer.status());
                     if (unread && answer.ok()) unread_.push_back(*answer);
                     if (now->has_value()) {
