@@ -34,20 +34,9 @@
 
 namespace weir {
 
-// Reader of the lanes' batches. Next, SkipTo, ended and given belong to one thread; Cancel, positions and counters may
-// be called from any.
-class LaneReader {
+// Places at which the streams of a reader go on in another run.
+class LanePlaces {
  public:
-  // Creates a reader; starts no thread yet. FailedPrecondition if required statistics are missing.
-  static absl::StatusOr<std::unique_ptr<LaneReader>> Create(DataSet data, LaneReaderOptions options);
-  // Cancels and joins. A thread that does not return from the disk within two seconds is abandoned with a line in the
-  // log, because the message of what went wrong matters more. It keeps the objects that it works on alive, and ends
-  // when it returns.
-  virtual ~LaneReader() = default;
-
-  virtual const std::vector<Column>& columns() const = 0;
-  virtual int lanes() const = 0;
-
   // Moves to where every stream has given `step` batches: Next then gives what it would have given there. Requires:
   // called before the first Next, and not with LaneReaderOptions.followed.
   //
@@ -63,6 +52,44 @@ class LaneReader {
   // places that are known up to there. Streams that have none are left out. Takes a second for ten million examples in
   // shuffle buffers. May be called from any thread.
   virtual v1::StreamPlaces Places(int64_t step) const = 0;
+
+ protected:
+  ~LanePlaces() = default;
+};
+
+// Counts and descriptions of what a reader has read.
+class LaneReport {
+ public:
+  // Returns the inputs, by their places in ExpectedInputs, that no example has had that was read so far. May be called
+  // from any thread.
+  virtual v1::AbsentInputs absent_inputs() const = 0;
+
+  // Returns the number of lines skipped so far because of data.bad_line: SKIP, including lines read ahead, in every
+  // epoch.
+  virtual int64_t skipped_lines() const = 0;
+  // Returns the positions of skipped lines, in no particular order; with_positions only. Complete when every stream has
+  // ended.
+  virtual std::vector<InputPosition> skipped_positions() const = 0;
+  // Returns what is known so far, one line per stream: "stream 0: ALL, 36826 examples, 9.4 of 256 MiB".
+  virtual std::string ShuffleDescription() const = 0;
+
+ protected:
+  ~LaneReport() = default;
+};
+
+// Reader of the lanes' batches. Next, SkipTo, ended and given belong to one thread; Cancel, positions and counters may
+// be called from any.
+class LaneReader : public LanePlaces, public LaneReport {
+ public:
+  // Creates a reader; starts no thread yet. FailedPrecondition if required statistics are missing.
+  static absl::StatusOr<std::unique_ptr<LaneReader>> Create(DataSet data, LaneReaderOptions options);
+  // Cancels and joins. A thread that does not return from the disk within two seconds is abandoned with a line in the
+  // log, because the message of what went wrong matters more. It keeps the objects that it works on alive, and ends
+  // when it returns.
+  virtual ~LaneReader() = default;
+
+  virtual const std::vector<Column>& columns() const = 0;
+  virtual int lanes() const = 0;
 
   // Returns the next batch of each lane, lanes() of them; [i] is stream `streams.begin + i`. Recycles what `batches`
   // held, so pass the batches of the step before; variables may be swapped with those of an executor. Waits for the
@@ -83,21 +110,8 @@ class LaneReader {
   // Returns the number of examples that Next has given.
   virtual int64_t given() const = 0;
 
-  // Returns the inputs, by their places in ExpectedInputs, that no example has had that was read so far. May be called
-  // from any thread.
-  virtual v1::AbsentInputs absent_inputs() const = 0;
-
   // Wakes Next and stops the threads. Later calls of Next return Cancelled.
   virtual void Cancel() = 0;
-
-  // Returns the number of lines skipped so far because of data.bad_line: SKIP, including lines read ahead, in every
-  // epoch.
-  virtual int64_t skipped_lines() const = 0;
-  // Returns the positions of skipped lines, in no particular order; with_positions only. Complete when every stream has
-  // ended.
-  virtual std::vector<InputPosition> skipped_positions() const = 0;
-  // Returns what is known so far, one line per stream: "stream 0: ALL, 36826 examples, 9.4 of 256 MiB".
-  virtual std::string ShuffleDescription() const = 0;
 };
 
 }  // namespace weir
