@@ -134,9 +134,8 @@ absl::StatusOr<Programs> MakeReplicaProgram(const v1::ProgramDesc& main, const v
   const v1::GeoMode& copy = mode.geo();
   if (copy.every_steps() < 1 || copy.blocks().empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("program ", main.name(),
-                     " has no optimize blocks for geo (geo.blocks of its mode), and its "
-                     "mode is not dense: ALL_REDUCE: the trainer updates nothing itself"));
+        absl::StrCat("program ", main.name(), ": the trainer updates nothing itself: it has neither the blocks of ",
+                     "distribute.dense: ALL_REDUCE nor those of distribute.geo; servers do (--role=pserver)"));
   }
   RETURN_IF_ERROR(Serve(/*server=*/0, copy.blocks(), copy.lr_block(), &own));
   return own;
