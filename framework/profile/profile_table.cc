@@ -28,7 +28,7 @@ constexpr char kRest[] = "the rest";
 // The part of a reduction in which a trainer reduces its slice (framework/collective).
 constexpr char kReduceScatter[] = "reduce-scatter", kOthersBegin[] = "others begin";
 
-// What the thread runs that pulls rows ahead of their step, and the wait of a step for it (trainer/loop/rounds.cc).
+// Spans of the thread that pulls rows ahead of their step, and of a step that waits for it (trainer/loop/rounds.cc).
 constexpr char kPullRows[] = "prefetch", kAwaitRows[] = "batch and rows pulled ahead";
 
 constexpr size_t kMostRows = 6;

@@ -74,8 +74,8 @@ class ToOwners : public Delivery {
   std::vector<size_t> owners_;   // by part
 };
 
-// What every exchange is made of.
-struct Frame {
+// Arguments of the constructors of all exchanges.
+struct ExchangeArguments {
   const Trainers& trainers;
   std::string name;
   Parts parts;
@@ -84,10 +84,10 @@ struct Frame {
 
 class RowExchange : public Exchange {
  public:
-  explicit RowExchange(Frame frame)
-      : Exchange(std::move(frame.name), std::move(frame.parts)),
-        trainers_(frame.trainers),
-        delivery_(std::move(frame.delivery)) {}
+  explicit RowExchange(ExchangeArguments arguments)
+      : Exchange(std::move(arguments.name), std::move(arguments.parts)),
+        trainers_(arguments.trainers),
+        delivery_(std::move(arguments.delivery)) {}
 
   void Clear() override {
     Exchange::Clear();
@@ -118,10 +118,10 @@ class RowExchange : public Exchange {
 class TreeSum : public Exchange {
  public:
   // `nodes`: of which this trainer gives a sum each.
-  TreeSum(Frame frame, std::vector<LaneRange> nodes)
-      : Exchange(std::move(frame.name), std::move(frame.parts)),
-        trainers_(frame.trainers),
-        delivery_(std::move(frame.delivery)),
+  TreeSum(ExchangeArguments arguments, std::vector<LaneRange> nodes)
+      : Exchange(std::move(arguments.name), std::move(arguments.parts)),
+        trainers_(arguments.trainers),
+        delivery_(std::move(arguments.delivery)),
         nodes_(std::move(nodes)),
         memory_(nodes_.size()) {
     for (const GradientPart* const part : this->parts()) {
@@ -234,7 +234,7 @@ class AdasumExchange : public TreeSum {
 
 class AnyOrderSum : public TreeSum {
  public:
-  explicit AnyOrderSum(Frame frame) : TreeSum(std::move(frame), {frame.trainers.own}) {}
+  explicit AnyOrderSum(ExchangeArguments arguments) : TreeSum(std::move(arguments), {arguments.trainers.own}) {}
 
  protected:
   Collective::Values Describe() const override {
@@ -249,8 +249,10 @@ class AnyOrderSum : public TreeSum {
 
 class SumIn16Bits : public AnyOrderSum {
  public:
-  SumIn16Bits(Frame frame, DType format)
-      : AnyOrderSum(std::move(frame)), format_(format), compressed_(format, SegmentsOf(parts()), trainers_.residuals) {}
+  SumIn16Bits(ExchangeArguments arguments, DType format)
+      : AnyOrderSum(std::move(arguments)),
+        format_(format),
+        compressed_(format, SegmentsOf(parts()), trainers_.residuals) {}
 
   void Begin() override {
     std::vector<const float*> sums;
@@ -290,23 +292,23 @@ void Exchange::GiveRows(size_t i, std::string /*rows*/) { LOG(FATAL) << parts_[i
 
 std::unique_ptr<Exchange> MakeExchange(const v1::AllReduceMode& mode, const Trainers& trainers, std::string name,
                                        std::vector<const GradientPart*> parts) {
-  Frame frame = {.trainers = trainers, .name = std::move(name), .parts = std::move(parts)};
+  ExchangeArguments arguments = {.trainers = trainers, .name = std::move(name), .parts = std::move(parts)};
   if (mode.sharded()) {
-    frame.delivery = std::make_unique<ToOwners>(&trainers.collective, frame.parts);
+    arguments.delivery = std::make_unique<ToOwners>(&trainers.collective, arguments.parts);
   } else {
-    frame.delivery = std::make_unique<ToEveryTrainer>(&trainers.collective);
+    arguments.delivery = std::make_unique<ToEveryTrainer>(&trainers.collective);
   }
-  const GradientPart& first = *frame.parts[0];
-  if (first.width > 0) return std::make_unique<RowExchange>(std::move(frame));
+  const GradientPart& first = *arguments.parts[0];
+  if (first.width > 0) return std::make_unique<RowExchange>(std::move(arguments));
   const std::vector<LaneRange>& nodes = trainers.nodes[static_cast<size_t>(trainers.collective.rank())];
-  if (mode.adasum() && !first.measured) return std::make_unique<AdasumExchange>(std::move(frame), nodes);
+  if (mode.adasum() && !first.measured) return std::make_unique<AdasumExchange>(std::move(arguments), nodes);
   // With one trainer nothing is on the way.
   if (mode.compression() != v1::DTYPE_UNSET && !first.measured && trainers.nodes.size() > 1) {
-    return std::make_unique<SumIn16Bits>(std::move(frame), mode.compression());
+    return std::make_unique<SumIn16Bits>(std::move(arguments), mode.compression());
   }
   // The owner of a share adds in the tree all the same.
-  if (mode.any_order() && !mode.sharded()) return std::make_unique<AnyOrderSum>(std::move(frame));
-  return std::make_unique<TreeSum>(std::move(frame), nodes);
+  if (mode.any_order() && !mode.sharded()) return std::make_unique<AnyOrderSum>(std::move(arguments));
+  return std::make_unique<TreeSum>(std::move(arguments), nodes);
 }
 
 }  // namespace weir

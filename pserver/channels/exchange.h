@@ -32,7 +32,7 @@
 
 namespace weir {
 
-// What all exchanges of a channel have in common.
+// Trainers of a channel, as its exchanges need to know them.
 struct Trainers {
   Collective& collective;                          // its ranks are the trainers
   int lanes = 0;                                   // leaves of the lane tree

@@ -37,7 +37,7 @@ class DenseReplica {
     int target = -1;  // index in params(); -1: another trainer updates it
     int owner = -1;   // trainer that updates it; -1: every one does
   };
-  // What a replica is made of.
+  // Parts that MakeReplica puts together.
   struct Parts {
     Collective* collective = nullptr;  // borrowed; its ranks are the trainers, by id
     int number = 0;                    // in checkpoints

@@ -1,5 +1,5 @@
-// What trainers bring for a step, as the server's lock guards it: the parts of their pushes, and norms of whole
-// parameters. Not thread-safe; ServerCore locks around it, and reads pushes without the lock (push_reader.h).
+// Pushes and norms of whole parameters that trainers bring for a step, as the server's lock guards them. Not
+// thread-safe; ServerCore locks around it, and reads pushes without the lock (push_reader.h).
 #ifndef WEIR_PSERVER_SERVER_STEP_DESK_H_
 #define WEIR_PSERVER_SERVER_STEP_DESK_H_
 

@@ -57,8 +57,8 @@ class ABSL_SCOPED_LOCKABLE StripeBatch {
     }
   }
 
-  // As Walk, but looks for rows first among those that pulls have found (Stripe::seen), which saves reading the index;
-  // then clears that list. Requires: ids.order is null, ids.begin is 0, ids ascend by MixId.
+  // Does what Walk does, but looks for rows first among those that pulls have found (Stripe::seen), which saves reading
+  // the index; then clears that list. Requires: ids.order is null, ids.begin is 0, ids ascend by MixId.
   template <typename Fn>
   void WalkSeen(const StripeIds& ids, int64_t touched, const Fn& fn) {
     stripe_->mu.AssertHeld();

@@ -44,7 +44,7 @@ function weirFind(index, query) {
     const phrase = words.join(" ");
     if (title === phrase) score += 30;
     if (words.length > 1 && text.includes(phrase)) score += 6;
-    // Of two sections that fit, the shorter one says more about the words.
+    // The shorter of two sections that fit says more about the words.
     found.push([score - Math.log(text.length + 100) / 2, i]);
   }
   found.sort((a, b) => b[0] - a[0] || a[1] - b[1]);

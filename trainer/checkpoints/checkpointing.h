@@ -40,7 +40,7 @@ class EarlyStop;
 
 // Checkpoint that a run goes on from; describes a fresh run by default.
 struct ResumePoint {
-  // What all trainers learn of it.
+  // Told to all trainers.
   v1::Beginning beginning;
   // File with the residuals of the trainers that wrote it, or "", and contents of its file of places of streams: the
   // chief deals them out.

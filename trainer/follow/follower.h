@@ -124,7 +124,7 @@ class Follower : public FileCourse {
     absl::Time moved, warned;              // last file, or moment when nobody waited; last line in the log
   };
   Search search_;
-  // What a trainer that is not the chief has heard of.
+  // State of a trainer that hears of files, which the chief does not.
   struct Heard {
     std::string key;       // of the last post
     int64_t edition = -1;  // of that

@@ -26,7 +26,7 @@
 
 namespace weir {
 
-// What the streams of a trainer have for a step.
+// State of a trainer's streams before a step.
 struct StreamsAtStep {
   bool ended = false;    // all of them, before the step
   bool stopped = false;  // one of them, by a request for the end of the job

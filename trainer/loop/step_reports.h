@@ -33,7 +33,7 @@ class StepReports {
     const v1::ProgramDesc* main = nullptr;
     // Plan for training.
     std::shared_ptr<const MetricPlan> metrics;
-    // As in Progress.
+    // Arguments of Progress.
     std::FILE* out = nullptr;
     bool live = false;
     absl::Duration interval;

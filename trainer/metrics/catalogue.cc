@@ -212,7 +212,7 @@ absl::Status CatalogueQueries::Add(int lane, const Tensor& query, const std::vec
   }
   const float* const vectors = query.data<float>();
   for (size_t i = 0; i < labels.size(); ++i) {
-    // What is missing, a NaN, is no positive either.
+    // A missing label, a NaN, is no positive either.
     if (!(labels[i] >= 0.5f)) continue;
     const auto width = static_cast<size_t>(plan_->width);
     vectors_.insert(vectors_.end(), vectors + i * width, vectors + (i + 1) * width);

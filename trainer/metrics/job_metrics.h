@@ -170,7 +170,7 @@ class JobMetrics {
   void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const;
 
   std::shared_ptr<const MetricPlan> plan_;
-  // Of the batch at hand: values by lane and key.
+  // Values of the present batch, by lane and key.
   std::vector<std::vector<std::vector<uint64_t>>> keys_;
   std::vector<std::vector<Entry>> groups_;             // by group set
   std::vector<std::map<uint64_t, SliceSums>> slices_;  // by measure, and by metric without groups

@@ -25,7 +25,7 @@ struct JobMode {
 
   const char* setting;  // in `distribute`
   bool (*chosen)(const v1::Distribute& distribute);
-  // What an explanation says of it; null: nothing.
+  // Returns the remark of an explanation on it; null: there is none.
   std::string (*note)(const v1::JobConfig& config) = nullptr;
   // Why no norm can cover gradients on several servers: no moment has all of a step. Null: one can.
   const char* against_norms = nullptr;

@@ -34,7 +34,7 @@ struct MetricRule {
   // Cheap enough for the examples that the job trains on.
   bool in_training = false;
 
-  // Of a metric of groups: the variable whose value is the group's; empty: a slice is one group.
+  // Variable whose value names the group, for a metric of groups; empty: a slice is one group.
   std::string key = {};
   // Figure of a group, NaN if it has none, and its weight in the mean over groups. Null for other metrics.
   std::function<double(absl::Span<const Scored>)> of_group = nullptr;

@@ -27,7 +27,7 @@ class DoubleSum {
   ExactSum sum_;
 };
 
-// What a metric wants of each example. `row`: its prediction, `classes` numbers.
+// An example as a metric takes it. `row`: its prediction, `classes` numbers.
 struct Judged {
   const float* row = nullptr;
   int64_t classes = 1;

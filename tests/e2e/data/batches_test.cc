@@ -12,6 +12,7 @@
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
 #include "gtest/gtest.h"
+#include "tests/testing/jobs/saved_run.h"
 #include "tests/testing/jobs/slot_job.h"
 #include "tests/testing/train_in_process.h"
 
@@ -46,32 +47,11 @@ class BatchesTest : public ::testing::Test {
     return result.ok() ? *std::move(result) : InProcessResult();
   }
 
-  struct Trained {
-    InProcessResult result;
-    uint64_t values = 0, state = 0;
-    std::string path;
-    v1::CheckpointManifest manifest;
-    std::vector<float> Whole(const std::string& variable) const {
-      const absl::StatusOr<WholeVariable> whole = ReadWhole(path, manifest, variable, "");
-      EXPECT_TRUE(whole.ok()) << whole.status();
-      return whole.ok() ? whole->values : std::vector<float>();
-    }
-  };
-  static Trained Train(InProcessRun run, std::string checkpoints = "") {
+  static SavedRun Train(InProcessRun run, std::string checkpoints = "") {
     static int runs = 0;
     if (checkpoints.empty()) checkpoints = absl::StrCat(dir_, "/checkpoints", runs++);
     run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", checkpoints, "\""));
-    Trained trained{.result = Run(std::move(run))};
-    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(checkpoints);
-    EXPECT_TRUE(newest.ok()) << newest.status();
-    if (!newest.ok()) return trained;
-    trained.path = newest->found.path;
-    trained.manifest = newest->manifest;
-    const absl::StatusOr<DigestTable> digests = CheckpointDigests(newest->found.path, newest->manifest);
-    EXPECT_TRUE(digests.ok()) << digests.status();
-    if (digests.ok()) trained.values = Total(*digests).values;
-    if (digests.ok()) trained.state = Total(*digests).state;
-    return trained;
+    return OpenSaved(Run(std::move(run)), checkpoints);
   }
 
   static std::string dir_;
@@ -87,9 +67,9 @@ TEST_F(BatchesTest, AccumulatedBatchesMakeTheStepOfOneLargeBatch) {
                  {"width: 4 is_sparse: true is_distributed: true", "width: 4 dict_size: 150 is_sparse: true"},
                  {"adagrad { learning_rate: 0.05 }", "sgd { learning_rate: 1 }"},
                  {"batch_size: 32", "shuffle: NO_SHUFFLE batch_size: 32"}});
-  const Trained small = Train(
+  const SavedRun small = Train(
       {.job_text = job, .overrides = {"train.max_steps=2", "train.accumulate_steps=3"}, .servers = 2, .trainers = 3});
-  const Trained large = Train({.job_text = job, .overrides = {"train.max_steps=2", "data.batch_size=96"}});
+  const SavedRun large = Train({.job_text = job, .overrides = {"train.max_steps=2", "data.batch_size=96"}});
   EXPECT_EQ(small.result.summary.steps, 2);
   EXPECT_EQ(small.result.summary.examples, 2 * 96);
   for (const char* variable : {"deep.w", "out.w", "vectors"}) {
@@ -121,10 +101,10 @@ TEST_F(BatchesTest, AccumulationGivesTheSameBitsOnEveryCluster) {
 
 TEST_F(BatchesTest, ARunThatAccumulatesGoesOnWithTheBatchItHadComeTo) {
   const std::string steps = "train.accumulate_steps=3";
-  const Trained whole = Train({.overrides = {steps, "train.max_steps=17"}, .servers = 2, .trainers = 2});
+  const SavedRun whole = Train({.overrides = {steps, "train.max_steps=17"}, .servers = 2, .trainers = 2});
   const std::string checkpoints = dir_ + "/resumed";
   Train({.overrides = {steps, "train.max_steps=9"}, .servers = 2, .trainers = 2}, checkpoints);
-  const Trained resumed =
+  const SavedRun resumed =
       Train({.overrides = {steps, "train.max_steps=17"}, .servers = 2, .trainers = 3, .resume = true}, checkpoints);
   EXPECT_EQ(resumed.result.summary.steps, 17);
   EXPECT_EQ(resumed.values, whole.values);
@@ -183,11 +163,11 @@ TEST_F(BatchesTest, AccumulationLearnsTheJobInAsyncToo) {
 // Three threads and three accumulated batches read the same batches in the same order, so the sums have equal bits.
 TEST_F(BatchesTest, ThreadsOfOneTrainerComeToTheBitsOfAccumulation) {
   const std::string steps = "train.max_steps=25";
-  const Trained threads =
+  const SavedRun threads =
       Train({.overrides = {steps, "distribute.sync=false", "distribute.half_async={}", "train.workers=3"},
              .servers = 2,
              .threads = 2});
-  const Trained batches =
+  const SavedRun batches =
       Train({.overrides = {steps, "distribute.sync=false", "train.accumulate_steps=3"}, .servers = 3, .threads = 1});
   EXPECT_EQ(threads.values, batches.values);
   EXPECT_EQ(threads.state, batches.state);

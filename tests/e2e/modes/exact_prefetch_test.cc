@@ -108,7 +108,11 @@ TEST_P(ExactPrefetchBitsTest, AreThoseWithout) {
     if (cluster.trainers > 1) {
       EXPECT_GT(with.corrected, 100) << what;
     }
-    EXPECT_LT(with.corrected, with.ahead) << what;
+    EXPECT_LE(with.corrected, with.ahead) << what;
+    // Where few came ahead, on a busy machine, all of them may have changed.
+    if (with.ahead > 1000) {
+      EXPECT_LT(with.corrected, with.ahead) << what;
+    }
   }
   // By turns ahead of the version and waiting for it, as trainer/loop/overlap_switch.h has it.
   const Trained measured =

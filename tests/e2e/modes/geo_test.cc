@@ -17,6 +17,7 @@
 #include "framework/checkpoint/load.h"
 #include "framework/graph/program_text.h"
 #include "gtest/gtest.h"
+#include "tests/testing/jobs/saved_run.h"
 #include "tests/testing/jobs/slot_job.h"
 #include "tests/testing/tapped_transport.h"
 #include "tests/testing/train_in_process.h"
@@ -51,36 +52,15 @@ class GeoTest : public ::testing::Test {
                     "adam { learning_rate: 0.005 } schedule { exponential { decay_steps: 40 decay_rate: 0.8 } }"}});
   }
 
-  struct Trained {
-    InProcessResult result;
-    std::string path;
-    v1::CheckpointManifest manifest;
-    uint64_t values = 0;
-    std::vector<float> Whole(const std::string& variable) const {
-      const absl::StatusOr<WholeVariable> whole = ReadWhole(path, manifest, variable, "");
-      EXPECT_TRUE(whole.ok()) << whole.status();
-      return whole.ok() ? whole->values : std::vector<float>();
-    }
-  };
-  static Trained Train(InProcessRun run, std::string checkpoints = "") {
+  static SavedRun Train(InProcessRun run, std::string checkpoints = "") {
     static int runs = 0;
     if (checkpoints.empty()) checkpoints = absl::StrCat(dir_, "/checkpoints", runs++);
     if (run.job_text.empty()) run.job_text = Text();
     run.directory = dir_;
     run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", checkpoints, "\""));
-    Trained trained;
     absl::StatusOr<InProcessResult> result = TrainInProcess(run);
     EXPECT_TRUE(result.ok()) << result.status();
-    if (result.ok()) trained.result = *std::move(result);
-    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(checkpoints);
-    EXPECT_TRUE(newest.ok()) << newest.status();
-    if (!newest.ok()) return trained;
-    trained.path = newest->found.path;
-    trained.manifest = newest->manifest;
-    const absl::StatusOr<DigestTable> digests = CheckpointDigests(newest->found.path, newest->manifest);
-    EXPECT_TRUE(digests.ok()) << digests.status();
-    if (digests.ok()) trained.values = Total(*digests).values;
-    return trained;
+    return OpenSaved(result.ok() ? *std::move(result) : InProcessResult(), checkpoints);
   }
 
   static std::string dir_;
@@ -90,9 +70,9 @@ std::string GeoTest::dir_;
 // Its copy is all there is; the servers follow it.
 TEST_F(GeoTest, OneTrainerComesToTheValuesOfAsync) {
   const std::string steps = "train.max_steps=30";
-  const Trained async = Train({.overrides = {steps, "distribute.sync=false"}, .servers = 2});
-  const Trained geo = Train({.overrides = With(kGeo, {steps}), .servers = 2});
-  const Trained local = Train({.overrides = With(kGeo, {steps})});
+  const SavedRun async = Train({.overrides = {steps, "distribute.sync=false"}, .servers = 2});
+  const SavedRun geo = Train({.overrides = With(kGeo, {steps}), .servers = 2});
+  const SavedRun local = Train({.overrides = With(kGeo, {steps})});
   for (const char* variable : {"deep.w", "out.w", "out.b", "vectors"}) {
     const std::vector<float> expected = async.Whole(variable), got = geo.Whole(variable), alone = local.Whole(variable);
     ASSERT_EQ(got.size(), expected.size()) << variable;
@@ -107,7 +87,7 @@ TEST_F(GeoTest, OneTrainerComesToTheValuesOfAsync) {
 }
 
 TEST_F(GeoTest, SeveralTrainersLearnTheJobAndExchangeEverySoManySteps) {
-  const Trained geo = Train({.overrides = kGeo, .servers = 2, .trainers = 3});
+  const SavedRun geo = Train({.overrides = kGeo, .servers = 2, .trainers = 3});
   ASSERT_TRUE(geo.result.summary.eval.has_value());
   EXPECT_EQ(geo.result.summary.eval->samples, 1000);
   EXPECT_GE(geo.result.summary.eval->Measure("auc"), kSlotJobAuc);
@@ -148,10 +128,10 @@ TEST_F(GeoTest, ATableThatIsNotTrainedIsReadAndNotPushed) {
   const std::string text =
       absl::StrReplaceAll(kSlotJob, {{"optimizer { adagrad { learning_rate: 0.05 } }", "trainable: false"}});
   const std::vector<std::string> overrides = With(kGeo, {"train.max_steps=30"});
-  const Trained local = Train({.job_text = text, .overrides = overrides});
-  const Trained geo = Train({.job_text = text, .overrides = overrides, .servers = 2});
+  const SavedRun local = Train({.job_text = text, .overrides = overrides});
+  const SavedRun geo = Train({.job_text = text, .overrides = overrides, .servers = 2});
   EXPECT_EQ(geo.values, local.values);
-  const Trained three = Train({.job_text = text, .overrides = overrides, .servers = 2, .trainers = 3});
+  const SavedRun three = Train({.job_text = text, .overrides = overrides, .servers = 2, .trainers = 3});
   for (const TrainSummary& summary : three.result.summaries) EXPECT_EQ(summary.steps, 30);
 }
 
@@ -162,9 +142,9 @@ TEST_F(GeoTest, ServersMoveByTheMeanOfTheTrainersChanges) {
   }
   // One exchange of each trainer.
   const std::vector<std::string> overrides = With(kGeo, {"train.max_steps=4", "data.train.files=[\"same.txt\"]"});
-  const Trained one = Train({.overrides = overrides, .servers = 2});
+  const SavedRun one = Train({.overrides = overrides, .servers = 2});
   FirstPushesTogether together(3);
-  const Trained three =
+  const SavedRun three =
       Train({.overrides = overrides, .servers = 2, .trainers = 3, .between = [&](int trainer, Transport* servers) {
                return together.Between(trainer, servers);
              }});
@@ -177,7 +157,7 @@ TEST_F(GeoTest, ServersMoveByTheMeanOfTheTrainersChanges) {
 }
 
 TEST_F(GeoTest, WithoutLanesAndWithAccumulationItLearnsToo) {
-  const Trained geo =
+  const SavedRun geo =
       Train({.overrides = With(kGeo, {"train.lanes=0", "train.accumulate_steps=2", "data.batch_size=16"}),
              .servers = 2,
              .trainers = 3});
@@ -187,7 +167,7 @@ TEST_F(GeoTest, WithoutLanesAndWithAccumulationItLearnsToo) {
 
 TEST_F(GeoTest, ProgramsFromFilesRunAsThoseOfTheJob) {
   const std::vector<std::string> overrides = With(kGeo, {"train.max_steps=10"});
-  const Trained made = Train({.overrides = overrides});
+  const SavedRun made = Train({.overrides = overrides});
   std::vector<std::string> all = overrides;
   all.push_back("distribute.servers=1");
   const absl::StatusOr<Job> job = ParseJob(Text(), dir_ + "/job.textproto", all);
@@ -197,14 +177,14 @@ TEST_F(GeoTest, ProgramsFromFilesRunAsThoseOfTheJob) {
   const std::string main = dir_ + "/main.program", startup = dir_ + "/startup.program";
   ASSERT_TRUE(WriteProgramFile(main, programs->main).ok());
   ASSERT_TRUE(WriteProgramFile(startup, programs->startup).ok());
-  const Trained read = Train({.overrides = overrides, .trainer_programs = {.main = main, .startup = startup}});
+  const SavedRun read = Train({.overrides = overrides, .trainer_programs = {.main = main, .startup = startup}});
   EXPECT_EQ(read.values, made.values);
 }
 
 TEST_F(GeoTest, AResumedRunReadsOnBehindTheLastExchange) {
   const std::string checkpoints = dir_ + "/resumed";
   Train({.overrides = With(kGeo, {"train.max_steps=20"}), .servers = 2, .trainers = 2}, checkpoints);
-  const Trained resumed = Train(
+  const SavedRun resumed = Train(
       {.overrides = With(kGeo, {"train.max_steps=50"}), .servers = 1, .trainers = 2, .resume = true}, checkpoints);
   for (const TrainSummary& summary : resumed.result.summaries) {
     EXPECT_EQ(summary.steps, 50);

@@ -22,6 +22,7 @@
 #include "framework/checkpoint/table_reader.h"
 #include "gtest/gtest.h"
 #include "proto/residuals.pb.h"
+#include "tests/testing/jobs/saved_run.h"
 #include "tests/testing/jobs/slot_job.h"
 #include "tests/testing/jobs/slot_job_test.h"
 #include "tests/testing/jobs/square_job.h"
@@ -35,30 +36,11 @@ namespace {
 class ModesTest : public SlotJobTest {
  protected:
   // The checkpoint at the end of a run.
-  struct Trained {
-    InProcessResult result;
-    NewestCheckpoint checkpoint;
-    uint64_t values = 0, state = 0;
-    std::vector<float> Whole(const std::string& variable) const {
-      const absl::StatusOr<WholeVariable> whole = ReadWhole(checkpoint.found.path, checkpoint.manifest, variable, "");
-      EXPECT_TRUE(whole.ok()) << whole.status();
-      return whole.ok() ? whole->values : std::vector<float>();
-    }
-  };
-  static Trained Train(InProcessRun run) {
+  static SavedRun Train(InProcessRun run) {
     static int runs = 0;
-    const std::string checkpoints = Path(absl::StrCat("checkpoints", runs++));
-    run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", checkpoints, "\""));
-    Trained trained{.result = Run(std::move(run))};
-    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(checkpoints);
-    EXPECT_TRUE(newest.ok()) << newest.status();
-    if (!newest.ok()) return trained;
-    trained.checkpoint = *newest;
-    const absl::StatusOr<DigestTable> digests = CheckpointDigests(newest->found.path, newest->manifest);
-    EXPECT_TRUE(digests.ok()) << digests.status();
-    if (digests.ok()) trained.values = Total(*digests).values;
-    if (digests.ok()) trained.state = Total(*digests).state;
-    return trained;
+    const std::string name = absl::StrCat("checkpoints", runs++);
+    run.overrides.push_back(CheckpointIn(name));
+    return OpenSaved(Run(std::move(run)), Path(name));
   }
 
   static void ExpectLearned(const InProcessResult& result) {
@@ -153,7 +135,7 @@ TEST_F(ModesTest, OnlyTheTrainerThatWritesHearsTheResidualsOfTheOthers) {
 // ----------------------------------------------------------------------------------------------------------- row files
 
 TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
-  const Trained first = Train({.overrides = {"train.max_steps=60"}, .servers = 2});
+  const SavedRun first = Train({.overrides = {"train.max_steps=60"}, .servers = 2});
   const absl::StatusOr<TableReader> table =
       TableReader::Open(first.checkpoint.found.path, first.checkpoint.manifest, "vectors");
   ASSERT_TRUE(table.ok()) << table.status();
@@ -183,7 +165,7 @@ TEST_F(ModesTest, ATableBeginsWithTheRowsOfRowFilesWhateverItsShards) {
   write("all.rows", all->ids, values, {});
   write("later.rows", {changed}, wanted[changed], {gone});
   // One step changes the rows of its batch; the others are as they were loaded.
-  const Trained second = Train(
+  const SavedRun second = Train(
       {.overrides = {"train.max_steps=1", "table[0].load=[\"all.rows\", \"later.rows\"]", "table[0].logical_shards=64"},
        .servers = 3,
        .trainers = 2});
@@ -267,9 +249,9 @@ TEST_F(ModesTest, AnAsyncEvaluationOfATrainerThatHadEndedIsSaidToBeWithoutIt) {
 // With nobody beside it, a trainer of an async job sees its own step before the next one begins: that is sync.
 TEST_F(ModesTest, OneAsyncTrainerComesToTheBitsOfSync) {
   const std::string steps = "train.max_steps=40";
-  const Trained sync = Train({.overrides = {steps}, .servers = 2});
-  const Trained transaction = Train({.overrides = {steps, "distribute.sync=false"}, .servers = 2});
-  const Trained eager =
+  const SavedRun sync = Train({.overrides = {steps}, .servers = 2});
+  const SavedRun transaction = Train({.overrides = {steps, "distribute.sync=false"}, .servers = 2});
+  const SavedRun eager =
       Train({.overrides = {steps, "distribute.sync=false", "distribute.async_apply=EAGER"}, .servers = 3});
   EXPECT_EQ(transaction.values, sync.values);
   EXPECT_EQ(transaction.state, sync.state);
@@ -298,7 +280,7 @@ train { max_steps: 1 lanes: 8 }
 // One trainer's rows meet nobody else's: the step's learning rate decides, and a resume goes on with the next step's.
 TEST_F(ModesTest, AsyncTablesOfOneTrainerComeToTheBitsOfSyncUnderASchedule) {
   const std::string schedule = "optimizer.schedule={exponential{decay_steps: 7 decay_rate: 0.5} warm_up{steps: 3}}";
-  const Trained sync = Train({.overrides = {schedule, "train.max_steps=40"}, .servers = 2});
+  const SavedRun sync = Train({.overrides = {schedule, "train.max_steps=40"}, .servers = 2});
   const std::vector<std::string> loose = {schedule, "distribute.async_tables=true", "distribute.reproducible=false"};
   const auto with = [&](const std::string& more) {
     std::vector<std::string> all = loose;
@@ -330,9 +312,9 @@ TEST_F(ModesTest, AverageByTrainersIsTheMeanOfTheTrainersMeans) {
   }
   out.close();
   const std::vector<std::string> by_trainers = {"distribute.average=BY_TRAINERS", "distribute.reproducible=false"};
-  const Trained three = Train({.job_text = kLinearJob, .overrides = by_trainers, .servers = 2, .trainers = 3});
-  const Trained samples = Train({.job_text = kLinearJob, .servers = 2, .trainers = 3});
-  const Trained one = Train({.job_text = kLinearJob, .overrides = by_trainers});
+  const SavedRun three = Train({.job_text = kLinearJob, .overrides = by_trainers, .servers = 2, .trainers = 3});
+  const SavedRun samples = Train({.job_text = kLinearJob, .servers = 2, .trainers = 3});
+  const SavedRun one = Train({.job_text = kLinearJob, .overrides = by_trainers});
   // Lanes of the three trainers: 0-2, 3-5, 6-7. The prediction is 0, so a sample's gradient is -2 y x.
   const int begin[] = {0, 3, 6, 8};
   int64_t line[8];  // of each lane
@@ -361,8 +343,8 @@ TEST_F(ModesTest, AverageByTrainersLearnsTheJob) {
 
 TEST_F(ModesTest, OneTrainersAverageIsThatOfItsSamples) {
   const std::string steps = "train.max_steps=40";
-  const Trained by_samples = Train({.overrides = {steps}, .servers = 2});
-  const Trained by_trainers =
+  const SavedRun by_samples = Train({.overrides = {steps}, .servers = 2});
+  const SavedRun by_trainers =
       Train({.overrides = {steps, "distribute.average=BY_TRAINERS", "distribute.reproducible=false"}, .servers = 2});
   const std::vector<float> expected = by_samples.Whole("deep.w"), got = by_trainers.Whole("deep.w");
   ASSERT_EQ(got.size(), expected.size());
@@ -390,10 +372,10 @@ TEST_F(ModesTest, WithoutLanesOneStepFromOneStateIsTheSame) {
   // SGD: its step is the gradient.
   const std::string job =
       absl::StrReplaceAll(kSlotJob, {{"adam { learning_rate: 0.005 }", "sgd { learning_rate: 1 }"}});
-  const Trained lanes = Train({.job_text = job, .overrides = one_step});
-  const Trained one = Train({.job_text = job, .overrides = no_lanes});
-  const Trained two = Train({.job_text = job, .overrides = no_lanes, .servers = 2, .trainers = 2});
-  for (const Trained* trained : {&lanes, &one, &two})
+  const SavedRun lanes = Train({.job_text = job, .overrides = one_step});
+  const SavedRun one = Train({.job_text = job, .overrides = no_lanes});
+  const SavedRun two = Train({.job_text = job, .overrides = no_lanes, .servers = 2, .trainers = 2});
+  for (const SavedRun* trained : {&lanes, &one, &two})
     EXPECT_EQ(trained->result.summary.examples + trained->result.summary.left_out, 2000);
   for (const char* variable : {"deep.w", "out.w"}) {
     const std::vector<float> expected = lanes.Whole(variable), a = one.Whole(variable), b = two.Whole(variable);

@@ -20,6 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
+#include "tests/testing/jobs/saved_run.h"
 #include "tests/testing/jobs/slot_job.h"
 #include "tests/testing/jobs/slot_job_test.h"
 #include "tests/testing/tapped_transport.h"
@@ -90,26 +91,15 @@ class PrefetchRowsTest : public SlotJobTest {
             "train.lanes=1", "train.epochs=2"};
   }
 
-  struct Trained {
-    InProcessResult result;
-    uint64_t values = 0, state = 0;
+  struct Trained : SavedRun {
     std::vector<std::string> evaluations;
   };
   static Trained Train(InProcessRun run, std::string checkpoints = "") {
     static int runs = 0;
     if (checkpoints.empty()) checkpoints = absl::StrCat(dir_, "/checkpoints", runs++);
     run.overrides.push_back(absl::StrCat("checkpoint.dir=\"", checkpoints, "\""));
-    Trained trained{.result = Run(std::move(run))};
-    for (const auto line : absl::StrSplit(trained.result.output, '\n')) {
-      if (line.substr(0, 5) == "eval ") trained.evaluations.emplace_back(line);
-    }
-    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(checkpoints);
-    EXPECT_TRUE(newest.ok()) << newest.status();
-    if (!newest.ok()) return trained;
-    const absl::StatusOr<DigestTable> digests = CheckpointDigests(newest->found.path, newest->manifest);
-    EXPECT_TRUE(digests.ok()) << digests.status();
-    if (digests.ok()) trained.values = Total(*digests).values;
-    if (digests.ok()) trained.state = Total(*digests).state;
+    Trained trained{OpenSaved(Run(std::move(run)), checkpoints), {}};
+    trained.evaluations = EvalLines(trained.result);
     return trained;
   }
 
