@@ -21,7 +21,8 @@ struct SavedRun {
   std::vector<float> Whole(const std::string& variable) const;
 };
 
-// Opens the newest checkpoint in directory `checkpoints`. It is a test failure if there is none, or one that is damaged.
+// Opens the newest checkpoint in directory `checkpoints`. It is a test failure if there is none, or one that is
+// damaged.
 SavedRun OpenSaved(InProcessResult result, const std::string& checkpoints);
 
 }  // namespace weir
