@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/activation_math.h"
@@ -86,6 +87,9 @@ OpDef Unary(std::string type, std::string summary, bool saves_output, double flo
   def.gradient = saves_output ? GradOpRule({}, {"Out"}, {"Out"}, {"X"}) : GradOpRule({"X"}, {}, {"Out"}, {"X"});
   def.cost = ElementwiseCost(flops);
   def.in_place = {{"X", "Out"}};
+  def.elements = SameElements();
+  def.effect = ElementEffect::kApart;
+  def.zero_of_zero = def.type != "sigmoid" && def.type != "exp";
   return def;
 }
 

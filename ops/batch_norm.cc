@@ -28,6 +28,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/running_averages.h"
 #include "framework/runtime/kernel.h"
@@ -337,6 +338,13 @@ absl::StatusOr<std::unique_ptr<OpKernel>> MakeBatchNorm(const KernelInit& init) 
   return std::unique_ptr<OpKernel>(new Kernel(activation, static_cast<float>(init.attrs.Float("epsilon"))));
 }
 
+void ChannelElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  if (x.empty()) return;
+  for (const char* slot : {"Scale", "Shift", "Mean", "Variance"}) ctx.NameParameter(slot, {x.front()});
+  ctx.NameOutput("Out", x);
+}
+
 REGISTER_OP(batch_norm)
 ({.type = "batch_norm",
   .summary = "activation((X - mean) / sqrt(variance + epsilon) * Scale + Shift) by channel, of the batch or running",
@@ -353,7 +361,9 @@ REGISTER_OP(batch_norm)
     return MakeGradOp(ctx, {"X", "Scale"}, {"BatchMean", "BatchVariance", "Out"}, {"Out"},
                       {"X", "Scale", "Shift", "Mean", "Variance"});
   },
-  .cost = BatchNormCost(8, 4)});
+  .cost = BatchNormCost(8, 4),
+  .elements = ChannelElements,
+  .effect = ElementEffect::kApart});
 REGISTER_OP(batch_norm_grad)
 ({.type = "batch_norm_grad",
   .summary = "gradients of batch_norm, and what it has measured as gradients of its running averages",

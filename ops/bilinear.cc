@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -219,6 +220,26 @@ CostRule BilinearCost(int products) {
   };
 }
 
+void BilinearElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  if (x.size() != 2) return;
+  const int64_t vectors = AxisSize(x[0]);
+  ElementAxis pairs;
+  for (int64_t i = 0; i < vectors; ++i) {
+    for (int64_t j = i + 1; j < vectors; ++j) {
+      pairs.push_back(
+          {.of = absl::StrCat(ctx.Output("Out").name(), "/", ElementName(x[0], i), "/", ElementName(x[0], j))});
+    }
+  }
+  const v1::VarDesc& w = ctx.Input("W");
+  ElementAxes named = {x[1], x[1]};
+  if (w.dims_size() == 3) {
+    named.insert(named.begin(), w.dims(0) == vectors - 1 ? SliceAxis(x[0], 0, vectors - 1) : pairs);
+  }
+  ctx.NameParameter("W", std::move(named));
+  ctx.NameOutput("Out", {std::move(pairs), x[1]});
+}
+
 REGISTER_OP(bilinear)
 ({.type = "bilinear",
   .summary = "products of all pairs of vectors, the first of a pair multiplied by a matrix",
@@ -231,7 +252,8 @@ REGISTER_OP(bilinear)
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"X", "W"}, {}, {"Out"}, {"X", "W"}),
-  .cost = BilinearCost(1)});
+  .cost = BilinearCost(1),
+  .elements = BilinearElements});
 
 REGISTER_OP(bilinear_grad)
 ({.type = "bilinear_grad",

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/cast_math.h"
@@ -77,7 +78,10 @@ REGISTER_OP(cast)
   .attrs = {Required(DTypeAttr("dtype", v1::FLOAT32))},
   .shape = CastShape,
   .gradient = CastGradient,
-  .cost = ElementwiseCost(1)});
+  .cost = ElementwiseCost(1),
+  .elements = SameElements(),
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 
 REGISTER_KERNEL(cast, MakeKernel<CastKernel>);
 

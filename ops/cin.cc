@@ -25,6 +25,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -372,6 +373,17 @@ CostRule CinCost(int products) {
   };
 }
 
+void CinElements(ElementContext& ctx) {
+  const ElementAxes &x = ctx.Names("X"), &x0 = ctx.Names("X0");
+  if (x.size() != 2 || x0.size() != 2) return;
+  const v1::VarDesc& w = ctx.Input("W");
+  const ElementAxis out = AxisOf(w.name(), w.dims(1));
+  ctx.NameParameter("W", {FlattenAxes(x[0], x0[0]), out});
+  const int64_t summed = ctx.attrs().Int("summed");
+  if (ctx.OutputCount("Sum") > 0) ctx.NameOutput("Sum", {SliceAxis(out, 0, summed)});
+  if (ctx.OutputCount("Out") > 0) ctx.NameOutput("Out", {SliceAxis(out, summed, w.dims(1) - summed), x0[1]});
+}
+
 REGISTER_OP(cin)
 ({.type = "cin",
   .summary = "a layer of a compressed interaction network: sums of products of vectors",
@@ -392,7 +404,9 @@ REGISTER_OP(cin)
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"X", "X0", "W"}, {}, {"Sum", "Out"}, {"X", "X0", "W"}),
-  .cost = CinCost(1)});
+  .cost = CinCost(1),
+  .elements = CinElements,
+  .effect = ElementEffect::kWeighted});
 
 REGISTER_OP(cin_grad)
 ({.type = "cin_grad",

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -166,6 +167,25 @@ class ConcatGradKernel : public OpKernel {
   const std::vector<int64_t> wanted_;
 };
 
+void ConcatElements(ElementContext& ctx) {
+  const int64_t rank = ctx.Output("Out").dims_size();
+  const int64_t given = ctx.attrs().Int("axis"), axis = given < 0 ? given + rank : given;
+  if (axis < 1 || axis >= rank) return;
+  ElementAxes joined = ctx.Names("X", 0);
+  for (int i = 1; i < ctx.InputCount("X"); ++i) {
+    const ElementAxes& x = ctx.Names("X", i);
+    for (size_t d = 0; d < joined.size() && d < x.size(); ++d) {
+      if (static_cast<int64_t>(d) + 1 == axis) {
+        joined[d].insert(joined[d].end(), x[d].begin(), x[d].end());
+      } else if (joined[d] != x[d]) {
+        // Of vectors of several tables, say: known by their places.
+        joined[d] = AxisOf("", AxisSize(joined[d]));
+      }
+    }
+  }
+  ctx.NameOutput("Out", std::move(joined));
+}
+
 REGISTER_OP(concat)
 ({.type = "concat",
   .summary = "joins tensors along an axis",
@@ -174,7 +194,10 @@ REGISTER_OP(concat)
   .attrs = {IntAttr("axis", 1)},
   .shape = ConcatShape,
   .gradient = ConcatGradient,
-  .cost = ElementwiseCost(0)});
+  .cost = ElementwiseCost(0),
+  .elements = ConcatElements,
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 REGISTER_OP(concat_grad)
 ({.type = "concat_grad",
   .summary = "pieces of a joined gradient",

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/cross_math.h"
@@ -88,7 +89,10 @@ REGISTER_OP(cross)
   .shape = AlikeRule({"X0", "Y", "X"}, "Out"),
   .gradient = GradOpRule({"X0", "Y"}, {}, {"Out"}, {"X0", "Y", "X"}),
   .cost = ElementwiseCost(2),
-  .in_place = {{"Y", "Out"}, {"X", "Out"}}});
+  .in_place = {{"Y", "Out"}, {"X", "Out"}},
+  .elements = SameElements("X0"),
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 
 REGISTER_OP(cross_grad)
 ({.type = "cross_grad",

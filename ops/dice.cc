@@ -24,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/running_averages.h"
 #include "framework/runtime/kernel.h"
@@ -229,7 +230,9 @@ REGISTER_OP(dice)
     }
     return MakeGradOp(ctx, {"X", "Slope"}, {"BatchMean", "BatchVariance"}, {"Out"}, {"X", "Slope", "Mean", "Variance"});
   },
-  .cost = DiceCost(35, 4)});
+  .cost = DiceCost(35, 4),
+  .elements = LastAxisElements({"Slope", "Mean", "Variance"}),
+  .effect = ElementEffect::kApart});
 REGISTER_OP(dice_grad)
 ({.type = "dice_grad",
   .summary = "gradients of dice, and what it has measured as gradients of its running averages",

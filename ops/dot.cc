@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -99,7 +100,10 @@ REGISTER_OP(dot)
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"X", "Y"}, {}, {"Out"}, {"X", "Y"}),
-  .cost = DotCost(1)});
+  .cost = DotCost(1),
+  .elements = OwnElements(),
+  .effect = ElementEffect::kMultiplied,
+  .zero_of_zero = true});
 REGISTER_OP(dot_grad)
 ({.type = "dot_grad",
   .summary = "gradients of dot",

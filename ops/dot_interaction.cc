@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/runtime/kernel.h"
 #include "ops/dot_interaction_math.h"
 #include "ops/fit.h"
@@ -236,6 +237,28 @@ absl::StatusOr<std::vector<v1::OpDesc>> DotInteractionGradient(GradContext& ctx)
              {AttrB("self_interaction", ctx.attrs().Bool("self_interaction")), AttrInts("wanted", wanted)})};
 }
 
+// A pair has the names of both vectors, whichever comes first.
+void PairElements(ElementContext& ctx) {
+  std::vector<std::string> vectors;
+  for (int i = 0; i < ctx.InputCount("X"); ++i) {
+    const ElementAxes& x = ctx.Names("X", i);
+    if (x.size() == 1) {
+      vectors.push_back(ctx.Input("X", i).name());
+    } else {
+      for (int64_t k = 0; k < AxisSize(x.front()); ++k) vectors.push_back(ElementName(x.front(), k));
+    }
+  }
+  const bool self = ctx.attrs().Bool("self_interaction");
+  ElementAxis pairs;
+  for (size_t a = 0; a < vectors.size(); ++a) {
+    for (size_t b = 0; b < a + (self ? 1 : 0); ++b) {
+      pairs.push_back({.of = absl::StrCat(ctx.Output("Out").name(), "/", std::min(vectors[a], vectors[b]), "/",
+                                          std::max(vectors[a], vectors[b]))});
+    }
+  }
+  ctx.NameOutput("Out", {std::move(pairs)});
+}
+
 REGISTER_OP(dot_interaction)
 ({.type = "dot_interaction",
   .summary = "products of all pairs of vectors of an example",
@@ -248,7 +271,10 @@ REGISTER_OP(dot_interaction)
     return absl::OkStatus();
   },
   .gradient = DotInteractionGradient,
-  .cost = PairCost(1)});
+  .cost = PairCost(1),
+  .elements = PairElements,
+  .effect = ElementEffect::kAdded,
+  .zero_of_zero = true});
 
 REGISTER_OP(dot_interaction_grad)
 ({.type = "dot_interaction_grad",

@@ -17,6 +17,7 @@
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -110,7 +111,10 @@ REGISTER_OP(dropout)
   .gradient = GradOpRule({}, {"Mask"}, {"Out"}, {"X"}),
   // Counts ten rounds of Philox per four elements.
   .cost = ElementwiseCost(25),
-  .in_place = {{"X", "Out"}}});
+  .in_place = {{"X", "Out"}},
+  .elements = SameElements(),
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 REGISTER_OP(dropout_grad)
 ({.type = "dropout_grad",
   .summary = "dy * mask",

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/broadcast.h"
@@ -172,6 +173,12 @@ class ElementwiseGradKernel : public OpKernel {
   const int64_t axis_;
 };
 
+// Of two variables with other names the result is known by its own.
+void BothElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  if (x == ctx.Names("Y")) return ctx.NameOutput("Out", x);
+  OwnElements()(ctx);
+}
 OpDef Elementwise(std::string type, std::string summary, LossForm loss_form) {
   OpDef def;
   def.loss_form = loss_form;
@@ -184,6 +191,11 @@ OpDef Elementwise(std::string type, std::string summary, LossForm loss_form) {
   def.gradient = GradOpRule({"X", "Y"}, {}, {"Out"}, {"X", "Y"});
   def.cost = ElementwiseCost(1);
   def.in_place = {{"X", "Out"}};
+  def.elements = BothElements;
+  def.effect = loss_form == LossForm::kWeightedSum ? ElementEffect::kAdded
+               : def.type == "elementwise_mul"     ? ElementEffect::kMultiplied
+                                                   : ElementEffect::kMixed;
+  def.zero_of_zero = def.effect != ElementEffect::kMixed;
   return def;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/activation_math.h"
@@ -226,6 +227,22 @@ absl::StatusOr<std::unique_ptr<OpKernel>> MakeFc(const KernelInit& init) {
   return std::unique_ptr<OpKernel>(new Kernel(activation, init.attrs.Int("row_dims")));
 }
 
+// W [K, N]: the K are the elements of X, flattened but for dims of rows; the N are W's own.
+void FcElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  const auto rows = static_cast<size_t>(std::max<int64_t>(ctx.attrs().Int("row_dims") - 1, 0));
+  const v1::VarDesc& w = ctx.Input("W");
+  const ElementAxis out = AxisOf(w.name(), w.dims(1));
+  const size_t kept = std::min(rows, x.size());
+  ctx.NameParameter("W", {FlattenAxes(absl::MakeConstSpan(x).subspan(kept)), out});
+  if (ctx.InputCount("Bias") > 0) ctx.NameParameter("Bias", {out});
+  ElementAxes named(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(kept));
+  named.push_back(out);
+  ctx.NameOutput("Out", std::move(named));
+  const std::string& activation = ctx.attrs().String("activation");
+  if (activation == "sigmoid" || activation == "softmax") ctx.NotZeroOfZero();
+}
+
 REGISTER_OP(fc)
 ({.type = "fc",
   .summary = "fully connected: activation(X [B, K..] * W [K, N] + Bias [N])",
@@ -234,7 +251,10 @@ REGISTER_OP(fc)
   .attrs = {StringAttr("activation", "identity"), IntAttr("row_dims", 1)},
   .shape = FcShape,
   .gradient = GradOpRule({"X", "W", "Bias"}, {"Out"}, {"Out"}, {"X", "W", "Bias"}),
-  .cost = MatrixProductCost("X", "W", 1)});
+  .cost = MatrixProductCost("X", "W", 1),
+  .elements = FcElements,
+  .effect = ElementEffect::kWeighted,
+  .zero_of_zero = true});
 REGISTER_OP(fc_grad)
 ({.type = "fc_grad",
   .summary = "gradients of fc",

@@ -9,6 +9,7 @@
 // Gradient: dx[b, s, w] = dout[b] * (Sum[b, w] - x[b, s, w]), and 0 in a matrix's other columns; with Onto, which is
 // like the matrix, X@GRAD is Onto plus that. Sums over s and over w are taken in order.
 #include "ops/fm_interaction.h"
+#include "framework/graph/elements.h"
 
 #include <algorithm>
 #include <cstring>
@@ -177,7 +178,10 @@ REGISTER_OP(fm_interaction)
     }
     return MakeGradOp(ctx, {"X"}, {"Sum"}, {"Out"}, {"X"});
   },
-  .cost = FmCost});
+  .cost = FmCost,
+  .elements = OwnElements(),
+  .effect = ElementEffect::kAdded,
+  .zero_of_zero = true});
 
 REGISTER_OP(fm_interaction_grad)
 ({.type = "fm_interaction_grad",

@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -192,7 +193,8 @@ REGISTER_OP(layer_norm)
     }
     return MakeGradOp(ctx, {"X", "Scale"}, {"Mean", "Inverse"}, {"Out"}, {"X", "Scale", "Shift"});
   },
-  .cost = LayerNormCost(8, 3)});
+  .cost = LayerNormCost(8, 3),
+  .elements = LastAxisElements({"Scale", "Shift"})});
 REGISTER_OP(layer_norm_grad)
 ({.type = "layer_norm_grad",
   .summary = "gradients of layer_norm",

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
 #include "ops/id_deduper.h"
@@ -141,6 +142,25 @@ std::vector<AttrDef> Attrs() {
   return attrs;
 }
 
+// A slot has its name in the data behind that of the look-up, and a column of a row that of the table.
+void LookupElements(ElementContext& ctx) {
+  const v1::VarDesc &w = ctx.Input("W"), &out = ctx.Output("Out");
+  const ElementAxis row = AxisOf(w.name(), out.dims(out.dims_size() - 1));
+  if (w.kind() == v1::DENSE) ctx.NameParameter("W", {AxisOf("", w.dims(0)), row});
+  if (out.dims_size() == 2) {
+    // Slots that are pooled together.
+    ctx.SetEffect(ctx.attrs().String("pooling") == "sum" ? ElementEffect::kAdded : ElementEffect::kMixed);
+    return ctx.NameOutput("Out", {PrefixAxis(out.name(), row)});
+  }
+  ElementAxis items;
+  if (ctx.attrs().Int("sequence") > 0) {
+    items = AxisOf(absl::StrCat(out.name(), "/position"), out.dims(1));
+  } else {
+    items = PrefixAxis(out.name(), ctx.Names("Ids").front());
+  }
+  ctx.NameOutput("Out", {std::move(items), row});
+}
+
 REGISTER_OP(lookup_table)
 ({.type = "lookup_table",
   .summary = "rows of a matrix by id, pooled",
@@ -149,7 +169,9 @@ REGISTER_OP(lookup_table)
   .attrs = Attrs(),
   .shape = Infer,
   .gradient = GradOpRule({"Ids", "W"}, {}, {"Out"}, {"W"}),
-  .cost = [](InferContext& ctx) { return LookupCost(ctx, ctx.Input("W").dims(1)); }});
+  .cost = [](InferContext& ctx) { return LookupCost(ctx, ctx.Input("W").dims(1)); },
+  .elements = LookupElements,
+  .effect = ElementEffect::kApart});
 
 REGISTER_OP(lookup_table_grad)
 ({.type = "lookup_table_grad",

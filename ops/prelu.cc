@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/activation_math.h"
@@ -152,7 +153,10 @@ REGISTER_OP(prelu)
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"X", "Slope"}, {}, {"Out"}, {"X", "Slope"}),
-  .cost = ElementwiseCost(2)});
+  .cost = ElementwiseCost(2),
+  .elements = LastAxisElements({"Slope"}),
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 REGISTER_OP(prelu_grad)
 ({.type = "prelu_grad",
   .summary = "gradients of prelu",

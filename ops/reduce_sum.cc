@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/broadcast.h"
@@ -151,11 +152,15 @@ REGISTER_OP(reduce_sum)
   .attrs = {IntsAttr("dims"), BoolAttr("keep_dim", false)},
   .shape = ReduceSumShape,
   .gradient = GradOpRule({"X"}, {}, {"Out"}, {"X"}),
-  .cost = [](InferContext& ctx) {
-    Cost cost = ElementwiseCost(0)(ctx);
-    cost.flops = Elements(ctx.Input("X"));
-    return cost;
-  }});
+  .cost =
+      [](InferContext& ctx) {
+        Cost cost = ElementwiseCost(0)(ctx);
+        cost.flops = Elements(ctx.Input("X"));
+        return cost;
+      },
+  .elements = OwnElements(),
+  .effect = ElementEffect::kAdded,
+  .zero_of_zero = true});
 REGISTER_OP(reduce_sum_grad)
 ({.type = "reduce_sum_grad",
   .summary = "a gradient repeated along the dims that were added up",

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/shared_buffers.h"
@@ -133,6 +134,27 @@ class ReshapeGradKernel : public OpKernel {
   const bool by_reference_;
 };
 
+// Axes that become one are flattened, and dims of 1 that are put in have no name. Of any other form elements are known
+// by their places.
+void ReshapeElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  const v1::VarDesc& out = ctx.Output("Out");
+  ElementAxes named;
+  size_t next = 0;
+  for (int d = 1; d < out.dims_size(); ++d) {
+    int64_t size = 1;
+    size_t end = next;
+    while (end < x.size() && size < out.dims(d)) size *= AxisSize(x[end++]);
+    if (size != out.dims(d)) return ctx.NameOutput("Out", {});
+    named.push_back(end == next ? AxisOf(out.name(), 1)
+                                : FlattenAxes(absl::MakeConstSpan(x).subspan(next, end - next)));
+    next = end;
+  }
+  while (next < x.size() && AxisSize(x[next]) == 1) ++next;
+  if (next != x.size()) named.clear();
+  ctx.NameOutput("Out", std::move(named));
+}
+
 REGISTER_OP(reshape)
 ({.type = "reshape",
   .summary = "the same elements under other dims",
@@ -142,7 +164,10 @@ REGISTER_OP(reshape)
   .shape = ReshapeShape,
   .gradient = GradOpRule({"X"}, {}, {"Out"}, {"X"}),
   .cost = ElementwiseCost(0),
-  .in_place = {{"X", "Out"}}});
+  .in_place = {{"X", "Out"}},
+  .elements = ReshapeElements,
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 REGISTER_OP(reshape_grad)
 ({.type = "reshape_grad",
   .summary = "a gradient under the dims of reshape's X",

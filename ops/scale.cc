@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/elementwise_math.h"
@@ -94,7 +95,9 @@ REGISTER_OP(scale)
   .gradient = ScaleGradient,
   .cost = ElementwiseCost(2),
   .in_place = {{"X", "Out"}},
-  .loss_form = LossForm::kWeightedSum});
+  .loss_form = LossForm::kWeightedSum,
+  .elements = SameElements(),
+  .effect = ElementEffect::kApart});
 
 REGISTER_KERNEL(scale, MakeKernel<ScaleKernel>);
 

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -189,6 +190,10 @@ Cost PoolCost(InferContext& ctx) {
   return cost;
 }
 
+void PooledElements(ElementContext& ctx) {
+  ctx.NameOutput("Out", {PrefixAxis(ctx.Output("Out").name(), ctx.Names("X").back())});
+}
+
 REGISTER_OP(sequence_pool)
 ({.type = "sequence_pool",
   .summary = "sum, mean, largest, first or last of the elements of a sequence",
@@ -202,7 +207,10 @@ REGISTER_OP(sequence_pool)
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"X", "Length"}, {}, {"Out"}, {"X"}),
-  .cost = PoolCost});
+  .cost = PoolCost,
+  .elements = PooledElements,
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 
 REGISTER_OP(sequence_pool_grad)
 ({.type = "sequence_pool_grad",

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -175,6 +176,20 @@ class SplitGradKernel : public OpKernel {
   const std::vector<int64_t> present_;
 };
 
+void SplitElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  const int64_t given = ctx.attrs().Int("axis"), axis = given < 0 ? given + static_cast<int64_t>(x.size()) + 1 : given;
+  if (axis < 1 || axis > static_cast<int64_t>(x.size())) return;
+  int64_t begin = 0;
+  for (int i = 0; i < ctx.OutputCount("Out"); ++i) {
+    const int64_t size = ctx.Output("Out", i).dims(static_cast<int>(axis));
+    ElementAxes piece = x;
+    piece[static_cast<size_t>(axis - 1)] = SliceAxis(x[static_cast<size_t>(axis - 1)], begin, size);
+    ctx.NameOutput("Out", std::move(piece), i);
+    begin += size;
+  }
+}
+
 REGISTER_OP(split)
 ({.type = "split",
   .summary = "cuts a tensor along an axis",
@@ -183,7 +198,10 @@ REGISTER_OP(split)
   .attrs = {IntAttr("axis", 1), IntsAttr("sections")},
   .shape = SplitShape,
   .gradient = SplitGradient,
-  .cost = ElementwiseCost(0)});
+  .cost = ElementwiseCost(0),
+  .elements = SplitElements,
+  .effect = ElementEffect::kApart,
+  .zero_of_zero = true});
 REGISTER_OP(split_grad)
 ({.type = "split_grad",
   .summary = "joins the gradients of the pieces of a split",

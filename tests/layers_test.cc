@@ -94,7 +94,8 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("transpiler/split", {"transpiler/passes"});
     // What a job costs among trainers follows from the messages of their operations.
     add("transpiler/explain", {"transpiler/split", "framework/collective"});
-    add("transpiler", {"transpiler/explain", "transpiler/metrics"});
+    add("transpiler/start", {"transpiler/split", "framework/checkpoint"});
+    add("transpiler", {"transpiler/explain", "transpiler/metrics", "transpiler/start"});
     add("pserver/cluster", {"framework/net", "framework/process"});
     add("pserver/protocol", {"ops", "transpiler"});
     add("pserver/tables", {"ops", "transpiler"});

@@ -23,6 +23,7 @@
 #include "transpiler/job_questions.h"
 #include "transpiler/split/transpile.h"
 #include "transpiler/split/write_programs.h"
+#include "transpiler/start/start.h"
 
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(
@@ -35,7 +36,7 @@ ABSL_FLAG(std::string, print, "main",
           "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, "
           "balance), agreement "
           "(all that processes must have in common), single (the program before it is split), differences (see "
-          "--trained_with), or passes");
+          "--trained_with), start (what the job takes from the checkpoints of its start_from), or passes");
 ABSL_FLAG(
     std::string, trained_with, "",
     "--print=differences: file with the job text of a checkpoint; prints the settings by which this job makes other "
@@ -79,6 +80,7 @@ constexpr char kUsage[] =
     "[--format=text|textproto|json]\n"
     "transpile --job=F --print=plan|agreement|single\n"
     "transpile --job=F --print=differences --trained_with=T\n"
+    "transpile --job=F --print=start [--format=text|textproto|json]\n"
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
     "transpile --print=passes\n"
@@ -93,27 +95,37 @@ constexpr char kUsage[] =
     "--startup_program. --verify ends with code 1 when the split programs differ from the unsplit one, and names step "
     "and variable.";
 
-absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::ProgramDesc& main, const std::string& format) {
-  const v1::Plan& plan = main.plan();
+// Returns a message as textproto or json.
+absl::StatusOr<std::string> FormatMessage(const google::protobuf::Message& message, const std::string& format) {
   std::string text;
-  if (format == "text") {
-    text = ExplainPlan(job, main);
-    for (const std::string& note : DeviceNotes(job, main)) absl::StrAppend(&text, note, "\n");
-    return text;
-  }
   if (format == "textproto") {
-    google::protobuf::TextFormat::PrintToString(plan, &text);
+    google::protobuf::TextFormat::PrintToString(message, &text);
     return text;
   }
   if (format == "json") {
     google::protobuf::util::JsonPrintOptions options;
     options.add_whitespace = true;
     options.preserve_proto_field_names = true;
-    const auto printed = google::protobuf::util::MessageToJsonString(plan, &text, options);
+    const auto printed = google::protobuf::util::MessageToJsonString(message, &text, options);
     if (!printed.ok()) return absl::InternalError(printed.ToString());
     return text;
   }
   return absl::InvalidArgumentError(absl::StrCat("--format must be text, textproto or json, got '", format, "'"));
+}
+
+absl::StatusOr<std::string> FormatStart(const Job& job, const std::string& format) {
+  if (job.config.start_from_size() == 0) {
+    return absl::InvalidArgumentError("--print=start is about start_from, which the job does not have");
+  }
+  ASSIGN_OR_RETURN(const Start start, PlanStart(job));
+  return format == "text" ? StartText(start) : FormatMessage(start.lineage, format);
+}
+
+absl::StatusOr<std::string> FormatPlan(const Job& job, const v1::ProgramDesc& main, const std::string& format) {
+  if (format != "text") return FormatMessage(main.plan(), format);
+  std::string text = ExplainPlan(job, main);
+  for (const std::string& note : DeviceNotes(job, main)) absl::StrAppend(&text, note, "\n");
+  return text;
 }
 
 absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
@@ -143,9 +155,10 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (print == "passes") return absl::StrCat(absl::StrJoin(PassNames(), "\n"), "\n");
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
   if (print != "main" && print != "startup" && print != "plan" && print != "explain" && print != "agreement" &&
-      print != "single" && print != "differences") {
+      print != "single" && print != "differences" && print != "start") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--print must be main, startup, plan, explain, agreement, single, differences or passes, got '", print, "'"));
+        "--print must be main, startup, plan, explain, agreement, single, differences, start or passes, got '", print,
+        "'"));
   }
   if ((print == "differences") == absl::GetFlag(FLAGS_trained_with).empty()) {
     return absl::InvalidArgumentError("--print=differences and --trained_with=FILE go together");
@@ -187,6 +200,7 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
     const std::string text = ModelDifferenceText(trained, job.config, CheckpointUse::kPrediction);
     return text.empty() ? "" : absl::StrCat(text, "\n");
   }
+  if (print == "start") return FormatStart(job, format);
   if (print == "single") {
     ASSIGN_OR_RETURN(const Programs single, BuildSingleMachine(job));
     return FormatProgram(single.main, format);

@@ -347,7 +347,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCriteoParser(const v1::Criteo& c
                                                    config.categoricals(), " must not be negative, nor both 0"));
   }
   std::vector<Column> columns = {{.name = "label"}};
-  if (config.integers() > 0) columns.push_back({.name = "dense", .width = config.integers()});
+  if (config.integers() > 0) {
+    columns.push_back({.name = "dense", .width = config.integers()});
+    for (int i = 1; i <= config.integers(); ++i) columns.back().value_names.push_back(absl::StrCat("I", i));
+  }
   if (config.categoricals() > 0) {
     Column cat{.name = "cat", .kind = v1::IDS, .width = config.categoricals()};
     for (int i = 1; i <= config.categoricals(); ++i) cat.slot_names.push_back(absl::StrCat("C", i));

@@ -28,6 +28,8 @@ struct Column {
   int64_t width = 1;
   // IDS: names of the slots, `width` of them; they salt the ids.
   std::vector<std::string> slot_names = {};
+  // DENSE: names of the values, `width` of them; empty: they have none of their own.
+  std::vector<std::string> value_names = {};
   // IDS: empty, or of each slot.
   std::vector<IdKind> id_kinds = {};
   // IDS: the variable whose ids these are, with its slots in slot_names; empty: ids of its own.

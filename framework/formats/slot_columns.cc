@@ -50,7 +50,11 @@ absl::StatusOr<std::vector<Column>> LayOutSlots(std::string_view field, std::vec
           absl::StrCat(where, "output '", output, "' has slots of ids and of floats; give them two names"));
     }
     columns[c].width += slot.dim;
-    if (!slot.is_float) {
+    if (slot.is_float) {
+      for (int i = 0; i < slot.dim; ++i) {
+        columns[c].value_names.push_back(slot.dim == 1 ? slot.name : absl::StrCat(slot.name, "[", i, "]"));
+      }
+    } else {
       columns[c].slot_names.push_back(slot.name);
       columns[c].id_kinds.push_back(slot.id_kind);
     }

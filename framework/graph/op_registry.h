@@ -156,6 +156,56 @@ enum class LossForm {
   kWeightedSum,
 };
 
+// Names of the elements along an axis, in order: element k of a run is number first + k of `of`. Equal names in two
+// programs mean the same: "cat.C7" is slot C7 of the data in both, wherever it stands. A name of several parts,
+// "fields/cat.C7/vectors", is made by the operators that an element comes through (framework/graph/elements.h).
+struct ElementRun {
+  std::string of;
+  int64_t first = 0;
+  int64_t count = 1;
+  bool operator==(const ElementRun&) const = default;
+};
+using ElementAxis = std::vector<ElementRun>;
+// By axis; of a variable of an example without that of the batch.
+using ElementAxes = std::vector<ElementAxis>;
+
+// Effect of elements of an input on the elements of the outputs that are not theirs: whether a part can be added to a
+// model without a change of what it predicted before.
+enum class ElementEffect {
+  // Changes them, or that is unknown.
+  kMixed,
+  // None: relu, concat.
+  kApart,
+  // None, if they are 0: sums.
+  kAdded,
+  // None, if those of one input are 0: products of vectors.
+  kMultiplied,
+  // None, if what the parameter W has for them is 0: fc.
+  kWeighted,
+};
+
+// Gives naming rules the names of the elements of inputs; the rule names those of outputs and parameters.
+class ElementContext {
+ public:
+  virtual ~ElementContext() = default;
+  virtual const v1::OpDesc& op() const = 0;
+  virtual AttrReader attrs() const = 0;
+  virtual int InputCount(std::string_view slot) const = 0;
+  virtual int OutputCount(std::string_view slot) const = 0;
+  // Name and dims of a variable. Requires: it is given.
+  virtual const v1::VarDesc& Input(std::string_view slot, int i = 0) const = 0;
+  virtual const v1::VarDesc& Output(std::string_view slot, int i = 0) const = 0;
+  // Names of an input that is no parameter.
+  virtual const ElementAxes& Names(std::string_view slot, int i = 0) const = 0;
+  // Names the elements of an input that is a parameter, the axes that servers cut first. Ignored for other inputs.
+  virtual void NameParameter(std::string_view slot, ElementAxes axes, int i = 0) = 0;
+  virtual void NameOutput(std::string_view slot, ElementAxes axes, int i = 0) = 0;
+  // Say that this op differs from what its definition says of effect and zero_of_zero.
+  virtual void SetEffect(ElementEffect effect) = 0;
+  virtual void NotZeroOfZero() = 0;
+};
+using ElementRule = std::function<void(ElementContext&)>;
+
 struct OpDef {
   std::string type;
   // One line of description for users.
@@ -174,6 +224,11 @@ struct OpDef {
   // another for the others, give the same bits as one run for all: both may run at the same time.
   std::string apart;
   LossForm loss_form = LossForm::kOther;
+  // Empty: elements are known by their places in variables of the same name.
+  ElementRule elements;
+  ElementEffect effect = ElementEffect::kMixed;
+  // Output elements are 0 where the inputs, but for parameters, are.
+  bool zero_of_zero = false;
   // Update ops only: inputs Param, Grad, LearningRate and the states; outputs ParamOut and "<state>Out".
   bool is_optimizer = false;
   std::vector<StateDef> state;

@@ -111,6 +111,11 @@ def system_libraries():
         targets = {"glog": [_AS_NEEDED, "-lglog"]},
     )
     _system_library(
+        name = "re2",
+        header = "/usr/include/re2/re2.h",
+        targets = {"re2": [_AS_NEEDED, "-lre2"]},
+    )
+    _system_library(
         name = "xxhash",
         header = "/usr/include/xxhash.h",
         targets = {"xxhash": [_AS_NEEDED, "-lxxhash"]},

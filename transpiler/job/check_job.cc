@@ -18,6 +18,7 @@
 #include "transpiler/base/setting.h"
 #include "transpiler/job/check_metrics.h"
 #include "transpiler/job/check_modes.h"
+#include "transpiler/job/check_start.h"
 #include "transpiler/job/check_table.h"
 #include "transpiler/job/check_values.h"
 #include "transpiler/job/data_schema.h"
@@ -481,6 +482,7 @@ absl::Status CheckJob(const Job& job) {
   }
   RETURN_IF_ERROR(CheckTrain(job));
   RETURN_IF_ERROR(CheckMetrics(job, schema));
+  RETURN_IF_ERROR(CheckStart(job));
   RETURN_IF_ERROR(CheckDeadlines(job));
   return CheckCluster(job);
 }

@@ -1,0 +1,346 @@
+// The plan of a start: what each parameter takes, the account, and errors that list the lines to add.
+#include "transpiler/start/start.h"
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/shard.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/transpiler/jobs.h"
+
+namespace weir {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A DeepFM without and with a linear part; CTR data in columns.
+constexpr char kOld[] = R"(name: "old"
+data {
+  train { files: "train.csv" }
+  csv {
+    header: false
+    column { name: "label" }
+    column { name: "age" output: "dense" }
+    column { name: "hour" output: "dense" }
+    column { name: "user" type: TEXT output: "cat" }
+    column { name: "item" type: TEXT output: "cat" }
+  }
+  batch_size: 64
+}
+model {
+  layer { name: "fields" embedding { ids: "cat" table: "vectors" } }
+  layer { name: "wide" embedding { ids: "cat" table: "weights" pooling: SUM } }
+  layer { name: "fm" fm_interaction { input: "fields" } }
+  layer { name: "input" concat { input: "fields" input: "dense" } }
+  layer { name: "deep" mlp { input: "input" sizes: [16, 8] } }
+  layer { name: "out" fc { input: "deep" size: 1 } }
+  layer { name: "logit" add { input: "wide" input: "fm" input: "out" } }
+  loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
+}
+table { name: "vectors" width: 4 is_sparse: true is_distributed: true }
+table { name: "weights" width: 1 is_sparse: true is_distributed: true }
+optimizer { adam { learning_rate: 0.1 } }
+)";
+
+class StartTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "/start";
+    std::filesystem::remove_all(dir_);
+    WriteCheckpoint("old", kOld);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  // Writes a checkpoint of a job with all its parameters, some state, and three rows a table.
+  void WriteCheckpoint(const std::string& name, const std::string& text, bool with_job = true) {
+    const Job job = JobOf(text);
+    const absl::StatusOr<Programs> single = BuildSingleMachine(job);
+    ASSERT_TRUE(single.ok()) << single.status();
+    const std::string checkpoints = absl::StrCat(dir_, "/", name);
+    const absl::StatusOr<std::string> temporary = BeginCheckpoint(checkpoints, 7);
+    ASSERT_TRUE(temporary.ok()) << temporary.status();
+    auto writer = ShardWriter::Create(absl::StrCat(checkpoints, "/", *temporary, "/", ShardFileName(0)));
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (const v1::VarDesc& var : single->main.blocks(0).vars()) {
+      if (!var.persistable() || var.kind() == v1::TABLE || var.name() == "learning_rate") continue;
+      DensePiece piece{.variable = var.name(), .whole_dims = {var.dims().begin(), var.dims().end()}};
+      for (const char* state : {"moment1", "moment2", "step"}) {
+        if (!absl::EndsWith(var.name(), absl::StrCat(".", state))) continue;
+        piece.variable = var.name().substr(0, var.name().size() - std::string(state).size() - 1);
+        piece.state_name = state;
+        piece.scalar = var.dims_size() == 1 && var.dims(0) == 1 && piece.state_name == "step";
+      }
+      int64_t count = 1;
+      for (const int64_t dim : var.dims()) count *= dim;
+      ASSERT_TRUE((*writer)->AddDense(piece, std::vector<float>(static_cast<size_t>(count), 1)).ok()) << var.name();
+    }
+    for (const v1::VarDesc& var : single->main.blocks(0).vars()) {
+      if (var.kind() != v1::TABLE) continue;
+      TableLayout layout{.table = var.name(), .width = static_cast<int>(var.dims(1))};
+      ASSERT_TRUE((*writer)->BeginTable(layout).ok());
+      ASSERT_TRUE((*writer)->AddRows({1, 2, 3}, std::vector<float>(static_cast<size_t>(3 * layout.width), 1)).ok());
+      ASSERT_TRUE((*writer)->EndTable().ok());
+    }
+    v1::CheckpointManifest manifest;
+    auto shard = (*writer)->Finish();
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    *manifest.add_shards() = *shard;
+    manifest.set_job(job.config.name());
+    manifest.set_step(7);
+    if (with_job) google::protobuf::TextFormat::PrintToString(job.config, manifest.mutable_job_text());
+    ASSERT_TRUE(PublishCheckpoint(checkpoints, *temporary, manifest).ok());
+  }
+
+  // Returns the start of a job made of `kOld` by replacements. `from`: inside start_from.
+  absl::StatusOr<Start> Plan(const std::string& text, const std::string& from, const std::string& checkpoint = "old") {
+    return PlanStart(JobOf(absl::StrCat(text, "start_from {\n  checkpoint: \"", dir_, "/", checkpoint, "\"\n", from,
+                                        "\n}\n")));
+  }
+  Start Planned(const std::string& text, const std::string& from) {
+    absl::StatusOr<Start> start = Plan(text, from);
+    EXPECT_TRUE(start.ok()) << start.status();
+    return start.ok() ? *std::move(start) : Start();
+  }
+  static std::string Edited(const std::vector<std::pair<std::string, std::string>>& edits,
+                            const std::string& text = kOld) {
+    std::string edited = text;
+    for (const auto& [from, to] : edits) edited = Replaced(edited, from, to);
+    return edited;
+  }
+  // Returns "0<-0x4 8<-4x8" for axis `axis` of a parameter.
+  static std::string Map(const Start& start, const std::string& name, int axis) {
+    for (const v1::DenseStart& dense : start.plan.dense()) {
+      if (dense.variable() != name || dense.parts_size() != 1) continue;
+      std::string text;
+      for (const v1::AxisRun& run : dense.parts(0).axes(axis).runs()) {
+        absl::StrAppend(&text, text.empty() ? "" : " ", run.to(), "<-", run.from(), "x", run.count());
+      }
+      return text;
+    }
+    return "none";
+  }
+  // Returns "16-20 x 0-16; ..." for the zeros of a parameter.
+  static std::string Zeros(const Start& start, const std::string& name) {
+    std::string text;
+    for (const v1::DenseStart& dense : start.plan.dense()) {
+      if (dense.variable() != name) continue;
+      for (const v1::DenseZeros& zeros : dense.zeros()) {
+        if (!text.empty()) text += "; ";
+        for (int a = 0; a < zeros.axes_size(); ++a) {
+          if (a > 0) text += " x ";
+          std::string ranges;
+          for (const v1::AxisRange& range : zeros.axes(a).ranges()) {
+            absl::StrAppend(&ranges, ranges.empty() ? "" : ",", range.begin(), "-", range.begin() + range.count());
+          }
+          text += ranges;
+        }
+      }
+    }
+    return text;
+  }
+  static std::string ZeroColumns(const Start& start, const std::string& name) {
+    for (const v1::TableStart& table : start.plan.tables()) {
+      if (table.table() == name) return absl::StrCat(table.zero_begin(), "-", table.zero_end());
+    }
+    return "none";
+  }
+
+  std::string dir_;
+};
+
+const std::string kNewColumn = "    column { name: \"shop\" type: TEXT output: \"cat\" }\n";
+
+TEST_F(StartTest, TheSameModelIsTakenAsAWhole) {
+  const Start start = Planned(kOld, "");
+  EXPECT_EQ(Map(start, "deep.0.w", 0), "0<-0x10");
+  EXPECT_EQ(Map(start, "deep.0.w", 1), "0<-0x16");
+  for (const v1::StartLine& line : start.lineage.account()) EXPECT_EQ(line.kind(), v1::StartLine::TAKEN) << line.name();
+  for (const v1::DenseStart& dense : start.plan.dense()) {
+    EXPECT_THAT(dense.parts(0).states(), ::testing::ElementsAre("moment1", "moment2", "step")) << dense.variable();
+  }
+  ASSERT_EQ(start.lineage.ancestors_size(), 1);
+  EXPECT_EQ(start.lineage.ancestors(0).step(), 7);
+  EXPECT_THAT(StartText(start), AllOf(HasSubstr("taken     deep.0.w"), HasSubstr("3 rows"), Not(HasSubstr("new "))));
+  const Start without = Planned(kOld, "optimizer_state: DROP");
+  for (const v1::DenseStart& dense : without.plan.dense()) {
+    EXPECT_EQ(dense.parts(0).states_size(), 0);
+  }
+}
+
+TEST_F(StartTest, AColumnIsAddedFirstInTheMiddleAndLast) {
+  for (const auto& [before, map] :
+       {std::pair{"    column { name: \"user\"", "4<-0x10"}, std::pair{"    column { name: \"item\"", "0<-0x4 8<-4x6"},
+        std::pair{"  }\n  batch_size", "0<-0x8 12<-8x2"}}) {
+    const std::string text = Edited({{before, kNewColumn + before}});
+    EXPECT_EQ(Map(Planned(text, "new: \"cat.shop\""), "deep.0.w", 0), map);
+    EXPECT_EQ(Zeros(Planned(text, "new: \"cat.shop\""), "deep.0.w"), "");
+    // It enters the sum of wide, whose rows begin with 0 anyway, and fm, where rows must be 0; so weights need not be.
+    const Start silent = Planned(text, "new: \"cat.shop\" new_values: ZERO");
+    EXPECT_EQ(Zeros(silent, "deep.0.w"), "");
+    EXPECT_EQ(ZeroColumns(silent, "vectors"), "0-4");
+    EXPECT_EQ(ZeroColumns(silent, "weights"), "0-0");
+    EXPECT_THAT(StartText(silent), HasSubstr("also of ids that the checkpoint could have had"));
+  }
+}
+
+TEST_F(StartTest, ANumberIsAddedBehindAConcatenation) {
+  const std::string text = Edited({{"    column { name: \"hour\"", "    column { name: \"price\" output: \"dense\" }\n"
+                                                                   "    column { name: \"hour\""}});
+  const Start silent = Planned(text, "new: \"dense.price\" new_values: ZERO");
+  EXPECT_EQ(Map(silent, "deep.0.w", 0), "0<-0x9 10<-9x1");
+  EXPECT_EQ(Zeros(silent, "deep.0.w"), "9-10 x 0-16");
+  EXPECT_EQ(ZeroColumns(silent, "vectors"), "0-0");
+}
+
+TEST_F(StartTest, ColumnsInAnotherOrderAreFollowed) {
+  const std::string text = Edited({{"    column { name: \"user\" type: TEXT output: \"cat\" }\n", ""},
+                                   {"    column { name: \"item\" type: TEXT output: \"cat\" }\n",
+                                    "    column { name: \"item\" type: TEXT output: \"cat\" }\n"
+                                    "    column { name: \"user\" type: TEXT output: \"cat\" }\n"}});
+  const Start start = Planned(text, "");
+  EXPECT_EQ(Map(start, "deep.0.w", 0), "0<-4x4 4<-0x4 8<-8x2");
+  EXPECT_THAT(StartText(start), HasSubstr("in another order"));
+}
+
+TEST_F(StartTest, AColumnIsDropped) {
+  const std::string text = Edited({{"    column { name: \"user\" type: TEXT output: \"cat\" }\n", ""}});
+  EXPECT_EQ(Map(Planned(text, "drop: \"cat.user\""), "deep.0.w", 0), "0<-4x6");
+  EXPECT_THAT(Plan(text, "").status().message(),
+              AllOf(HasSubstr("not said to be dropped: cat.user"), HasSubstr(R"(drop: "cat\\.user")")));
+}
+
+TEST_F(StartTest, ATableIsWidenedAndCut) {
+  const std::string wide = Edited({{"width: 4", "width: 6"}});
+  const Start silent = Planned(wide, "new: \"vectors\" new_values: ZERO");
+  EXPECT_EQ(Map(silent, "deep.0.w", 0), "0<-0x4 6<-4x4 12<-8x2");
+  // The new columns enter fm, so they are 0, and what reads them beside it is not.
+  EXPECT_EQ(ZeroColumns(silent, "vectors"), "4-6");
+  EXPECT_EQ(Zeros(silent, "deep.0.w"), "");
+  // Without fm the weights are.
+  const std::string no_fm = Edited({{"  layer { name: \"fm\" fm_interaction { input: \"fields\" } }\n", ""},
+                                    {" input: \"fm\"", ""}});
+  WriteCheckpoint("no_fm", no_fm);
+  const absl::StatusOr<Start> behind =
+      Plan(Edited({{"width: 4", "width: 6"}}, no_fm), "new: \"vectors\" new_values: ZERO", "no_fm");
+  ASSERT_TRUE(behind.ok()) << behind.status();
+  EXPECT_EQ(ZeroColumns(*behind, "vectors"), "0-0");
+  EXPECT_EQ(Zeros(*behind, "deep.0.w"), "4-6,10-12 x 0-16");
+  // Behind fm alone they could not learn.
+  const std::string only_fm = Edited({{"concat { input: \"fields\" input: \"dense\" }", "scale { input: \"dense\" }"}});
+  WriteCheckpoint("only_fm", only_fm);
+  EXPECT_THAT(
+      Plan(Edited({{"width: 4", "width: 6"}}, only_fm), "new: \"vectors\" new_values: ZERO", "only_fm").status().message(),
+      AllOf(HasSubstr("start_from[0].new_values"), HasSubstr("never learn")));
+  const Start cut = Planned(Edited({{"width: 4", "width: 2"}}), "drop: \"vectors\"");
+  EXPECT_EQ(Map(cut, "deep.0.w", 0), "0<-0x2 2<-4x2 4<-8x2");
+}
+
+TEST_F(StartTest, LayersAreRenamedAndWidened) {
+  const std::string text = Edited({{"\"deep\" mlp", "\"tower\" mlp"}, {"input: \"deep\"", "input: \"tower\""}});
+  const Start start = Planned(text, R"x(rename { from: "deep(.*)" to: "tower\\1" })x");
+  EXPECT_EQ(Map(start, "tower.0.w", 0), "0<-0x10");
+  EXPECT_EQ(Map(start, "out.w", 0), "0<-0x8");
+  EXPECT_THAT(StartText(start), HasSubstr("was 'deep.0.w'"));
+  EXPECT_THAT(Plan(text, "").status().message(), AllOf(HasSubstr("tower.0.w"), HasSubstr("deep.0.w")));
+  const Start wide = Planned(Edited({{"[16, 8]", "[24, 8]"}}), "new: \"deep.0.w\" new_values: ZERO");
+  EXPECT_EQ(Map(wide, "deep.0.w", 1), "0<-0x16");
+  EXPECT_EQ(Map(wide, "deep.0.b", 0), "0<-0x16");
+  EXPECT_EQ(Zeros(wide, "deep.0.w"), "");
+  EXPECT_EQ(Zeros(wide, "deep.1.w"), "16-24 x 0-8");
+}
+
+TEST_F(StartTest, ALayerOfItsOwnIsSilentInASum) {
+  const std::string text = Edited({{"  layer { name: \"logit\" add { input: \"wide\"",
+                                    "  layer { name: \"linear\" fc { input: \"dense\" size: 1 } }\n"
+                                    "  layer { name: \"logit\" add { input: \"linear\" input: \"wide\""}});
+  const Start silent = Planned(text, "new: \"linear.*\" new_values: ZERO");
+  EXPECT_EQ(Zeros(silent, "linear.w"), "0-2 x 0-1");
+  EXPECT_EQ(Zeros(silent, "linear.b"), "0-1");
+  EXPECT_EQ(Zeros(silent, "out.w"), "");
+  const std::string sigmoid = Replaced(text, "size: 1 } }\n  layer { name: \"logit\"",
+                                       "size: 1 activation: SIGMOID } }\n  layer { name: \"logit\"");
+  EXPECT_THAT(Plan(sigmoid, "new: \"linear.*\" new_values: ZERO").status().message(), HasSubstr("cannot be 0 at first"));
+}
+
+TEST_F(StartTest, ATowerOfItsOwnTableIsSilentBehindAConcatenation) {
+  const std::string text = Edited(
+      {{"  }\n  batch_size", "    column { name: \"shop\" type: TEXT }\n  }\n  batch_size"},
+       {"  layer { name: \"input\" concat { input: \"fields\"",
+        "  layer { name: \"of_shop\" embedding { ids: \"shop\" table: \"shops\" pooling: MEAN } }\n"
+        "  layer { name: \"input\" concat { input: \"of_shop\" input: \"fields\""},
+       {"optimizer {", "table { name: \"shops\" width: 3 is_sparse: true is_distributed: true }\noptimizer {"}});
+  const Start silent = Planned(text, "new: \"shops?\" new_values: ZERO");
+  EXPECT_EQ(Map(silent, "deep.0.w", 0), "3<-0x10");
+  EXPECT_EQ(Zeros(silent, "deep.0.w"), "0-3 x 0-16");
+  EXPECT_EQ(ZeroColumns(silent, "shops"), "0-0");
+}
+
+TEST_F(StartTest, TwoCheckpointsMeetInOneJob) {
+  WriteCheckpoint("tower", Edited({{"\"deep\" mlp", "\"tower\" mlp"}, {"input: \"deep\"", "input: \"tower\""}}));
+  const std::string text = absl::StrCat(kOld, "start_from { checkpoint: \"", dir_,
+                                        "/tower\" rename { from: \"tower(.*)\" to: \"deep\\\\1\" } take: \"deep.*\" }\n");
+  const Start start = Planned(text, "");
+  // The first start_from of the text is that of the tower.
+  for (const v1::DenseStart& dense : start.plan.dense()) {
+    EXPECT_EQ(dense.parts(0).source(), absl::StartsWith(dense.variable(), "deep.") ? 0 : 1) << dense.variable();
+  }
+}
+
+TEST_F(StartTest, TablesAreMergedSplitAndRenamed) {
+  const std::string one = Edited({{"table: \"weights\" pooling: SUM", "table: \"lone\" pooling: SUM"},
+                                  {"name: \"weights\" width", "name: \"lone\" width"}});
+  const Start renamed = Planned(one, R"(rename { from: "weights" to: "lone" })");
+  EXPECT_EQ(renamed.plan.tables_size(), 2);
+  const std::string merged = Edited({{"width: 4", "width: 1"}, {"table: \"vectors\"", "table: \"weights\""},
+                                     {"table { name: \"vectors\" width: 1 is_sparse: true is_distributed: true }\n", ""}});
+  const Start both = Planned(merged, R"(rename { from: "weights|vectors" to: "weights" } drop: "vectors" drop: "weights")");
+  ASSERT_EQ(both.plan.tables_size(), 1);
+  EXPECT_EQ(both.plan.tables(0).parts_size(), 2);
+}
+
+TEST_F(StartTest, ErrorsNameThePlaceAndTheLines) {
+  const std::string column = Edited({{"    column { name: \"user\"", kNewColumn + "    column { name: \"user\""}});
+  EXPECT_THAT(Plan(column, "").status().message(),
+              AllOf(HasSubstr("job.textproto:"), HasSubstr("start_from[0]: in no checkpoint, and not said to be new: "),
+                    HasSubstr(R"(new: "cat\\.shop")")));
+  for (const auto& [from, text] : std::vector<std::pair<std::string, std::string>>{
+           {"new: \"nothing\"", "start_from[0].new: 'nothing' matches nothing that is new"},
+           {"drop: \"nothing\"", "start_from[0].drop: 'nothing' matches nothing of checkpoint"},
+           {R"(rename { from: "no.*" to: "x" })", "start_from[0].rename[0].from: 'no.*' matches nothing"}}) {
+    EXPECT_THAT(Plan(kOld, from).status().message(), AllOf(HasSubstr("job.textproto:"), HasSubstr(text)));
+  }
+  EXPECT_THAT(Plan(kOld, "", "nowhere").status().message(),
+              AllOf(HasSubstr("start_from[0].checkpoint"), HasSubstr("no complete checkpoint")));
+  for (const auto& [from, text] : std::vector<std::pair<std::string, std::string>>{
+           {"new: \"(\"", "start_from[0].new[0]: '(' is no regular expression: missing )"},
+           {"rename { from: \"a\" }", "start_from[0].rename[0].to: is empty"},
+           {R"(rename { from: "a" to: "\\1" })", "start_from[0].rename[0].to: '\\1': "},
+           {"take: \"a\" drop: \"b\"", "start_from[0].drop: take says already"}}) {
+    const absl::StatusOr<Job> job =
+        ParseJob(absl::StrCat(kOld, "start_from { checkpoint: \"x\" ", from, " }"), "job.textproto", {});
+    EXPECT_THAT(job.status().message(), AllOf(HasSubstr("job.textproto:"), HasSubstr(text)));
+  }
+}
+
+TEST_F(StartTest, WithoutTheJobOfACheckpointShapesMustBeTheSame) {
+  WriteCheckpoint("bare", kOld, /*with_job=*/false);
+  EXPECT_TRUE(Plan(kOld, "", "bare").ok()) << Plan(kOld, "", "bare").status();
+  EXPECT_THAT(Plan(Edited({{"    column { name: \"user\"", kNewColumn + "    column { name: \"user\""}}),
+                   "new: \"cat.shop\"", "bare")
+                  .status()
+                  .message(),
+              HasSubstr("whose job this build cannot read"));
+}
+
+}  // namespace
+}  // namespace weir
