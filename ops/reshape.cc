@@ -145,12 +145,13 @@ void ReshapeElements(ElementContext& ctx) {
     int64_t size = 1;
     size_t end = next;
     while (end < x.size() && size < out.dims(d)) size *= AxisSize(x[end++]);
+    // Vectors of one value are flattened as all others are.
+    while (d + 1 == out.dims_size() && end < x.size() && AxisSize(x[end]) == 1) ++end;
     if (size != out.dims(d)) return ctx.NameOutput("Out", {});
     named.push_back(end == next ? AxisOf(out.name(), 1)
                                 : FlattenAxes(absl::MakeConstSpan(x).subspan(next, end - next)));
     next = end;
   }
-  while (next < x.size() && AxisSize(x[next]) == 1) ++next;
   if (next != x.size()) named.clear();
   ctx.NameOutput("Out", std::move(named));
 }

@@ -322,7 +322,7 @@ class Planner {
         if (from->width < width) {
           fresh_.Add(name, from->width, width);
           if (!SaidNew(name)) wanted_new_.insert(name);
-        } else if (from->width > width && !there.SaidDrop(from->name) && !there.SaidDrop(name)) {
+        } else if (from->width > width && !there.SaidDrop(name)) {
           wanted_drop_[there.index()].insert(name);
         }
         const bool same = from->width == width;
