@@ -15,6 +15,13 @@
 namespace weir {
 namespace {
 
+// Returns the beginning of a run that goes on with these statistics.
+v1::Beginning With(const std::string& statistics) {
+  v1::Beginning beginning;
+  beginning.set_statistics(statistics);
+  return beginning;
+}
+
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -94,7 +101,7 @@ TEST_F(JobDataTest, AResumedRunHasTheStreamsOfTheRuleThatItBeganWith) {
 TEST_F(JobDataTest, AJobThatStandardizesNothingHasNoStatistics) {
   Start(1);
   const std::unique_ptr<JobData> data = OpenData(0);
-  EXPECT_EQ(data->LearnStatistics(""), absl::OkStatus());
+  EXPECT_EQ(data->LearnStatistics(v1::Beginning()), absl::OkStatus());
   EXPECT_EQ(data->statistics(), nullptr);
 }
 
@@ -103,7 +110,7 @@ TEST_F(JobDataTest, EveryTrainerMeasuresItsPartAndAllKnowTheWhole) {
   std::vector<std::string> serialized(2);
   ASSERT_EQ(cluster_->RunTrainers([&](int t) -> absl::Status {
     const std::unique_ptr<JobData> data = OpenData(t);
-    RETURN_IF_ERROR(data->LearnStatistics(""));
+    RETURN_IF_ERROR(data->LearnStatistics(v1::Beginning()));
     // Column 1, behind the label, is x with the values 1, 2, 3, 6.
     const Moments& x = data->statistics()->moments().at(1);
     EXPECT_EQ(x.count, 4);
@@ -119,23 +126,23 @@ TEST_F(JobDataTest, EveryTrainerMeasuresItsPartAndAllKnowTheWhole) {
 TEST_F(JobDataTest, StatisticsOfACheckpointAreTakenAsTheyAre) {
   Start(/*trainers=*/1, {"data.dense.transform=STANDARDIZE"});
   const std::unique_ptr<JobData> measured = OpenData(0);
-  ASSERT_EQ(measured->LearnStatistics(""), absl::OkStatus());
+  ASSERT_EQ(measured->LearnStatistics(v1::Beginning()), absl::OkStatus());
   const std::string saved = measured->statistics()->Serialize();
   // Other data gives other statistics.
   WriteLines("train.txt", {{.x = 100}});
   const std::unique_ptr<JobData> data = OpenData(0);
-  ASSERT_EQ(data->LearnStatistics(saved), absl::OkStatus());
+  ASSERT_EQ(data->LearnStatistics(With(saved)), absl::OkStatus());
   EXPECT_EQ(data->statistics()->Serialize(), saved);
 }
 
 TEST_F(JobDataTest, DamagedStatisticsOfACheckpointAreRefused) {
   Start(/*trainers=*/1, {"data.dense.transform=STANDARDIZE"});
   const std::unique_ptr<JobData> measured = OpenData(0);
-  ASSERT_EQ(measured->LearnStatistics(""), absl::OkStatus());
+  ASSERT_EQ(measured->LearnStatistics(v1::Beginning()), absl::OkStatus());
   std::string cut = measured->statistics()->Serialize();
   cut.pop_back();
   const std::unique_ptr<JobData> data = OpenData(0);
-  EXPECT_EQ(data->LearnStatistics(cut).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(data->LearnStatistics(With(cut)).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(data->statistics(), nullptr);
 }
 
@@ -145,7 +152,7 @@ TEST_F(JobDataTest, AStopEndsTheMeasuringOnAllTrainers) {
   cluster_->client(0).member().RequestStop();
   ASSERT_EQ(cluster_->RunTrainers([&](int t) {
     const std::unique_ptr<JobData> data = OpenData(t);
-    EXPECT_EQ(data->LearnStatistics("").code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(data->LearnStatistics(v1::Beginning()).code(), absl::StatusCode::kCancelled);
     EXPECT_TRUE(data->stopped());
     EXPECT_EQ(data->statistics(), nullptr);
     return absl::OkStatus();
@@ -156,7 +163,7 @@ TEST_F(JobDataTest, AStopEndsTheMeasuringOnAllTrainers) {
 TEST_F(JobDataTest, ABadLineThatIsMeasuredNamesItsPlace) {
   WriteText("train.txt", "1 0 1 5\nnonsense\n");
   Start(/*trainers=*/1, {"data.dense.transform=STANDARDIZE"});
-  EXPECT_THAT(std::string(OpenData(0)->LearnStatistics("").message()), HasSubstr("train.txt:2"));
+  EXPECT_THAT(std::string(OpenData(0)->LearnStatistics(v1::Beginning()).message()), HasSubstr("train.txt:2"));
 }
 
 TEST_F(JobDataTest, ARunWithoutExamplesNamesTheFiles) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct DataSpec {
   // Ranges of labels, probabilities and sample weights that reach a loss unchanged: an example with one outside is a
   // bad line. In prediction it counts as missing.
   std::vector<LabelRange> label_ranges;
+  // Slots whose ids statistics do not count, "variable\nslot": what is kept of them is known.
+  std::set<std::string> uncounted_slots = {};
   // Raw padding ids by ids variable, of all embeddings that read it.
   std::map<std::string, std::vector<int64_t>> padding_ids;
 

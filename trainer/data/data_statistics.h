@@ -34,6 +34,7 @@ class DataStatistics {
   static absl::StatusOr<DataStatistics> Parse(std::string_view bytes);
 
  private:
+  friend class StatisticsHeritage;
   friend absl::StatusOr<DataStatistics> MergeStatistics(const DataSpec&, const std::vector<std::string>&);
   void BuildIndex();
 

@@ -139,7 +139,8 @@ absl::StatusOr<Features> Features::Create(const DataSpec& spec, const LineParser
       const bool drawn = !column.ids_of.empty();
       made.slots_.push_back({.salt = SlotSalt(ids_of, is_shared ? "" : slot),
                              .shared = is_shared,
-                             .counted = !drawn && !column.learned,
+                             .counted = !drawn && !column.learned &&
+                                        spec.uncounted_slots.count(absl::StrCat(column.name, "\n", slot)) == 0,
                              .learned = drawn ? Contains(learned, column.ids_of) : column.learned,
                              .padding = padding == spec.padding_ids.end() ? std::vector<int64_t>() : padding->second});
       made.salts_.push_back(made.slots_.back().salt);

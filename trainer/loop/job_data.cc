@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "trainer/data/watched_pass.h"
@@ -87,11 +88,23 @@ absl::StatusOr<std::string> JobData::MeasureStreams() const {
   return mine;
 }
 
-absl::Status JobData::LearnStatistics(const std::string& saved) {
+absl::Status JobData::LearnStatistics(const v1::Beginning& beginning) {
   if (!NeedsStatistics(spec_)) return absl::OkStatus();
-  if (!saved.empty()) {
-    ASSIGN_OR_RETURN(statistics_, DataStatistics::Parse(saved));
+  if (!beginning.statistics().empty()) {
+    ASSIGN_OR_RETURN(statistics_, DataStatistics::Parse(beginning.statistics()));
     return absl::OkStatus();
+  }
+  if (beginning.inherited_size() > 0) {
+    ASSIGN_OR_RETURN(heritage_, StatisticsHeritage::Create(spec_, beginning.inherited()));
+    if (heritage_->missing().empty()) {
+      statistics_ = heritage_->Join(nullptr);
+      return absl::OkStatus();
+    }
+    spec_.uncounted_slots = heritage_->uncounted_slots();
+    if (o_.trainer.IsChief()) {
+      LOG(INFO) << "start_from: statistics of " << absl::StrJoin(heritage_->missing(), ", ")
+                << " are in no checkpoint and are measured";
+    }
   }
   if (train_->FirstFilesMayBeGone()) {
     std::vector<std::string> all;
@@ -114,7 +127,7 @@ absl::Status JobData::TakeStatistics(const std::vector<std::string>& all) {
   if (stopped_) return absl::CancelledError("asked to stop before the data statistics were complete");
   absl::StatusOr<DataStatistics> merged = MergeStatistics(spec_, all);
   if (!merged.ok()) return AtField(*o_.job, merged.status());
-  statistics_ = *std::move(merged);
+  statistics_ = heritage_.has_value() ? heritage_->Join(&*merged) : *std::move(merged);
   return absl::OkStatus();
 }
 

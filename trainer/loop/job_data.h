@@ -16,6 +16,7 @@
 #include "proto/trainer.pb.h"
 #include "trainer/checkpoints/beginning.h"
 #include "trainer/data/data_spec.h"
+#include "trainer/data/inherited_statistics.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/data/statistics.h"
 #include "trainer/files/data_set.h"
@@ -60,12 +61,12 @@ class JobData {
   // Returns the listings of the files, for CheckSameInputs.
   std::vector<Input> Inputs() const;
 
-  // Obtains the statistics that the readers need, if any: from `saved`, those of a checkpoint, or if that is empty in
-  // one pass over the training data (TrainSource::FirstFiles, which it waits for), in which every
-  // trainer measures its streams and exchanges the results. Call before the first reader. Unavailable: another trainer
-  // died before it had measured its part. Cancelled, on every trainer: one of them was asked to stop before it had;
-  // stopped() is then true.
-  absl::Status LearnStatistics(const std::string& saved);
+  // Obtains the statistics that the readers need, if any: from the checkpoint that the run goes on from; or those that
+  // it inherits (Beginning.inherited), and what is missing in one pass over the training data (TrainSource::FirstFiles,
+  // which it waits for), in which every trainer measures its streams and exchanges the results. Call before the first
+  // reader. Unavailable: another trainer died before it had measured its part. Cancelled, on every trainer: one of them
+  // was asked to stop before it had; stopped() is then true.
+  absl::Status LearnStatistics(const v1::Beginning& beginning);
   bool stopped() const { return stopped_; }
   // Returns the statistics, or null if the job needs none.
   const DataStatistics* statistics() const { return statistics_.has_value() ? &*statistics_ : nullptr; }
@@ -102,7 +103,8 @@ class JobData {
   std::unique_ptr<TrainSource> train_;  // not null
   std::optional<DataSet> eval_;
   std::optional<DataStatistics> statistics_;
-  bool stopped_ = false;  // LearnStatistics was
+  std::optional<StatisticsHeritage> heritage_;  // of a run that starts from checkpoints
+  bool stopped_ = false;                        // LearnStatistics was
 };
 
 // Logs how many lines `reader` has skipped, if any. `data`: "data.train" and so on.

@@ -174,7 +174,7 @@ absl::Status TrainLoop::Begin() {
   makes_up_evaluation_ = order_->MakesUpEvaluations() && begun.beginning.not_evaluated() && step_ > 0 &&
                          Due(train().eval_every_steps()) && data_->has_eval();
   RETURN_IF_ERROR(data_->Begin(begun));
-  const absl::Status learned = data_->LearnStatistics(begun.beginning.statistics());
+  const absl::Status learned = data_->LearnStatistics(begun.beginning);
   if (data_->stopped()) {
     data_->course().Stop();
     if (self_.IsChief()) LOG(INFO) << learned.message() << ": the job ends before its first step, without a checkpoint";

@@ -15,6 +15,10 @@ namespace weir {
 // Returns the names by variable. `data` has passed DataSchema.
 absl::StatusOr<std::map<std::string, ElementAxes>> DataElements(const v1::Data& data);
 
+// Returns what decides the meaning of each value and slot: how a column is read, transformed or derived, as text. Two
+// jobs mean the same by a name if the texts are equal.
+absl::StatusOr<std::map<std::string, std::string>> DataMeanings(const v1::Data& data);
+
 }  // namespace weir
 
 #endif  // WEIR_TRANSPILER_START_DATA_ELEMENTS_H_

@@ -6,9 +6,7 @@
 
 namespace weir {
 
-std::string QuotedName(std::string_view name) {
-  return RE2::QuoteMeta(re2::StringPiece(name.data(), name.size()));
-}
+std::string QuotedName(std::string_view name) { return RE2::QuoteMeta(re2::StringPiece(name.data(), name.size())); }
 
 NamePatterns NamePatterns::Of(const google::protobuf::RepeatedPtrField<std::string>& patterns) {
   NamePatterns all;

@@ -30,16 +30,18 @@ class Search {
     for (const Op* op : weighted_) SilenceWeights(*op);
     for (const auto& [table, op] : by_columns_) {
       if (learns_.count(table) > 0) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "new columns of table '", table, "' enter ", Text(*op), ", where they must all be 0 to be silent, and then ",
-          "they have no gradient and never learn: start them with new_values: INITIAL, or let another layer read them"));
+      return absl::InvalidArgumentError(absl::StrCat("new columns of table '", table, "' enter ", Text(*op),
+                                                     ", where they must all be 0 to be silent, and then ",
+                                                     "they have no gradient and never learn: start them with "
+                                                     "new_values: INITIAL, or let another layer read them"));
     }
     return std::move(found_);
   }
 
  private:
   static std::string Text(const Op& op) {
-    return absl::StrCat("operator ", op.op->type(), op.outputs.empty() ? "" : absl::StrCat(" of '", op.outputs[0], "'"));
+    return absl::StrCat("operator ", op.op->type(),
+                        op.outputs.empty() ? "" : absl::StrCat(" of '", op.outputs[0], "'"));
   }
 
   // Indices that are new along each axis of a variable.

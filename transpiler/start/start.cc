@@ -23,13 +23,13 @@
 #include "transpiler/base/programs.h"
 #include "transpiler/base/state_name.h"
 #include "transpiler/job/job.h"
+#include "transpiler/split/transpile.h"
 #include "transpiler/start/data_elements.h"
 #include "transpiler/start/element_match.h"
 #include "transpiler/start/name_patterns.h"
 #include "transpiler/start/program_elements.h"
 #include "transpiler/start/silence.h"
 #include "transpiler/start/start_source.h"
-#include "transpiler/split/transpile.h"
 
 namespace weir {
 namespace {
@@ -53,8 +53,12 @@ std::string Line(std::string_view field, const std::string& name) {
 class Planner {
  public:
   Planner(const Job& job, const Programs& single, std::map<std::string, ElementAxes> data,
-          std::vector<std::unique_ptr<StartSource>> sources)
-      : job_(job), data_(std::move(data)), here_(single.main, data_), sources_(std::move(sources)) {
+          std::map<std::string, std::string> meanings, std::vector<std::unique_ptr<StartSource>> sources)
+      : job_(job),
+        meanings_(std::move(meanings)),
+        data_(std::move(data)),
+        here_(single.main, data_),
+        sources_(std::move(sources)) {
     for (const v1::StartFrom& from : job.config.start_from()) new_.push_back(NamePatterns::Of(from.new_()));
     for (const ElementAxes& axes : Values(data_)) AddParts(axes, &here_parts_);
     for (const auto& [name, var] : here_.parameters()) {
@@ -67,6 +71,7 @@ class Planner {
     for (const auto& source : sources_) {
       *start_.plan.add_sources() = source->Describe();
       source->AddAncestors(&start_.lineage);
+      PlanStatistics(*source);
     }
     PlanInputs();
     for (const auto& [name, var] : here_.parameters()) {
@@ -130,6 +135,19 @@ class Planner {
     return run.of;
   }
 
+  void PlanStatistics(const StartSource& source) {
+    if (!source.has_statistics()) return;
+    const bool keep = source.config().statistics() == v1::StartFrom::KEEP_STATISTICS;
+    if (keep && source.data().has_value()) start_.statistics.push_back({source.name(), *source.data()});
+    const bool kept = keep && source.data().has_value();
+    v1::StartLine* const line =
+        Account(kept ? v1::StartLine::TAKEN : v1::StartLine::RELEARNED, "statistics of the data", 0,
+                kept   ? "where this job learns the same"
+                : keep ? source.why_no_program()
+                       : "");
+    line->set_source(source.index());
+  }
+
   // Inputs of the data that the model reads: by slots and columns.
   void PlanInputs() {
     for (const std::string& name : here_.read_data()) {
@@ -137,11 +155,12 @@ class Planner {
       if (known == data_.end()) continue;
       for (const ElementAxis& axis : known->second) {
         for (const ElementRun& run : axis) {
-          const bool there = std::any_of(sources_.begin(), sources_.end(),
-                                         [&](const auto& source) { return source->Reads(run.of); });
+          const bool there =
+              std::any_of(sources_.begin(), sources_.end(), [&](const auto& source) { return source->Reads(run.of); });
           if (there) {
             // Of a checkpoint without a job it is not known.
-            if (std::any_of(sources_.begin(), sources_.end(), [](const auto& source) { return !source->has_program(); })) {
+            if (std::any_of(sources_.begin(), sources_.end(),
+                            [](const auto& source) { return !source->has_program(); })) {
               SaidNew(run.of);
             }
             continue;
@@ -152,6 +171,12 @@ class Planner {
             Account(v1::StartLine::NEW, run.of, 0, "an input");
           } else {
             wanted_new_.insert(run.of);
+          }
+          for (const auto& source : sources_) {
+            const std::string was = source->OtherMeaning(run.of);
+            if (was.empty() || SaidNew(run.of)) continue;
+            notes_.push_back(absl::StrCat("'", run.of, "' is {", meanings_.at(run.of), "} here and was {", was, "} in ",
+                                          source->name(), ", so it is another input"));
           }
         }
       }
@@ -199,7 +224,8 @@ class Planner {
     for (const ElementAxis& axis : here_.Parameter(name)) {
       const bool all = !axis.empty() && std::all_of(axis.begin(), axis.end(), [this](const ElementRun& run) {
         const std::vector<std::string> parts = NameParts(run.of);
-        return std::any_of(parts.begin(), parts.end(), [this](const auto& part) { return said_inputs_.count(part) > 0; });
+        return std::any_of(parts.begin(), parts.end(),
+                           [this](const auto& part) { return said_inputs_.count(part) > 0; });
       });
       if (all) return true;
     }
@@ -371,8 +397,8 @@ class Planner {
     for (int i = 0; i < job_.config.start_from_size(); ++i) {
       const std::string path = absl::StrCat("start_from[", i, "]");
       if (const std::string unused = new_[static_cast<size_t>(i)].Unused(); !unused.empty()) {
-        return At(absl::StrCat(path, ".new"), absl::StrCat("'", unused, "' matches nothing that is new in this job",
-                                                           Known(here_parts_)));
+        return At(absl::StrCat(path, ".new"),
+                  absl::StrCat("'", unused, "' matches nothing that is new in this job", Known(here_parts_)));
       }
       StartSource& there = *sources_[static_cast<size_t>(i)];
       for (const auto& [field, unused] : there.UnusedPatterns()) {
@@ -382,7 +408,8 @@ class Planner {
     }
     if (!problems_.empty()) return At("start_from[0]", absl::StrJoin(problems_, "; "));
     if (wanted_new_.empty() && wanted_drop_.empty()) return absl::OkStatus();
-    std::string text;
+    std::string text = absl::StrJoin(notes_, "; ");
+    if (!text.empty()) text += "; ";
     if (!wanted_new_.empty()) {
       absl::StrAppend(&text, "in no checkpoint, and not said to be new: ", absl::StrJoin(wanted_new_, ", "),
                       ". Correct rename, or add to start_from[0]:");
@@ -461,6 +488,7 @@ class Planner {
   }
 
   const Job& job_;
+  const std::map<std::string, std::string> meanings_;
   const std::map<std::string, ElementAxes> data_;
   const ProgramElements here_;
   std::vector<std::unique_ptr<StartSource>> sources_;
@@ -472,6 +500,7 @@ class Planner {
   std::set<std::string> wanted_new_;
   std::map<int, std::set<std::string>> wanted_drop_;
   std::vector<std::string> problems_;
+  std::vector<std::string> notes_;  // what explains them
   Start start_;
 };
 
@@ -484,9 +513,13 @@ std::string BytesText(int64_t bytes) {
 }  // namespace
 
 absl::StatusOr<Start> PlanStart(const Job& job) {
+  std::map<std::string, std::string> meanings;
+  if (job.config.has_model()) {
+    ASSIGN_OR_RETURN(meanings, DataMeanings(job.config.data()));
+  }
   std::vector<std::unique_ptr<StartSource>> sources;
   for (int i = 0; i < job.config.start_from_size(); ++i) {
-    ASSIGN_OR_RETURN(std::unique_ptr<StartSource> source, StartSource::Open(job, i));
+    ASSIGN_OR_RETURN(std::unique_ptr<StartSource> source, StartSource::Open(job, i, meanings));
     if (job.config.start_from(i).new_values() != job.config.start_from(0).new_values()) {
       return job.positions.Error(absl::StrCat("start_from[", i, "].new_values"),
                                  "start_from: all have the same new_values, since new parts are of none of them");
@@ -498,7 +531,7 @@ absl::StatusOr<Start> PlanStart(const Job& job) {
   if (job.config.has_model()) {
     ASSIGN_OR_RETURN(data, DataElements(job.config.data()));
   }
-  return Planner(job, single, std::move(data), std::move(sources)).Plan();
+  return Planner(job, single, std::move(data), std::move(meanings), std::move(sources)).Plan();
 }
 
 std::string StartText(const Start& start) {
@@ -518,7 +551,8 @@ std::string StartText(const Start& start) {
     std::transform(kind.begin(), kind.end(), kind.begin(), [](char c) { return static_cast<char>(c | 0x20); });
     std::string reason = line.reason();
     if (line.has_from()) reason = absl::StrCat("was '", line.from(), "'", reason.empty() ? "" : "; ", reason);
-    if (start.plan.sources_size() > 1 && line.has_source()) reason = absl::StrCat("checkpoint ", line.source(), "; ", reason);
+    if (start.plan.sources_size() > 1 && line.has_source())
+      reason = absl::StrCat("checkpoint ", line.source(), "; ", reason);
     std::string row = absl::StrFormat("%-9s %-*s %10s  %s", kind, static_cast<int>(width), line.name(),
                                       BytesText(line.bytes()), reason);
     while (!row.empty() && row.back() == ' ') row.pop_back();

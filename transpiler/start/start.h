@@ -4,8 +4,10 @@
 #define WEIR_TRANSPILER_START_START_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/job.pb.h"
 #include "proto/start.pb.h"
 
 namespace weir {
@@ -13,6 +15,12 @@ namespace weir {
 struct Job;
 
 struct Start {
+  // Statistics to take: of the checkpoint at this path, whose job reads its data so.
+  struct Statistics {
+    std::string checkpoint;
+    v1::Data data;
+  };
+  std::vector<Statistics> statistics;
   // Carried out by every process on what it holds.
   v1::StartPlan plan;
   // Where the values come from, with the account of what is taken.

@@ -50,7 +50,8 @@ bool IsMemoryOfIds(std::string_view table) { return table.find('@') != std::stri
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StartSource>> StartSource::Open(const Job& job, int index) {
+absl::StatusOr<std::unique_ptr<StartSource>> StartSource::Open(const Job& job, int index,
+                                                               const std::map<std::string, std::string>& meanings) {
   std::unique_ptr<StartSource> source(new StartSource);
   source->index_ = index;
   source->config_ = &job.config.start_from(index);
@@ -70,7 +71,7 @@ absl::StatusOr<std::unique_ptr<StartSource>> StartSource::Open(const Job& job, i
   source->take_ = NamePatterns::Of(source->config_->take());
   source->drop_ = NamePatterns::Of(source->config_->drop());
   RETURN_IF_ERROR(source->ReadVariables());
-  source->ReadProgram();
+  source->ReadProgram(meanings);
   return source;
 }
 
@@ -134,7 +135,7 @@ std::vector<std::string> StartSource::Renamed(const std::string& name) const {
   return names;
 }
 
-void StartSource::ReadProgram() {
+void StartSource::ReadProgram(const std::map<std::string, std::string>& meanings) {
   const absl::StatusOr<v1::JobConfig> config = ReadTrainedJob(manifest_.job_text());
   if (manifest_.job_text().empty() || !config.ok()) {
     why_no_program_ = "whose job this build cannot read";
@@ -144,6 +145,7 @@ void StartSource::ReadProgram() {
     why_no_program_ = "whose job has a program in place of a model";
     return;
   }
+  data_ = config->data();
   Job job;
   job.config = *config;
   job.file = absl::StrCat(path_, "/MANIFEST");
@@ -154,11 +156,25 @@ void StartSource::ReadProgram() {
                                    single.ok() ? data.status().message() : single.status().message(), ")");
     return;
   }
-  std::set<std::string> data_names;
+  const absl::StatusOr<std::map<std::string, std::string>> theirs = DataMeanings(config->data());
+  // Ids depend on the names of their slots, so these have no other names.
+  std::set<std::string> data_names, ids;
+  for (const v1::VarDesc& var : single->main.blocks(0).vars()) {
+    if (var.kind() == v1::IDS) ids.insert(var.name());
+  }
   for (auto& [name, axes] : *data) {
     data_names.insert(name);
     for (ElementAxis& axis : axes) {
-      for (ElementRun& run : axis) run.of = Renamed(run.of).front();
+      for (ElementRun& run : axis) {
+        const std::string there = run.of;
+        if (ids.count(name) == 0) run.of = Renamed(there).front();
+        const auto here = meanings.find(run.of);
+        const auto meant = theirs.ok() ? theirs->find(there) : meanings.end();
+        if (here == meanings.end() || !theirs.ok() || meant == theirs->end() || here->second == meant->second) continue;
+        // Another thing by the same name.
+        other_meanings_[run.of] = meant->second;
+        run.of = absl::StrCat("earlier ", run.of);
+      }
     }
   }
   auto main = std::make_unique<v1::ProgramDesc>(std::move(single->main));
@@ -264,9 +280,17 @@ std::optional<ElementAxes> StartSource::Axes(const Dense& dense) const {
   return elements_->Parameter(here);
 }
 
-bool StartSource::Reads(const std::string& input) const {
-  return elements_ == nullptr || parts_.count(input) > 0;
+std::string StartSource::OtherMeaning(const std::string& input) const {
+  const auto found = other_meanings_.find(input);
+  return found == other_meanings_.end() ? "" : found->second;
 }
+
+bool StartSource::has_statistics() const {
+  return std::any_of(manifest_.extra().begin(), manifest_.extra().end(),
+                     [](const v1::CheckpointFile& file) { return file.name() == kStatisticsFile; });
+}
+
+bool StartSource::Reads(const std::string& input) const { return elements_ == nullptr || parts_.count(input) > 0; }
 
 std::vector<std::pair<std::string, std::string>> StartSource::UnusedPatterns() const {
   std::vector<std::pair<std::string, std::string>> unused;

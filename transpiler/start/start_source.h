@@ -41,7 +41,9 @@ class StartSource {
 
   // Opens job.config.start_from(index), whose files have the sizes that its manifest says: their contents are verified
   // when they are read. Errors name the field with its place.
-  static absl::StatusOr<std::unique_ptr<StartSource>> Open(const Job& job, int index);
+  // `meanings`: of the job's inputs (DataMeanings).
+  static absl::StatusOr<std::unique_ptr<StartSource>> Open(const Job& job, int index,
+                                                           const std::map<std::string, std::string>& meanings);
 
   int index() const { return index_; }
   const v1::StartFrom& config() const { return *config_; }
@@ -67,9 +69,14 @@ class StartSource {
   std::optional<ElementAxes> Axes(const Dense& dense) const;
   bool has_program() const { return elements_ != nullptr; }
   const std::string& why_no_program() const { return why_no_program_; }
+  // Returns whether it holds statistics of its data, and how its job reads them; nullopt: that cannot be read.
+  bool has_statistics() const;
+  const std::optional<v1::Data>& data() const { return data_; }
   // Returns true if its model reads this slot or column of the data.
   bool Reads(const std::string& input) const;
   const std::set<std::string>& read_inputs() const { return read_inputs_; }
+  // Returns how an input was read there if that is another way than here; "" if it is the same.
+  std::string OtherMeaning(const std::string& input) const;
   // All parts of names that it has.
   const std::set<std::string>& parts() const { return parts_; }
 
@@ -86,7 +93,7 @@ class StartSource {
 
   StartSource() = default;
   absl::Status ReadVariables();
-  void ReadProgram();
+  void ReadProgram(const std::map<std::string, std::string>& meanings);
   // Returns the names here of a name there: those of all rules that match, else the name itself.
   std::vector<std::string> Renamed(const std::string& name) const;
   void RenameProgram(v1::ProgramDesc* main, const std::set<std::string>& data) const;
@@ -105,8 +112,10 @@ class StartSource {
   std::unique_ptr<const v1::ProgramDesc> main_;  // null: no program
   std::unique_ptr<const ProgramElements> elements_;
   std::string why_no_program_;
+  std::optional<v1::Data> data_;
   std::set<std::string> read_inputs_;
   std::set<std::string> parts_;
+  std::map<std::string, std::string> other_meanings_;
 };
 
 }  // namespace weir

@@ -103,8 +103,8 @@ class StartTest : public ::testing::Test {
 
   // Returns the start of a job made of `kOld` by replacements. `from`: inside start_from.
   absl::StatusOr<Start> Plan(const std::string& text, const std::string& from, const std::string& checkpoint = "old") {
-    return PlanStart(JobOf(absl::StrCat(text, "start_from {\n  checkpoint: \"", dir_, "/", checkpoint, "\"\n", from,
-                                        "\n}\n")));
+    return PlanStart(
+        JobOf(absl::StrCat(text, "start_from {\n  checkpoint: \"", dir_, "/", checkpoint, "\"\n", from, "\n}\n")));
   }
   Start Planned(const std::string& text, const std::string& from) {
     absl::StatusOr<Start> start = Plan(text, from);
@@ -194,8 +194,9 @@ TEST_F(StartTest, AColumnIsAddedFirstInTheMiddleAndLast) {
 }
 
 TEST_F(StartTest, ANumberIsAddedBehindAConcatenation) {
-  const std::string text = Edited({{"    column { name: \"hour\"", "    column { name: \"price\" output: \"dense\" }\n"
-                                                                   "    column { name: \"hour\""}});
+  const std::string text = Edited({{"    column { name: \"hour\"",
+                                    "    column { name: \"price\" output: \"dense\" }\n"
+                                    "    column { name: \"hour\""}});
   const Start silent = Planned(text, "new: \"dense.price\" new_values: ZERO");
   EXPECT_EQ(Map(silent, "deep.0.w", 0), "0<-0x9 10<-9x1");
   EXPECT_EQ(Zeros(silent, "deep.0.w"), "9-10 x 0-16");
@@ -227,8 +228,8 @@ TEST_F(StartTest, ATableIsWidenedAndCut) {
   EXPECT_EQ(ZeroColumns(silent, "vectors"), "4-6");
   EXPECT_EQ(Zeros(silent, "deep.0.w"), "");
   // Without fm the weights are.
-  const std::string no_fm = Edited({{"  layer { name: \"fm\" fm_interaction { input: \"fields\" } }\n", ""},
-                                    {" input: \"fm\"", ""}});
+  const std::string no_fm =
+      Edited({{"  layer { name: \"fm\" fm_interaction { input: \"fields\" } }\n", ""}, {" input: \"fm\"", ""}});
   WriteCheckpoint("no_fm", no_fm);
   const absl::StatusOr<Start> behind =
       Plan(Edited({{"width: 4", "width: 6"}}, no_fm), "new: \"vectors\" new_values: ZERO", "no_fm");
@@ -238,9 +239,10 @@ TEST_F(StartTest, ATableIsWidenedAndCut) {
   // Behind fm alone they could not learn.
   const std::string only_fm = Edited({{"concat { input: \"fields\" input: \"dense\" }", "scale { input: \"dense\" }"}});
   WriteCheckpoint("only_fm", only_fm);
-  EXPECT_THAT(
-      Plan(Edited({{"width: 4", "width: 6"}}, only_fm), "new: \"vectors\" new_values: ZERO", "only_fm").status().message(),
-      AllOf(HasSubstr("start_from[0].new_values"), HasSubstr("never learn")));
+  EXPECT_THAT(Plan(Edited({{"width: 4", "width: 6"}}, only_fm), "new: \"vectors\" new_values: ZERO", "only_fm")
+                  .status()
+                  .message(),
+              AllOf(HasSubstr("start_from[0].new_values"), HasSubstr("never learn")));
   const Start cut = Planned(Edited({{"width: 4", "width: 2"}}), "drop: \"vectors\"");
   EXPECT_EQ(Map(cut, "deep.0.w", 0), "0<-0x2 2<-4x2 4<-8x2");
 }
@@ -269,16 +271,17 @@ TEST_F(StartTest, ALayerOfItsOwnIsSilentInASum) {
   EXPECT_EQ(Zeros(silent, "out.w"), "");
   const std::string sigmoid = Replaced(text, "size: 1 } }\n  layer { name: \"logit\"",
                                        "size: 1 activation: SIGMOID } }\n  layer { name: \"logit\"");
-  EXPECT_THAT(Plan(sigmoid, "new: \"linear.*\" new_values: ZERO").status().message(), HasSubstr("cannot be 0 at first"));
+  EXPECT_THAT(Plan(sigmoid, "new: \"linear.*\" new_values: ZERO").status().message(),
+              HasSubstr("cannot be 0 at first"));
 }
 
 TEST_F(StartTest, ATowerOfItsOwnTableIsSilentBehindAConcatenation) {
-  const std::string text = Edited(
-      {{"  }\n  batch_size", "    column { name: \"shop\" type: TEXT }\n  }\n  batch_size"},
-       {"  layer { name: \"input\" concat { input: \"fields\"",
-        "  layer { name: \"of_shop\" embedding { ids: \"shop\" table: \"shops\" pooling: MEAN } }\n"
-        "  layer { name: \"input\" concat { input: \"of_shop\" input: \"fields\""},
-       {"optimizer {", "table { name: \"shops\" width: 3 is_sparse: true is_distributed: true }\noptimizer {"}});
+  const std::string text =
+      Edited({{"  }\n  batch_size", "    column { name: \"shop\" type: TEXT }\n  }\n  batch_size"},
+              {"  layer { name: \"input\" concat { input: \"fields\"",
+               "  layer { name: \"of_shop\" embedding { ids: \"shop\" table: \"shops\" pooling: MEAN } }\n"
+               "  layer { name: \"input\" concat { input: \"of_shop\" input: \"fields\""},
+              {"optimizer {", "table { name: \"shops\" width: 3 is_sparse: true is_distributed: true }\noptimizer {"}});
   const Start silent = Planned(text, "new: \"shops?\" new_values: ZERO");
   EXPECT_EQ(Map(silent, "deep.0.w", 0), "3<-0x10");
   EXPECT_EQ(Zeros(silent, "deep.0.w"), "0-3 x 0-16");
@@ -287,8 +290,9 @@ TEST_F(StartTest, ATowerOfItsOwnTableIsSilentBehindAConcatenation) {
 
 TEST_F(StartTest, TwoCheckpointsMeetInOneJob) {
   WriteCheckpoint("tower", Edited({{"\"deep\" mlp", "\"tower\" mlp"}, {"input: \"deep\"", "input: \"tower\""}}));
-  const std::string text = absl::StrCat(kOld, "start_from { checkpoint: \"", dir_,
-                                        "/tower\" rename { from: \"tower(.*)\" to: \"deep\\\\1\" } take: \"deep.*\" }\n");
+  const std::string text =
+      absl::StrCat(kOld, "start_from { checkpoint: \"", dir_,
+                   "/tower\" rename { from: \"tower(.*)\" to: \"deep\\\\1\" } take: \"deep.*\" }\n");
   const Start start = Planned(text, "");
   // The first start_from of the text is that of the tower.
   for (const v1::DenseStart& dense : start.plan.dense()) {
@@ -301,8 +305,10 @@ TEST_F(StartTest, TablesAreMergedSplitAndRenamed) {
                                   {"name: \"weights\" width", "name: \"lone\" width"}});
   const Start renamed = Planned(one, R"(rename { from: "weights" to: "lone" })");
   EXPECT_EQ(renamed.plan.tables_size(), 2);
-  const std::string merged = Edited({{"width: 4", "width: 1"}, {"table: \"vectors\"", "table: \"weights\""},
-                                     {"table { name: \"vectors\" width: 1 is_sparse: true is_distributed: true }\n", ""}});
+  const std::string merged =
+      Edited({{"width: 4", "width: 1"},
+              {"table: \"vectors\"", "table: \"weights\""},
+              {"table { name: \"vectors\" width: 1 is_sparse: true is_distributed: true }\n", ""}});
   const Start both = Planned(merged, R"(rename { from: "weights|vectors" to: "weights" } drop: "weights")");
   ASSERT_EQ(both.plan.tables_size(), 1);
   EXPECT_EQ(both.plan.tables(0).parts_size(), 2);
@@ -330,6 +336,23 @@ TEST_F(StartTest, ErrorsNameThePlaceAndTheLines) {
         ParseJob(absl::StrCat(kOld, "start_from { checkpoint: \"x\" ", from, " }"), "job.textproto", {});
     EXPECT_THAT(job.status().message(), AllOf(HasSubstr("job.textproto:"), HasSubstr(text)));
   }
+}
+
+TEST_F(StartTest, AnInputThatIsReadAnotherWayIsAnotherInput) {
+  const std::string text = Edited({{"  batch_size", "  dense { column { index: 1 transform: LOG1P } }\n  batch_size"}});
+  EXPECT_THAT(Plan(text, "").status().message(),
+              AllOf(HasSubstr("'dense.hour' is {; transform: LOG1P} here and was {; } in "),
+                    HasSubstr(R"(new: "dense\\.hour")"), HasSubstr(R"(drop: "earlier\\ dense\\.hour")")));
+  const Start start = Planned(text, R"(new: "dense.hour" drop: "earlier dense.hour")");
+  EXPECT_EQ(Map(start, "deep.0.w", 0), "0<-0x9");
+}
+
+TEST_F(StartTest, NumbersMayHaveOtherNamesAndIdsMayNot) {
+  const std::string number = Edited({{"column { name: \"hour\"", "column { name: \"time\""}});
+  EXPECT_EQ(Map(Planned(number, R"(rename { from: "dense.hour" to: "dense.time" })"), "deep.0.w", 0), "0<-0x10");
+  const std::string ids = Edited({{"column { name: \"user\"", "column { name: \"person\""}});
+  EXPECT_THAT(Plan(ids, R"(rename { from: "cat.user" to: "cat.person" })").status().message(),
+              HasSubstr("'cat.user' matches nothing"));
 }
 
 TEST_F(StartTest, WithoutTheJobOfACheckpointShapesMustBeTheSame) {
