@@ -201,6 +201,11 @@ class Planner {
     for (size_t s = 0; s < sources_.size(); ++s) {
       const StartSource::Dense* const from = sources_[s]->FindDense(name);
       if (from == nullptr) continue;
+      for (size_t later = s + 1; later < sources_.size(); ++later) {
+        if (sources_[later]->config().take_size() == 0 || sources_[later]->FindDense(name) == nullptr) continue;
+        problems_.push_back(absl::StrCat("'", name, "' is taken from start_from[", later, "] and given by start_from[", s,
+                                         "]: let that one take less"));
+      }
       if (from->dims.size() != static_cast<size_t>(var.dims_size())) {
         problems_.push_back(absl::StrCat("'", name, "' is ", DimsText(var.dims()), " in this job and ",
                                          DimsText(from->dims), " in ", sources_[s]->name(),
@@ -212,24 +217,11 @@ class Planner {
       return;
     }
     fresh_.Add(name);
-    if (!SaidNew(name) && !(SaidNewOfDense(name))) {
+    if (!SaidNew(name)) {
       wanted_new_.insert(name);
       return;
     }
     Account(v1::StartLine::NEW, name, bytes, DimsText(var.dims()));
-  }
-
-  // A weight of its own of an input that is new.
-  bool SaidNewOfDense(const std::string& name) {
-    for (const ElementAxis& axis : here_.Parameter(name)) {
-      const bool all = !axis.empty() && std::all_of(axis.begin(), axis.end(), [this](const ElementRun& run) {
-        const std::vector<std::string> parts = NameParts(run.of);
-        return std::any_of(parts.begin(), parts.end(),
-                           [this](const auto& part) { return said_inputs_.count(part) > 0; });
-      });
-      if (all) return true;
-    }
-    return false;
   }
 
   void TakeDense(int source, const std::string& name, const v1::VarDesc& var, const StartSource::Dense& from) {
@@ -333,6 +325,8 @@ class Planner {
     const int64_t width = var.dims(1);
     for (size_t s = 0; s < sources_.size(); ++s) {
       StartSource& there = *sources_[s];
+      // Tables of several checkpoints are merged where the user says so.
+      if (table.parts_size() > 0 && there.config().take_size() == 0) break;
       for (const StartSource::Table* const from : there.FindTables(name)) {
         there.Use(*from);
         v1::TablePart* const part = table.add_parts();
@@ -358,7 +352,6 @@ class Planner {
         line->set_source(static_cast<int>(s));
         if (from->name != name) line->set_from(from->name);
       }
-      if (table.parts_size() > 0 && there.config().take_size() == 0) break;
     }
     if (table.parts_size() > 0) {
       *start_.plan.add_tables() = std::move(table);
@@ -494,7 +487,6 @@ class Planner {
   std::vector<std::unique_ptr<StartSource>> sources_;
   std::vector<NamePatterns> new_;
   std::set<std::string> here_parts_;
-  std::set<std::string> said_inputs_;
   mutable std::set<std::string> loss_inputs_;
   NameSet fresh_;
   std::set<std::string> wanted_new_;
