@@ -142,23 +142,21 @@ std::vector<AttrDef> Attrs() {
   return attrs;
 }
 
-// A slot has its name in the data behind that of the look-up, and a column of a row that of the table.
+// A slot has its name in the data, and a column of a row that of the table: a look-up of several variables is one of
+// each, whose number says nothing.
 void LookupElements(ElementContext& ctx) {
-  const v1::VarDesc &w = ctx.Input("W"), &out = ctx.Output("Out");
+  const v1::VarDesc &ids = ctx.Input("Ids"), &w = ctx.Input("W"), &out = ctx.Output("Out");
   const ElementAxis row = AxisOf(w.name(), out.dims(out.dims_size() - 1));
   if (w.kind() == v1::DENSE) ctx.NameParameter("W", {AxisOf("", w.dims(0)), row});
   if (out.dims_size() == 2) {
     // Slots that are pooled together.
     ctx.SetEffect(ctx.attrs().String("pooling") == "sum" ? ElementEffect::kAdded : ElementEffect::kMixed);
-    return ctx.NameOutput("Out", {PrefixAxis(out.name(), row)});
+    return ctx.NameOutput("Out", {PrefixAxis(ids.name(), row)});
   }
-  ElementAxis items;
   if (ctx.attrs().Int("sequence") > 0) {
-    items = AxisOf(absl::StrCat(out.name(), "/position"), out.dims(1));
-  } else {
-    items = PrefixAxis(out.name(), ctx.Names("Ids").front());
+    return ctx.NameOutput("Out", {AxisOf(absl::StrCat(ids.name(), "/position"), out.dims(1)), row});
   }
-  ctx.NameOutput("Out", {std::move(items), row});
+  ctx.NameOutput("Out", {ctx.Names("Ids").front(), row});
 }
 
 REGISTER_OP(lookup_table)

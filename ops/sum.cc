@@ -14,6 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/shape_rules.h"
@@ -191,6 +192,14 @@ class SumKernel : public OpKernel {
   }
 };
 
+// Of variables with other names the sum is known by its own.
+void SumElements(ElementContext& ctx) {
+  for (int i = 1; i < ctx.InputCount("X"); ++i) {
+    if (ctx.Names("X", i) != ctx.Names("X", 0)) return OwnElements()(ctx);
+  }
+  ctx.NameOutput("Out", ctx.Names("X", 0));
+}
+
 REGISTER_OP(sum)
 ({.type = "sum",
   .summary = "adds variables in the order given; absent ones are skipped",
@@ -200,7 +209,10 @@ REGISTER_OP(sum)
   .gradient = SumGradient,
   .cost = ElementwiseCost(1),
   .in_place = {{"X", "Out"}},
-  .loss_form = LossForm::kWeightedSum});
+  .loss_form = LossForm::kWeightedSum,
+  .elements = SumElements,
+  .effect = ElementEffect::kAdded,
+  .zero_of_zero = true});
 
 REGISTER_KERNEL(sum, MakeKernel<SumKernel>);
 

@@ -158,7 +158,7 @@ enum class LossForm {
 
 // Names of the elements along an axis, in order: element k of a run is number first + k of `of`. Equal names in two
 // programs mean the same: "cat.C7" is slot C7 of the data in both, wherever it stands. A name of several parts,
-// "fields/cat.C7/vectors", is made by the operators that an element comes through (framework/graph/elements.h).
+// "cat.C7/vectors", is made by the operators that an element comes through (framework/graph/elements.h).
 struct ElementRun {
   std::string of;
   int64_t first = 0;

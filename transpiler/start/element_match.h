@@ -32,7 +32,7 @@ std::vector<v1::AxisRun> MatchAxis(const ElementAxis& here, const ElementAxis& t
 IndexRanges RangesTo(absl::Span<const v1::AxisRun> runs);
 IndexRanges RangesFrom(absl::Span<const v1::AxisRun> runs);
 
-// Returns the parts of a name: of "fields/cat.C7/vectors" the three words, without "[3]" behind a part.
+// Returns the parts of a name: of "cat.C7/vectors" the words "cat.C7" and "vectors", without "[3]" behind a part.
 std::vector<std::string> NameParts(std::string_view of);
 
 // A set of names: of parts with all their elements, or of single elements of a name.
