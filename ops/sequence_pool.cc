@@ -190,8 +190,10 @@ Cost PoolCost(InferContext& ctx) {
   return cost;
 }
 
+// A pooled vector has the name of the sequence in front.
 void PooledElements(ElementContext& ctx) {
-  ctx.NameOutput("Out", {PrefixAxis(ctx.Output("Out").name(), ctx.Names("X").back())});
+  const ElementAxes& x = ctx.Names("X");
+  if (x.size() == 2 && !x.front().empty()) ctx.NameOutput("Out", {PrefixAxis(x.front().front().of, x.back())});
 }
 
 REGISTER_OP(sequence_pool)

@@ -103,8 +103,7 @@ absl::Status PartCopy::FillAxis(size_t axis, int64_t to, int64_t from) {
   for (const Axis::Run& run : axes_[axis].runs) {
     const int64_t begin = std::max(run.to, first), end = std::min(run.to + run.count, last);
     for (int64_t i = begin; i < end; ++i) {
-      RETURN_IF_ERROR(
-          FillAxis(axis + 1, to + i * stride, from + (run.from + (i - run.to)) * from_strides_[axis]));
+      RETURN_IF_ERROR(FillAxis(axis + 1, to + i * stride, from + (run.from + (i - run.to)) * from_strides_[axis]));
     }
   }
   return absl::OkStatus();
@@ -116,9 +115,8 @@ absl::Status PartCopy::FillRuns(int64_t to, int64_t from) {
   // Calls fn(element here, element there, count) for each run that has elements to fill.
   const auto each = [&](const auto& fn) -> absl::Status {
     // The first run that ends behind begin_.
-    auto run = std::partition_point(runs.begin(), runs.end(), [&](const Axis::Run& r) {
-      return to + (r.to + r.count) * stride <= begin_;
-    });
+    auto run = std::partition_point(runs.begin(), runs.end(),
+                                    [&](const Axis::Run& r) { return to + (r.to + r.count) * stride <= begin_; });
     for (; run != runs.end(); ++run) {
       const int64_t first = to + run->to * stride, begin = std::max(first, begin_);
       if (begin >= end_) break;

@@ -64,8 +64,8 @@ absl::Status SourceShards::Read(const std::vector<Piece>& pieces, std::string_vi
     if (piece_end <= at) continue;
     if (at >= end || e.element_begin() > at) break;
     const int64_t n = std::min(end, piece_end) - at;
-    RETURN_IF_ERROR(piece.reader->ReadDense(
-        piece.index, at - e.element_begin(), out.subspan(static_cast<size_t>(at - begin), static_cast<size_t>(n))));
+    RETURN_IF_ERROR(piece.reader->ReadDense(piece.index, at - e.element_begin(),
+                                            out.subspan(static_cast<size_t>(at - begin), static_cast<size_t>(n))));
     at += n;
   }
   if (at >= end) return absl::OkStatus();

@@ -45,7 +45,8 @@ class SourceShards {
   const States* Find(std::string_view variable) const;
   // Reads elements [begin, begin + out.size()) from pieces of a variable or of its state. FailedPrecondition if no
   // piece holds some of them. `what` names the variable for messages.
-  absl::Status Read(const std::vector<Piece>& pieces, std::string_view what, int64_t begin, absl::Span<float> out) const;
+  absl::Status Read(const std::vector<Piece>& pieces, std::string_view what, int64_t begin,
+                    absl::Span<float> out) const;
 
   const std::vector<std::unique_ptr<ShardReader>>& readers() const { return readers_; }
   // Directory, for messages.

@@ -124,7 +124,8 @@ void MapState(const TableLayout& layout, const v1::TablePart& part,
 
 // Adds columns [begin, end) without those that begin with 0.
 void AddInitial(int begin, int end, const v1::TableStart& start, std::vector<RowMap::Range>* ranges) {
-  const int zero_begin = std::clamp(start.zero_begin(), begin, end), zero_end = std::clamp(start.zero_end(), begin, end);
+  const int zero_begin = std::clamp(start.zero_begin(), begin, end),
+            zero_end = std::clamp(start.zero_end(), begin, end);
   if (zero_begin >= zero_end) {
     if (begin < end) ranges->push_back({begin, end});
     return;
@@ -232,11 +233,11 @@ class Starter {
       }
     }
     for (int s = 0; s < plan_.sources_size(); ++s) {
-      ASSIGN_OR_RETURN(SourceShards opened,
-                       SourceShards::Open(checkpoints_[static_cast<size_t>(s)].directory,
-                                          checkpoints_[static_cast<size_t>(s)].manifest,
-                                          {.wants = [this, s](const auto& shard) { return Wants(s, shard); },
-                                           .need_all = true}));
+      ASSIGN_OR_RETURN(
+          SourceShards opened,
+          SourceShards::Open(checkpoints_[static_cast<size_t>(s)].directory,
+                             checkpoints_[static_cast<size_t>(s)].manifest,
+                             {.wants = [this, s](const auto& shard) { return Wants(s, shard); }, .need_all = true}));
       sources_.push_back(std::move(opened));
     }
     for (const HeldPiece& held : pieces_) {
@@ -250,7 +251,9 @@ class Starter {
   }
 
  private:
-  const v1::CheckpointManifest& manifest(int source) const { return checkpoints_[static_cast<size_t>(source)].manifest; }
+  const v1::CheckpointManifest& manifest(int source) const {
+    return checkpoints_[static_cast<size_t>(source)].manifest;
+  }
   const std::string& directory(int source) const { return checkpoints_[static_cast<size_t>(source)].directory; }
 
   absl::Status CheckTargets() const {
@@ -273,8 +276,7 @@ class Starter {
       for (const v1::DensePart& part : FindDense(plan_, variable)->parts()) {
         for (const std::string& state : part.states()) {
           if (states.count(state) > 0) continue;
-          return absl::FailedPreconditionError(absl::StrCat("start plan: takes ",
-                                                            VariableText(variable, state),
+          return absl::FailedPreconditionError(absl::StrCat("start plan: takes ", VariableText(variable, state),
                                                             ", which the optimizer of this job does not have"));
         }
       }
@@ -285,8 +287,9 @@ class Starter {
   absl::Status CheckTable(const HeldTable& held) const {
     const TableLayout& layout = held.layout();
     if (held.start->zero_end() > layout.width) {
-      return absl::FailedPreconditionError(absl::StrCat("start plan: table '", layout.table, "' has zero columns up to ",
-                                                        held.start->zero_end(), " and width ", layout.width));
+      return absl::FailedPreconditionError(absl::StrCat("start plan: table '", layout.table,
+                                                        "' has zero columns up to ", held.start->zero_end(),
+                                                        " and width ", layout.width));
     }
     for (const v1::TablePart& part : held.start->parts()) {
       const int columns = part.columns_size();
@@ -346,9 +349,8 @@ class Starter {
         for (const v1::TableEntry& e : shard.tables()) {
           const bool named =
               e.table() == part.table() ||
-              std::any_of(held.table->memories.begin(), held.table->memories.end(), [&](const auto& memory) {
-                return e.table() == absl::StrCat(part.table(), memory.suffix);
-              });
+              std::any_of(held.table->memories.begin(), held.table->memories.end(),
+                          [&](const auto& memory) { return e.table() == absl::StrCat(part.table(), memory.suffix); });
           if (named && EntryWanted(e, held)) return true;
         }
       }
@@ -401,8 +403,8 @@ class Starter {
                                                           " in checkpoint ", directory(part.source())));
       }
       return absl::FailedPreconditionError(absl::StrCat(
-          what, " is ", DimsText(e.whole_dims()), " in checkpoint ", directory(part.source()), "; the start plan takes ",
-          DimsText(part.dims()), " for ", DimsText(piece.whole_dims), " of this job"));
+          what, " is ", DimsText(e.whole_dims()), " in checkpoint ", directory(part.source()),
+          "; the start plan takes ", DimsText(part.dims()), " for ", DimsText(piece.whole_dims), " of this job"));
     }
     return &found->second;
   }
@@ -451,9 +453,8 @@ class Starter {
       const int64_t end = shard.has_table_steps() ? shard.table_steps() : manifest(source).step();
       for (int i = 0; i < shard.tables_size(); ++i) {
         if (shard.tables(i).table() != table || !EntryWanted(shard.tables(i), held)) continue;
-        RETURN_IF_ERROR(reader->ReadTable(i, [&](absl::Span<const int64_t> ids, absl::Span<const float> rows) {
-          return visit(ids, rows, end);
-        }));
+        RETURN_IF_ERROR(reader->ReadTable(
+            i, [&](absl::Span<const int64_t> ids, absl::Span<const float> rows) { return visit(ids, rows, end); }));
       }
     }
     return absl::OkStatus();
@@ -490,27 +491,29 @@ class Starter {
     const bool whole = map.runs.size() == 1 && map.runs[0].to == 0 && map.runs[0].count == map.floats;
     std::vector<int64_t> mine;
     std::vector<float> my_rows;
-    return VisitEntries(held, part.source(), part.table(), [&](absl::Span<const int64_t> ids,
-                                                               absl::Span<const float> rows, int64_t end) {
-      mine.clear();
-      my_rows.resize(ids.size() * map.floats);
-      float* to = my_rows.data();
-      for (size_t i = 0; i < ids.size(); ++i) {
-        if (!held.table->rows.wants(LogicalShard(ids[i], shards))) continue;
-        if (note ? !seen->insert(ids[i]).second : seen->contains(ids[i])) continue;
-        mine.push_back(ids[i]);
-        const float* const from = rows.data() + i * map.from_floats;
-        if (!whole) std::memcpy(to, fresh.data(), map.floats * sizeof(float));
-        for (const RowMap::Run& run : map.runs) std::memcpy(to + run.to, from + run.from, run.count * sizeof(float));
-        if (map.step_to >= 0) Rebase(end, to + map.step_to);
-        to += map.floats;
-      }
-      if (mine.empty()) return absl::OkStatus();
-      for (const RowMap::Range& range : map.initial) {
-        held.table->initial_values(mine, range.begin, range.end, my_rows.data() + range.begin, map.floats);
-      }
-      return held.table->rows.add(mine, absl::MakeConstSpan(my_rows).first(mine.size() * map.floats));
-    });
+    return VisitEntries(
+        held, part.source(), part.table(),
+        [&](absl::Span<const int64_t> ids, absl::Span<const float> rows, int64_t end) {
+          mine.clear();
+          my_rows.resize(ids.size() * map.floats);
+          float* to = my_rows.data();
+          for (size_t i = 0; i < ids.size(); ++i) {
+            if (!held.table->rows.wants(LogicalShard(ids[i], shards))) continue;
+            if (note ? !seen->insert(ids[i]).second : seen->contains(ids[i])) continue;
+            mine.push_back(ids[i]);
+            const float* const from = rows.data() + i * map.from_floats;
+            if (!whole) std::memcpy(to, fresh.data(), map.floats * sizeof(float));
+            for (const RowMap::Run& run : map.runs)
+              std::memcpy(to + run.to, from + run.from, run.count * sizeof(float));
+            if (map.step_to >= 0) Rebase(end, to + map.step_to);
+            to += map.floats;
+          }
+          if (mine.empty()) return absl::OkStatus();
+          for (const RowMap::Range& range : map.initial) {
+            held.table->initial_values(mine, range.begin, range.end, my_rows.data() + range.begin, map.floats);
+          }
+          return held.table->rows.add(mine, absl::MakeConstSpan(my_rows).first(mine.size() * map.floats));
+        });
   }
 
   absl::Status FillMemory(const HeldTable& held, const v1::TablePart& part, const StartTargets::Table::Memory& memory,
@@ -520,25 +523,25 @@ class Starter {
     const auto step = std::find(memory.words.begin(), memory.words.end(), kStepWord);
     std::vector<int64_t> mine;
     std::vector<float> words;
-    return VisitEntries(held, part.source(), absl::StrCat(part.table(), memory.suffix),
-                        [&](absl::Span<const int64_t> ids, absl::Span<const float> rows, int64_t end) {
-                          if (rows.size() != ids.size() * size) {
-                            return absl::DataLossError(absl::StrCat(directory(part.source()), ": '", part.table(),
-                                                                    memory.suffix, "' has two layouts"));
-                          }
-                          mine.clear();
-                          words.clear();
-                          for (size_t i = 0; i < ids.size(); ++i) {
-                            if (!held.table->rows.wants(LogicalShard(ids[i], shards))) continue;
-                            if (note && !seen->insert(ids[i]).second) continue;
-                            mine.push_back(ids[i]);
-                            words.insert(words.end(), rows.begin() + i * size, rows.begin() + (i + 1) * size);
-                            if (step == memory.words.end()) continue;
-                            Rebase(end, words.data() + words.size() - size +
-                                            static_cast<size_t>(step - memory.words.begin()));
-                          }
-                          return mine.empty() ? absl::OkStatus() : memory.add(mine, words);
-                        });
+    return VisitEntries(
+        held, part.source(), absl::StrCat(part.table(), memory.suffix),
+        [&](absl::Span<const int64_t> ids, absl::Span<const float> rows, int64_t end) {
+          if (rows.size() != ids.size() * size) {
+            return absl::DataLossError(
+                absl::StrCat(directory(part.source()), ": '", part.table(), memory.suffix, "' has two layouts"));
+          }
+          mine.clear();
+          words.clear();
+          for (size_t i = 0; i < ids.size(); ++i) {
+            if (!held.table->rows.wants(LogicalShard(ids[i], shards))) continue;
+            if (note && !seen->insert(ids[i]).second) continue;
+            mine.push_back(ids[i]);
+            words.insert(words.end(), rows.begin() + i * size, rows.begin() + (i + 1) * size);
+            if (step == memory.words.end()) continue;
+            Rebase(end, words.data() + words.size() - size + static_cast<size_t>(step - memory.words.begin()));
+          }
+          return mine.empty() ? absl::OkStatus() : memory.add(mine, words);
+        });
   }
 
   const absl::Span<const StartCheckpoint> checkpoints_;
@@ -574,10 +577,10 @@ absl::StatusOr<std::vector<StartCheckpoint>> FindStartCheckpoints(const std::vec
       RETURN_IF_ERROR(manifest.status());
     }
     if (none || ManifestIdentity(*manifest) != source.manifest()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the run starts from ", Printable(source.directory()), "/", source.name(), ", and ", process,
-          ", which reads start_from[", i, "] of its own job, has ", none ? "none at " : "another one at ", path,
-          ": give every process a directory in which it sees the checkpoint"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("the run starts from ", Printable(source.directory()), "/", source.name(), ", and ", process,
+                       ", which reads start_from[", i, "] of its own job, has ", none ? "none at " : "another one at ",
+                       path, ": give every process a directory in which it sees the checkpoint"));
     }
     found.push_back({path, *std::move(manifest)});
   }
@@ -587,8 +590,8 @@ absl::StatusOr<std::vector<StartCheckpoint>> FindStartCheckpoints(const std::vec
 absl::Status StartFromCheckpoints(absl::Span<const StartCheckpoint> sources, const v1::StartPlan& plan,
                                   const StartTargets& targets) {
   if (static_cast<size_t>(plan.sources_size()) != sources.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("start plan: has ", plan.sources_size(), " checkpoints, and ",
-                                                   sources.size(), " are there"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("start plan: has ", plan.sources_size(), " checkpoints, and ", sources.size(), " are there"));
   }
   RETURN_IF_ERROR(CheckStartPlan(plan));
   return Starter(sources, plan, targets).Run();

@@ -25,9 +25,9 @@ struct StartCheckpoint {
 };
 
 // Returns the checkpoints that plan.sources() name, each in the directory of that index of `start_from`: a step of a
-// checkpoint, or a directory of such. InvalidArgument: a name that is none of a file. FailedPrecondition: another number
-// of them, or `process` (for messages: "server 1") finds none, or another one than was planned with. DataLoss: a damaged
-// manifest.
+// checkpoint, or a directory of such. InvalidArgument: a name that is none of a file. FailedPrecondition: another
+// number of them, or `process` (for messages: "server 1") finds none, or another one than was planned with. DataLoss: a
+// damaged manifest.
 absl::StatusOr<std::vector<StartCheckpoint>> FindStartCheckpoints(const std::vector<std::string>& start_from,
                                                                   const v1::StartPlan& plan,
                                                                   const std::string& process);
@@ -59,9 +59,9 @@ struct StartTargets {
   std::vector<Table> tables;
 };
 
-// Fills `targets` from `sources`, one for each of plan.sources(). What the plan does not name stays as it is. Opens only
-// shards that hold something for `targets`, and verifies their checksums and that all of it fits before anything is
-// written. The result does not depend on the cut of pieces and shards, here or there.
+// Fills `targets` from `sources`, one for each of plan.sources(). What the plan does not name stays as it is. Opens
+// only shards that hold something for `targets`, and verifies their checksums and that all of it fits before anything
+// is written. The result does not depend on the cut of pieces and shards, here or there.
 //
 // Optimizer state of a row is taken if its name is the same, and so is its width, or it has a value for each column. A
 // step of a lifecycle becomes its distance to the end of the checkpoint: a row last seen 10 steps before is 10 steps

@@ -89,8 +89,8 @@ absl::Status CheckZeros(const v1::DenseStart& dense, const v1::DenseZeros& zeros
           range.begin() <= dense.dims(k) - range.count()) {
         continue;
       }
-      return Wrong(dense.variable(), absl::StrCat("zeros of ", range.count(), " indices from ", range.begin(), " in ",
-                                                  dense.dims(k)));
+      return Wrong(dense.variable(),
+                   absl::StrCat("zeros of ", range.count(), " indices from ", range.begin(), " in ", dense.dims(k)));
     }
   }
   return absl::OkStatus();

@@ -50,10 +50,13 @@ model {
   layer { name: "logit" fc { input: "fields" size: 1 } }
   loss { sigmoid_cross_entropy { logits: "logit" label: "label" } }
 }
-table { name: "t" width: )", width, R"( is_sparse: true is_distributed: true }
+table { name: "t" width: )",
+                                                        width, R"( is_sparse: true is_distributed: true }
 optimizer { adagrad { learning_rate: 0.05 } }
 train { seed: 3 }
-distribute { servers: )", kServers, " trainers: 2 }"), "bench.textproto", {});
+distribute { servers: )",
+                                                        kServers, " trainers: 2 }"),
+                                           "bench.textproto", {});
   CHECK(job.ok()) << job.status();
   Servers servers;
   for (int i = 0; i < kServers; ++i) {
@@ -149,9 +152,8 @@ int Main() {
   for (int turn = 0; turn < 3; ++turn) {
     {
       const Servers servers = MakeServers(width, &pool);
-      loads.push_back(Seconds([&](int s) {
-        return servers[static_cast<size_t>(s)]->Load(sources[0].directory, sources[0].manifest);
-      }));
+      loads.push_back(Seconds(
+          [&](int s) { return servers[static_cast<size_t>(s)]->Load(sources[0].directory, sources[0].manifest); }));
       CHECK_EQ(ValuesOf(servers), sources[0].manifest.values_digest());
     }
     const Servers servers = MakeServers(2 * width, &pool);

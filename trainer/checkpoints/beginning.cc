@@ -8,7 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/string_views.h"
+#include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/start.h"
 #include "glog/logging.h"
 #include "transpiler/job/job.h"
@@ -29,19 +32,24 @@ absl::Status StartReplica(const BeginOptions& o, const v1::StartPlan& plan) {
 // Has the servers take values from the checkpoints of start_from, as the chief, and the replica if each trainer has all
 // of it.
 absl::Status DecideStart(const BeginOptions& o, v1::Beginning* beginning) {
-  if (o.plan_start == nullptr) {
-    return o.job->positions.Error("start_from[0]", "start_from: this program cannot plan with other checkpoints");
+  ASSIGN_OR_RETURN(Start planned, o.plan_start == nullptr ? PlanStart(*o.job) : o.plan_start(*o.job));
+  const std::string account = StartText(planned);
+  for (const absl::string_view line : absl::StrSplit(account, '\n', absl::SkipEmpty())) {
+    LOG(INFO) << "start_from: " << line;
   }
-  ASSIGN_OR_RETURN(PlannedStart planned, o.plan_start(*o.job));
+  for (const Start::Statistics& source : planned.statistics) {
+    ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(source.checkpoint));
+    ASSIGN_OR_RETURN(std::string statistics, ReadStatistics(source.checkpoint, manifest));
+    v1::InheritedStatistics* const inherited = beginning->add_inherited();
+    inherited->set_statistics(std::move(statistics));
+    inherited->set_data(source.data.SerializeAsString());
+  }
   v1::ControlRequest request;
   request.mutable_start()->set_plan(planned.plan.SerializeAsString());
   RETURN_IF_ERROR(o.trainer.client->member().Control(request, /*until_stop=*/true).status());
   // Those that hold shares read them when the job begins.
   if (o.trainer.replica != nullptr && !o.trainer.replica->sharded()) {
     RETURN_IF_ERROR(StartReplica(o, planned.plan));
-  }
-  for (const v1::StartSource& source : planned.plan.sources()) {
-    LOG(INFO) << "started from " << source.directory() << "/" << source.name();
   }
   *beginning->mutable_start() = std::move(planned.plan);
   *beginning->mutable_trainers()->mutable_lineage() = std::move(planned.lineage);

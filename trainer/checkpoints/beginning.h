@@ -7,23 +7,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/start.pb.h"
 #include "proto/stream_places.pb.h"
 #include "proto/trainer.pb.h"
 #include "trainer/checkpoints/job_checkpoints.h"
 #include "trainer/this_trainer.h"
+#include "transpiler/start/start.h"
 
 namespace weir {
 
 struct Job;
 
-// What a fresh run takes from the checkpoints of its job's start_from, and where that comes from.
-struct PlannedStart {
-  v1::StartPlan plan;
-  v1::Lineage lineage;
-};
 // Plans the start of a job with start_from. Called on the chief, in a fresh run.
-using StartPlanner = std::function<absl::StatusOr<PlannedStart>(const Job& job)>;
+using StartPlanner = std::function<absl::StatusOr<Start>(const Job& job)>;
 
 struct BeginOptions {
   ThisTrainer trainer;
@@ -34,7 +29,7 @@ struct BeginOptions {
   bool resume = false;
   // Continue from the newest checkpoint of this run (TrainOptions.run), or begin afresh.
   bool resume_run = false;
-  // Null: the job has no start_from.
+  // Null: PlanStart.
   StartPlanner plan_start = nullptr;
 };
 

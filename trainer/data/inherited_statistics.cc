@@ -24,8 +24,8 @@ std::vector<std::string> FloatNames(const std::vector<Column>& columns) {
     if (column.kind != v1::DENSE) continue;
     for (int64_t i = 0; i < column.width; ++i) {
       const auto at = static_cast<size_t>(i);
-      names.push_back(absl::StrCat(column.name, ".",
-                                   column.value_names.empty() ? absl::StrCat(i) : column.value_names[at]));
+      names.push_back(
+          absl::StrCat(column.name, ".", column.value_names.empty() ? absl::StrCat(i) : column.value_names[at]));
     }
   }
   return names;

@@ -8,6 +8,11 @@
 
 namespace weir {
 
+bool IsFrozen(const v1::Train& train, std::string_view parameter) {
+  return std::any_of(train.freeze().begin(), train.freeze().end(),
+                     [&](const std::string& pattern) { return MatchesPattern(pattern, parameter); });
+}
+
 bool MatchesPattern(std::string_view pattern, std::string_view name) {
   // When a character does not fit, go on behind the last star, one character of the name later.
   size_t p = 0, n = 0, star = std::string_view::npos, behind = 0;

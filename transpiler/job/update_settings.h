@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/job.pb.h"
 #include "transpiler/base/setting.h"
 #include "transpiler/clips/clip.h"
 #include "transpiler/optimizers/optimizer.h"
@@ -58,6 +59,9 @@ class UpdateSettings {
   std::vector<Entry> entries_;
   std::vector<std::unique_ptr<ClipOps>> clips_;
 };
+
+// Returns true if train.freeze names this parameter or table.
+bool IsFrozen(const v1::Train& train, std::string_view parameter);
 
 // Returns true if the name matches; `*` stands for any characters, or none.
 bool MatchesPattern(std::string_view pattern, std::string_view name);

@@ -27,6 +27,7 @@ namespace weir {
 namespace {
 
 constexpr char kStepCounter[] = "learning_rate.step";
+constexpr char kFrozenRate[] = "frozen.learning_rate";
 
 v1::VarDesc StepVar(const std::string& name, absl::Span<const int64_t> dims, v1::DType dtype) {
   v1::VarDesc var;
@@ -89,6 +90,7 @@ class Appender {
                                   absl::StrCat("parameter '", param.name(), "' has no gradient '", grad_name, "'"));
     }
     const v1::VarDesc grad = *found;
+    if (IsFrozen(job_.config.train(), param.name())) return AppendFrozen(param, grad);
     if (const auto average = averages_.find(param.name()); average != averages_.end()) {
       return AppendAverage(param, grad, average->second);
     }
@@ -163,6 +165,15 @@ class Appender {
         MakeOp(kRunningAverageOp, {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {name}}},
                {{"ParamOut", {param.name()}}}),
         param, grad);
+    return absl::OkStatus();
+  }
+
+  // Appends an update that changes nothing: a dense parameter is held, saved and sent by those that update it.
+  absl::Status AppendFrozen(const v1::VarDesc& param, const v1::VarDesc& grad) {
+    if (average_rates_.insert(kFrozenRate).second) RETURN_IF_ERROR(AddVar(ConstantVar(kFrozenRate, {1}, 0)));
+    AddUpdateOp(MakeOp("sgd", {{"Param", {param.name()}}, {"Grad", {grad.name()}}, {"LearningRate", {kFrozenRate}}},
+                       {{"ParamOut", {param.name()}}}),
+                param, grad);
     return absl::OkStatus();
   }
 
@@ -416,7 +427,7 @@ class Appender {
   v1::BlockDesc* const block_;
   VarIndex vars_;
   const std::map<std::string, RunningAverage> averages_;
-  std::set<std::string> average_rates_;                      // variables
+  std::set<std::string> average_rates_;                      // variables, also of frozen parameters
   std::map<std::string, Updater> updaters_;                  // by learning rate variable; pointers into it stay
   std::map<std::string, std::vector<std::string>> updated_;  // parameters by learning rate variable
   std::vector<v1::OpDesc> schedule_ops_;

@@ -1,8 +1,8 @@
-// Pass: parameters and tables that train.freeze names keep their values.
+// Pass: checks train.freeze, and makes the tables that it names not trainable.
 //
-// Before: a forward program. After: they are not trainable, as tables with trainable: false, so that they get neither a
-// gradient nor an update; rows of a table are neither made nor removed. Error, with the pattern's place: a pattern that
-// matches no parameter.
+// Before: a forward program. After: distributed tables that are frozen get neither gradient nor update, and their rows
+// are neither made nor removed. Of other parameters append_optimizer makes updates that change nothing. Error, with the
+// pattern's place: a pattern that matches no parameter.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +21,7 @@ absl::StatusOr<bool> FreezeParameters(const Job& job, Programs* programs) {
     for (v1::VarDesc& var : *programs->main.mutable_blocks(0)->mutable_vars()) {
       if (!var.is_parameter() || !MatchesPattern(pattern, var.name())) continue;
       matches = true;
-      if (!var.trainable()) continue;
+      if (!var.trainable() || var.kind() != v1::TABLE) continue;
       var.set_trainable(false);
       var.clear_lifecycle();
       changed = true;
@@ -29,7 +29,8 @@ absl::StatusOr<bool> FreezeParameters(const Job& job, Programs* programs) {
     if (matches) continue;
     const std::string path = absl::StrCat("train.freeze[", i, "]");
     return job.positions.Error(
-        path, absl::StrCat(path, " '", pattern, "' matches no parameter and no table (transpile --print=single lists them)"));
+        path,
+        absl::StrCat(path, " '", pattern, "' matches no parameter and no table (transpile --print=single lists them)"));
   }
   return changed;
 }

@@ -203,8 +203,8 @@ class Planner {
       if (from == nullptr) continue;
       for (size_t later = s + 1; later < sources_.size(); ++later) {
         if (sources_[later]->config().take_size() == 0 || sources_[later]->FindDense(name) == nullptr) continue;
-        problems_.push_back(absl::StrCat("'", name, "' is taken from start_from[", later, "] and given by start_from[", s,
-                                         "]: let that one take less"));
+        problems_.push_back(absl::StrCat("'", name, "' is taken from start_from[", later, "] and given by start_from[",
+                                         s, "]: let that one take less"));
       }
       if (from->dims.size() != static_cast<size_t>(var.dims_size())) {
         problems_.push_back(absl::StrCat("'", name, "' is ", DimsText(var.dims()), " in this job and ",

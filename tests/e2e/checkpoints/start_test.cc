@@ -31,8 +31,9 @@ constexpr char kAllReduce[] = "distribute.dense=ALL_REDUCE";
 
 // Rows of "vectors" are counted, and age. The weight of "deep" is large enough for two blocks.
 std::string OldJob() {
-  return absl::StrReplaceAll(kSlotJob, {{"width: 4 is_sparse", "width: 4 lifecycle { ttl_steps: 40 admit_after: 2 } "
-                                                               "is_sparse"},
+  return absl::StrReplaceAll(kSlotJob, {{"width: 4 is_sparse",
+                                         "width: 4 lifecycle { ttl_steps: 40 admit_after: 2 } "
+                                         "is_sparse"},
                                         {"size: 16 activation", "size: 1400 activation"}});
 }
 // Two more columns of "vectors", whose rows come before "x" in the input of "deep".
@@ -61,10 +62,8 @@ class StartTest : public SlotJobTest {
   static void SetUpTestSuite() {
     SlotJobTest::SetUpTestSuite();
     // On a cluster of its own; 50 steps, of which an id has some.
-    const InProcessResult old = Run({.job_text = OldJob(),
-                                     .overrides = {CheckpointIn("old"), "train.max_steps=50"},
-                                     .servers = 3,
-                                     .trainers = 2});
+    const InProcessResult old = Run(
+        {.job_text = OldJob(), .overrides = {CheckpointIn("old"), "train.max_steps=50"}, .servers = 3, .trainers = 2});
     ASSERT_EQ(old.summary.steps, 50);
   }
   void TearDown() override {
@@ -74,44 +73,76 @@ class StartTest : public SlotJobTest {
   static v1::StartPlan Plan() {
     v1::StartPlan plan;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(R"pb(
-      dense {
-        variable: "deep.w" dims: [16, 1400]
-        parts {
-          variable: "deep.w" dims: [12, 1400]
-          axes { runs { to: 0 from: 0 count: 4 } runs { to: 6 from: 4 count: 4 } runs { to: 12 from: 8 count: 4 } }
-          axes { runs { to: 0 from: 0 count: 1400 } }
-          states: "moment1" states: "moment2"
-        }
-        zeros { axes { ranges { begin: 4 count: 2 } } axes { ranges { begin: 0 count: 1400 } } }
-      }
-      dense {
-        variable: "deep.b" dims: [1400]
-        parts { variable: "deep.b" dims: [1400] axes { runs { to: 0 from: 0 count: 1400 } } states: "moment1" }
-      }
-      dense {
-        variable: "out.w" dims: [1400, 1]
-        parts {
-          variable: "out.w" dims: [1400, 1]
-          axes { runs { to: 0 from: 0 count: 1400 } }
-          axes { runs { to: 0 from: 0 count: 1 } }
-        }
-      }
-      tables {
-        table: "vectors" zero_begin: 5 zero_end: 6
-        parts { table: "vectors" width: 4 columns { to: 0 from: 0 count: 4 } }
-      }
-      tables { table: "weights" parts { table: "weights" width: 1 columns { to: 0 from: 0 count: 1 } } }
-    )pb", &plan));
+                                                                dense {
+                                                                  variable: "deep.w"
+                                                                  dims: [ 16, 1400 ]
+                                                                  parts {
+                                                                    variable: "deep.w"
+                                                                    dims: [ 12, 1400 ]
+                                                                    axes {
+                                                                      runs { to: 0 from: 0 count: 4 }
+                                                                      runs { to: 6 from: 4 count: 4 }
+                                                                      runs { to: 12 from: 8 count: 4 }
+                                                                    }
+                                                                    axes { runs { to: 0 from: 0 count: 1400 } }
+                                                                    states: "moment1"
+                                                                    states: "moment2"
+                                                                  }
+                                                                  zeros {
+                                                                    axes { ranges { begin: 4 count: 2 } }
+                                                                    axes { ranges { begin: 0 count: 1400 } }
+                                                                  }
+                                                                }
+                                                                dense {
+                                                                  variable: "deep.b"
+                                                                  dims: [ 1400 ]
+                                                                  parts {
+                                                                    variable: "deep.b"
+                                                                    dims: [ 1400 ]
+                                                                    axes { runs { to: 0 from: 0 count: 1400 } }
+                                                                    states: "moment1"
+                                                                  }
+                                                                }
+                                                                dense {
+                                                                  variable: "out.w"
+                                                                  dims: [ 1400, 1 ]
+                                                                  parts {
+                                                                    variable: "out.w"
+                                                                    dims: [ 1400, 1 ]
+                                                                    axes { runs { to: 0 from: 0 count: 1400 } }
+                                                                    axes { runs { to: 0 from: 0 count: 1 } }
+                                                                  }
+                                                                }
+                                                                tables {
+                                                                  table: "vectors"
+                                                                  zero_begin: 5
+                                                                  zero_end: 6
+                                                                  parts {
+                                                                    table: "vectors"
+                                                                    width: 4
+                                                                    columns { to: 0 from: 0 count: 4 }
+                                                                  }
+                                                                }
+                                                                tables {
+                                                                  table: "weights"
+                                                                  parts {
+                                                                    table: "weights"
+                                                                    width: 1
+                                                                    columns { to: 0 from: 0 count: 1 }
+                                                                  }
+                                                                }
+                                                              )pb",
+                                                              &plan));
     return plan;
   }
-  static absl::StatusOr<PlannedStart> Planned(v1::StartPlan plan) {
+  static absl::StatusOr<Start> Planned(v1::StartPlan plan) {
     const absl::StatusOr<NewestCheckpoint> old = OpenCheckpoint(Path("old"));
     if (!old.ok()) return old.status();
     v1::StartSource* const source = plan.add_sources();
     source->set_name(old->found.name);
     source->set_directory(Path("old"));
     source->set_manifest(ManifestIdentity(old->manifest));
-    PlannedStart planned{.plan = std::move(plan)};
+    Start planned{.plan = std::move(plan)};
     v1::Ancestor* const ancestor = planned.lineage.add_ancestors();
     ancestor->set_job("slots");
     ancestor->set_step(old->manifest.step());
@@ -292,8 +323,8 @@ TEST_F(StartTest, WhatDoesNotFitEndsTheRunBeforeItsFirstStep) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("table 'vectors' has width 4 in checkpoint"));
   // Another checkpoint under the name than was planned with.
-  run.plan_start = [](const Job&) -> absl::StatusOr<PlannedStart> {
-    absl::StatusOr<PlannedStart> planned = Planned(Plan());
+  run.plan_start = [](const Job&) -> absl::StatusOr<Start> {
+    absl::StatusOr<Start> planned = Planned(Plan());
     planned->plan.mutable_sources(0)->set_manifest(1);
     return planned;
   };

@@ -274,8 +274,8 @@ TEST(StartTest, AnyCutGivesTheElementsThatThePlanSays) {
         model[absl::StrCat("p", rank)] = Parameter::Make(dims(rank), &random);
       }
       sources.push_back(model);
-      checkpoints.push_back(SaveModel(FreshDir(absl::StrCat("start_any", s)), model,
-                                      1 + static_cast<int>(Below(&random, 4)), &random));
+      checkpoints.push_back(
+          SaveModel(FreshDir(absl::StrCat("start_any", s)), model, 1 + static_cast<int>(Below(&random, 4)), &random));
       plan.add_sources();
     }
     Model expected, filled;
@@ -347,14 +347,14 @@ struct Table {
     };
     target.initial_state.assign(static_cast<size_t>(layout.state_width()), -1.0f);
     if (!candidate_words.empty()) {
-      target.memories.push_back({"@candidates", candidate_words,
-                                 [this](absl::Span<const int64_t> ids, absl::Span<const float> words) {
-                                   const size_t n = candidate_words.size();
-                                   for (size_t i = 0; i < ids.size(); ++i) {
-                                     candidates[ids[i]] = {words.begin() + i * n, words.begin() + (i + 1) * n};
-                                   }
-                                   return absl::OkStatus();
-                                 }});
+      target.memories.push_back(
+          {"@candidates", candidate_words, [this](absl::Span<const int64_t> ids, absl::Span<const float> words) {
+             const size_t n = candidate_words.size();
+             for (size_t i = 0; i < ids.size(); ++i) {
+               candidates[ids[i]] = {words.begin() + i * n, words.begin() + (i + 1) * n};
+             }
+             return absl::OkStatus();
+           }});
     }
     return target;
   }
@@ -451,9 +451,8 @@ TEST(StartTest, AWiderTableHasInitialValuesAndZerosBesideItsOldColumns) {
       ASSERT_EQ(table.rows.size(), old.rows.size());
       for (const auto& [id, row] : old.rows) {
         const auto initial = [id = id](int c) { return static_cast<float>(1000 * c + id); };
-        EXPECT_THAT(table.rows[id],
-                    ElementsAre(initial(0), row[2], initial(2), initial(3), row[0], row[1], 0, 0,  //
-                                -1, row[5], -1, -1, row[3], row[4], -1, -1, row[6]));
+        EXPECT_THAT(table.rows[id], ElementsAre(initial(0), row[2], initial(2), initial(3), row[0], row[1], 0, 0,  //
+                                                -1, row[5], -1, -1, row[3], row[4], -1, -1, row[6]));
       }
     }
   }
@@ -584,19 +583,31 @@ class StartErrorsTest : public testing::Test {
     old_ = OldTable("old", 3, 20, 1);
     tables_ = SaveTables(FreshDir("start_errors_tables"), {old_}, 2);
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(R"pb(
-      sources {}
-      sources {}
-      dense {
-        variable: "w" dims: [6, 5]
-        parts {
-          source: 0 variable: "w" dims: [6, 4]
-          axes { runs { to: 0 from: 0 count: 6 } }
-          axes { runs { to: 1 from: 0 count: 4 } }
-          states: "moment"
-        }
-      }
-      tables { table: "t" parts { source: 1 table: "old" width: 3 columns { to: 1 from: 0 count: 3 } } }
-    )pb", &plan_));
+                                                                sources {}
+                                                                sources {}
+                                                                dense {
+                                                                  variable: "w"
+                                                                  dims: [ 6, 5 ]
+                                                                  parts {
+                                                                    source: 0
+                                                                    variable: "w"
+                                                                    dims: [ 6, 4 ]
+                                                                    axes { runs { to: 0 from: 0 count: 6 } }
+                                                                    axes { runs { to: 1 from: 0 count: 4 } }
+                                                                    states: "moment"
+                                                                  }
+                                                                }
+                                                                tables {
+                                                                  table: "t"
+                                                                  parts {
+                                                                    source: 1
+                                                                    table: "old"
+                                                                    width: 3
+                                                                    columns { to: 1 from: 0 count: 3 }
+                                                                  }
+                                                                }
+                                                              )pb",
+                                                              &plan_));
   }
   // Runs the plan, after a change of its text. Expects that nothing is written.
   absl::Status Run(const std::function<void(v1::StartPlan*)>& edit) {
@@ -645,8 +656,7 @@ TEST_F(StartErrorsTest, APlanThatContradictsItselfIsRefused) {
       [](auto* p) { p->mutable_dense(0)->mutable_parts(0)->mutable_axes(1)->mutable_runs(0)->set_from(INT64_MIN); },
       [](auto* p) { p->mutable_dense(0)->mutable_parts(0)->mutable_axes(1)->mutable_runs(0)->set_from(1); },
       [](auto* p) {
-        *p->mutable_dense(0)->mutable_parts(0)->mutable_axes(0)->add_runs() =
-            p->dense(0).parts(0).axes(0).runs(0);
+        *p->mutable_dense(0)->mutable_parts(0)->mutable_axes(0)->add_runs() = p->dense(0).parts(0).axes(0).runs(0);
       },
       [](auto* p) { *p->mutable_dense(0)->add_parts() = v1::DensePart(p->dense(0).parts(0)); },
       [](auto* p) { *p->add_dense() = v1::DenseStart(p->dense(0)); },

@@ -40,8 +40,9 @@ class InheritedStatisticsTest : public ::testing::Test {
     for (int i = 0; i < n; ++i) {
       const PhiloxBlock r = Philox(static_cast<uint64_t>(shift), static_cast<uint64_t>(i), 0);
       absl::StrAppend(&text, r.v[0] % 1000 + static_cast<unsigned>(shift), ".5,", r.v[1] % 77, ",",
-                      r.v[2] % 300 + static_cast<unsigned>(shift), ",", r.v[3] % 300 + static_cast<unsigned>(shift), ",k",
-                      r.v[0] % 3 + static_cast<unsigned>(shift), ",", r.v[1] % 20 + static_cast<unsigned>(shift), "\n");
+                      r.v[2] % 300 + static_cast<unsigned>(shift), ",", r.v[3] % 300 + static_cast<unsigned>(shift),
+                      ",k", r.v[0] % 3 + static_cast<unsigned>(shift), ",", r.v[1] % 20 + static_cast<unsigned>(shift),
+                      "\n");
     }
     return text;
   }
@@ -85,8 +86,9 @@ TEST_F(InheritedStatisticsTest, TheSameColumnsInAnotherOrderKeepAllOfIt) {
   // Floats: of `dense` y and x, and kind.
   ASSERT_EQ(joined.moments().size(), 3);
   EXPECT_EQ(joined.moments()[0].mean, theirs.moments()[1].mean);
-  EXPECT_EQ(joined.moments()[2].mean == theirs.moments()[0].mean || joined.moments()[1].mean == theirs.moments()[0].mean,
-            true);
+  EXPECT_EQ(
+      joined.moments()[2].mean == theirs.moments()[0].mean || joined.moments()[1].mean == theirs.moments()[0].mean,
+      true);
   EXPECT_EQ(joined.kept(), theirs.kept());
   for (int64_t raw = 0; raw < 400; ++raw) {
     const auto key = static_cast<uint64_t>(SaltId(SlotSalt("cat", "a"), raw));

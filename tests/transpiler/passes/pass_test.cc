@@ -28,10 +28,11 @@ std::vector<std::string> Names(const std::vector<Pass>& passes) {
 }
 
 TEST(PassTest, TheOrderIsThatOfTheDocuments) {
-  EXPECT_THAT(PassNames(), ElementsAre("build_forward", "keep_judged", "freeze_parameters", "append_backward", "append_optimizer",
-                                       "build_startup", "slice_variables", "choose_fetch", "place_blocks",
-                                       "shard_updates", "keep_updates", "prefetch_tables", "fuse_lookups",
-                                       "send_gradients", "assign_buckets", "receive_parameters", "share_buffers"));
+  EXPECT_THAT(PassNames(),
+              ElementsAre("build_forward", "keep_judged", "freeze_parameters", "append_backward", "append_optimizer",
+                          "build_startup", "slice_variables", "choose_fetch", "place_blocks", "shard_updates",
+                          "keep_updates", "prefetch_tables", "fuse_lookups", "send_gradients", "assign_buckets",
+                          "receive_parameters", "share_buffers"));
 }
 
 TEST(PassTest, TheOrderOfLinkingDoesNotMatter) {
