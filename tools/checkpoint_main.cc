@@ -1,4 +1,5 @@
-// checkpoint: inspects checkpoints, verifies that they are complete, and exports them as arrays.
+// checkpoint: inspects checkpoints, verifies that they are complete, reports on their tables, and exports them as
+// arrays.
 
 #include <algorithm>
 #include <cinttypes>
@@ -21,6 +22,8 @@
 #include "framework/base/atomic_file.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "framework/base/thread_budget.h"
+#include "framework/base/thread_pool.h"
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/digest_log.h"
 #include "framework/checkpoint/directory.h"
@@ -28,11 +31,14 @@
 #include "framework/checkpoint/npz.h"
 #include "framework/process/command_line.h"
 #include "framework/process/standard_output.h"
+#include "framework/watch/message_json.h"
 #include "tools/export_rows.h"
+#include "tools/reporting/report.h"
 
 ABSL_FLAG(std::string, output, "",
           "export: the file to write, .npz or (with --table) any other name; rows: the .npz to write");
-ABSL_FLAG(std::string, table, "", "export: this table alone");
+ABSL_FLAG(std::string, table, "", "export, report: this table alone");
+ABSL_FLAG(bool, json, false, "report: JSON for scripts");
 ABSL_FLAG(std::string, since, "",
           "export: only rows that differ from those of this step of DIR (or of the checkpoint in this directory), and "
           "the ids that "
@@ -47,6 +53,8 @@ constexpr char kUsage[] =
     "checkpoint list DIR                   what is there, newest last\n"
     "checkpoint verify DIR                 reads every byte of every checkpoint (or of one step)\n"
     "checkpoint digest DIR                 one line per variable, then the digests of all: values=... state=...\n"
+    "checkpoint report DIR                 rows, norms, state and ages of each table, and what other settings would "
+    "save\n"
     "checkpoint export DIR --output=F.npz  dense parameters by name; tables as <table>.ids and <table>.values\n"
     "checkpoint export DIR --table=T --output=F.rows [--since=STEP]\n"
     "                                      one table as a checksummed row file, or what changed in it since an earlier "
@@ -237,6 +245,41 @@ absl::Status Export(const std::string& dir) {
   return absl::OkStatus();
 }
 
+// Opens the newest checkpoint, or that of --step, without reading its files.
+absl::StatusOr<NewestCheckpoint> OpenBySizes(const std::string& dir) {
+  const int64_t step = absl::GetFlag(FLAGS_step);
+  ASSIGN_OR_RETURN(const std::vector<CheckpointPath> found,
+                   All(step < 0 ? dir : absl::StrCat(dir, "/", StepDirectoryName(step))));
+  ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, VerifyCheckpoint(found.back().path, /*sizes_only=*/true));
+  return NewestCheckpoint{.found = found.back(), .manifest = std::move(manifest)};
+}
+
+absl::StatusOr<v1::CheckpointReport> MeasureTables(const std::string& dir, ThreadPool* pool) {
+  ReportOptions options = {.table = absl::GetFlag(FLAGS_table), .check_sums = true, .pool = pool};
+  if (const absl::StatusOr<NewestCheckpoint> newest = OpenBySizes(dir); newest.ok()) {
+    absl::StatusOr<v1::CheckpointReport> report = ReportOn(*newest, options);
+    if (report.ok()) return report;
+  }
+  // Damaged, or replaced meanwhile: looks for the newest that verifies, and says what is wrong with others.
+  options.check_sums = false;
+  ASSIGN_OR_RETURN(const NewestCheckpoint opened, Open(dir));
+  return ReportOn(opened, options);
+}
+
+absl::Status Report(const std::string& dir) {
+  // Each thread takes memory, and a disk seldom feeds more of them.
+  constexpr int kMostThreads = 16;
+  ThreadPool pool("report", std::min(UsableCores(), kMostThreads) - 1);
+  ASSIGN_OR_RETURN(const v1::CheckpointReport report, MeasureTables(dir, &pool));
+  std::string text = ReportText(report);
+  if (absl::GetFlag(FLAGS_json)) {
+    ASSIGN_OR_RETURN(text, MessageAsJson(report));
+    text.push_back('\n');
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return absl::OkStatus();
+}
+
 absl::Status Rows(const std::string& file) {
   const std::string output = absl::GetFlag(FLAGS_output);
   if (!output.empty() && !absl::EndsWith(output, ".npz")) {
@@ -272,9 +315,10 @@ absl::StatusOr<ExitCode> Run(const CommandLine& line) {
   if (command == "verify") return OkOr(Verify(dir));
   if (command == "digest") return OkOr(Digest(dir));
   if (command == "export") return OkOr(Export(dir));
+  if (command == "report") return OkOr(Report(dir));
   if (command == "rows") return OkOr(Rows(dir));
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown command '", command, "'; expected list, verify, digest, export, rows or compare"));
+      absl::StrCat("unknown command '", command, "'; expected list, verify, digest, report, export, rows or compare"));
 }
 
 int Main(int argc, char** argv) {

@@ -28,7 +28,7 @@ _PROGRAMS = {
     "trainer": "one trainer, or a whole job in one process, or predictions",
     "pserver": "one parameter server",
     "transpile": "prints what the processes of a job run, and what it costs",
-    "checkpoint": "lists, verifies, compares and exports checkpoints",
+    "checkpoint": "lists, verifies, compares and exports checkpoints, reports on their tables",
     "convert": "parses data once, into example files",
     "doctor": "shows what this machine can do, and whether hosts reach each other",
     "generate_ctr": "makes a click log from a known model",

@@ -32,6 +32,13 @@ expect 0 '^step-000000000042 OK ' verify "$good"
 expect 0 '^w values=[0-9a-f]{16} state=[0-9a-f]{16}$' digest "$work/ckpt"
 [ "$("$tool" digest "$good" | tail -1)" = "values=e668949ec9d4ffdb state=f86ef3c561bdffed" ] ||
   { echo "FAILED: last line of digest"; failures=$((failures + 1)); }
+# Tables of the golden checkpoint, which has no job.
+expect 0 '^table t: 6 rows of width 2$' report "$work/ckpt"
+expect 0 '^  norm of a row +3.53553 +2.41523 +0 +0 +2.82843 +7.07107 +7.07107$' report "$good"
+expect 0 '^  unknown: storage, slots and settings: the checkpoint has no job' report "$good" --table=t
+expect 0 '^\{"path":".*/step-000000000042","job":"toy","step":"42","table":\[\{"name":"t","rows":"6",' \
+  report "$work/ckpt" --step=42 --json
+expect 2 "has no table 'u'; it has t" report "$good" --table=u
 ln -s real.npz "$work/a.npz"
 expect 0 'step 42 of job toy' export "$work/ckpt" --output="$work/a.npz"
 { [ -L "$work/a.npz" ] && [ -f "$work/real.npz" ]; } ||
@@ -67,6 +74,8 @@ expect 4 'step-000000000050 BAD .*shard-00001 has checksum' verify "$work/ckpt"
 expect 0 'refused step-000000000050: .*shard-00001 has checksum' digest "$work/ckpt"
 expect 0 'step 42 of job toy' export "$work/ckpt" --output="$work/b.npz"
 expect 4 'shard-00001 has checksum' digest "$work/ckpt" --step=50
+expect 0 'refused step-000000000050: .*shard-00001 has checksum' report "$work/ckpt"
+expect 4 'shard-00001 has checksum' report "$work/ckpt" --step=50
 expect 4 'shard-00001 has checksum' export "$work/ckpt" --step=50 --output="$work/c.npz"
 [ -e "$work/c.npz" ] && { echo "FAILED: an export of damaged data left a file"; failures=$((failures + 1)); }
 truncate -s 100 "$work/ckpt/step-000000000050/shard-00000"
@@ -76,7 +85,7 @@ expect 4 'MANIFEST is missing' verify "$work/ckpt/step-000000000050"
 
 expect 2 'is no directory' digest "$work/nowhere"
 expect 2 'no complete checkpoint|no checkpoint' digest "$work"
-expect 2 "unknown command 'lst'; expected list, verify, digest, export, rows or compare" lst "$work/ckpt"
+expect 2 "unknown command 'lst'; expected list, verify, digest, report, export, rows or compare" lst "$work/ckpt"
 expect 2 'expected a command and a directory' list
 expect 2 'export needs --output' export "$work/ckpt"
 expect 2 'unknown flag --outptu \(did you mean --output\?\)' export "$work/ckpt" --outptu=x
