@@ -928,3 +928,38 @@ def test_bits_of_any_values_stay_where_nothing_is_changed(tmp_path):
     assert new.table("t").values.tobytes() == bits.tobytes()
     with pytest.raises(ValueError, match=r"row 0 \(id 1\), column 0 = nan is not finite"):
         weir.write_rows(tmp_path / "a.rows", "t", [1, 2, 3], new.table("t").values)
+
+
+# ---------------------------------------------------------------------------------------------------------- documents
+
+
+def test_the_code_of_the_document_runs(tmp_path, monkeypatch):
+    try:
+        generate = programs.find("generate_ctr")
+        programs.find("trainer")
+    except ProgramsMissingError as error:
+        pytest.skip(str(error))
+    example = tmp_path / "examples/synthetic_ctr"
+    example.mkdir(parents=True)
+    shutil.copy(ROOT / "examples/synthetic_ctr/job.textproto", example)
+    subprocess.run([str(generate), f"--output={example / 'data'}", "--rows=4000", "--eval_rows=400", "--files=2"],
+                   check=True, stdout=subprocess.DEVNULL)
+    monkeypatch.chdir(tmp_path)
+    run("trainer", "--role=local", "--job=examples/synthetic_ctr/job.textproto")
+    text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Writing rows and checkpoints\n")[2].partition("\n## ")[0]
+    names: dict = {}
+    for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+        exec(code, names)
+    assert len(weir.RowFile("many.rows")) == 10000
+    trained = weir.Checkpoint(example / "pretrained").table("field_vectors")
+    assert np.abs(trained.rows(names["ids"], missing="zero")).max() > 0
+    for name in ("mine", "silent", "halved", "shorter", "narrow"):
+        check(weir.Checkpoint(name))
+    for name, arguments in (("silent", []), ("narrow", ["--set", "table[0].width=4"])):
+        run("trainer", "--role=predict", "--job=examples/synthetic_ctr/job.textproto", f"--checkpoint={name}",
+            f"--output={name}.csv", *arguments)
+        assert len((tmp_path / f"{name}.csv").read_text().splitlines()) >= 400
+    old, halved = weir.Checkpoint("examples/synthetic_ctr/checkpoints"), weir.Checkpoint("halved")
+    assert (halved.table("field_vectors").values == old.table("field_vectors").values / 2).all()
+    assert len(weir.Checkpoint("shorter").table("field_vectors")) <= len(old.table("field_vectors"))
