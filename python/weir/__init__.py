@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weir.onnx.export import export_onnx
     from weir.onnx.inputs import onnx_inputs
     from weir.prediction import predict
-    from weir.rows import NotFoundError
+    from weir.rows import NotFoundError, RowBatch
     from weir.run import Run, train
     from weir.writers.checkpoint import write_checkpoint
     from weir.writers.edit import edit_checkpoint
@@ -44,6 +44,7 @@ __all__ = [
     "NotFoundError",
     "OtherModelWarning",
     "ProgramsMissingError",
+    "RowBatch",
     "RowFile",
     "Run",
     "RunError",
@@ -71,6 +72,7 @@ _MODULES = {
     "Client": "weir.client",
     "Job": "weir.job",
     "NotFoundError": "weir.rows",
+    "RowBatch": "weir.rows",
     "RowFile": "weir.checkpoint",
     "Run": "weir.run",
     "ServerStatus": "weir.client",

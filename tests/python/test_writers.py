@@ -214,7 +214,7 @@ def test_rows_that_come_in_batches_need_memory_for_one(tmp_path, how):
     def batches():
         for at in range(0, count, batch):
             # Not in order, and each id once.
-            ids = (np.arange(at, at + batch) * 0x9E3779B97F4A7C15 % 2**64).astype(np.uint64)
+            ids = np.arange(at, at + batch, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
             yield ids, np.full((batch, width), at, np.float32)
 
     tracemalloc.start()
@@ -443,7 +443,7 @@ def test_a_checkpoint_of_any_shapes_comes_back(tmp_path, seed):
     shapes = [(), (1,), (0,), (3, 0), (7,), (5, 3), (2, 3, 4), (1, 70000)]
     values, state = {}, {}
     for i in range(int(draw.integers(0, 6))):
-        name, shape = f"layer.{i}.w", shapes[draw.integers(len(shapes))]
+        name, shape = f'layer."{i}".\\ä', shapes[draw.integers(len(shapes))]
         values[name] = draw.normal(size=shape).astype(np.float32)
         if draw.random() < 0.6:
             state[name] = {"moment1": draw.random(shape).astype(np.float32), "step": float(draw.integers(100))}

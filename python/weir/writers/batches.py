@@ -17,7 +17,7 @@ __all__ = ["Batch", "Layout", "Run", "Source", "TableRows", "as_layout", "as_flo
 # (ids, values) or (ids, values, state by name).
 Batch = Union[Tuple[npt.ArrayLike, npt.ArrayLike],
               Tuple[npt.ArrayLike, npt.ArrayLike, Optional[Mapping[str, npt.ArrayLike]]]]
-# Rows of one table: arrays, a weir.Table or weir.RowFile, or an iterable of batches.
+# Rows of one table: arrays, a weir.RowFile, a table of a weir.Checkpoint, or an iterable of batches.
 TableRows = Union[Batch, Rows, Iterable[Batch]]
 
 # Bytes of ids and rows that are in memory at a time, and in one chunk of a file, as in the programs.
@@ -126,7 +126,7 @@ def _numbers(what: str, given: npt.ArrayLike) -> npt.NDArray[Any]:
         raise ValueError(f"{what}: {error}") from None
     # bfloat16 is no type of NumPy's own.
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
-        such = f" such as {array.reshape(-1)[0]!r}" if array.size > 0 else ""
+        such = f" such as {array.reshape(-1)[:1].tolist()[0]!r}" if array.size > 0 else ""
         raise TypeError(f"{what}: numbers were expected, got {array.dtype}{such}")
     return array
 
@@ -321,4 +321,3 @@ def _check_columns(table: str, part: Run, columns: Iterable[Tuple[str, int, int]
             what = "values" if name == "values" else f"state '{name}'"
             _check_finite(into[at, column:column + 1], lambda _: (
                 f"{what} of table '{table}': row {row + at} (id {part.ids[at]}), column {column}", into[at, column]))
-
