@@ -773,6 +773,7 @@ def test_rows_are_dropped_replaced_and_added(trained, tmp_path):
     both = check(weir.edit_checkpoint(old, tmp_path / "both", tables={
         "vectors": weir.RowFile(tmp_path / "a.rows"), "more": ([1, 2, 3], np.zeros((3, 2), np.float16)),
         "batches": iter([([1], [[1.0]]), ([0], [[2.0]])])}))
+    assert old.figures and both.figures == {}
     assert both.table("vectors").ids.tolist() == [5, 6] and both.table("vectors").logical_shards == 64
     assert (both.tables, both.table("batches").values.tolist()) == (["batches", "more", "vectors"], [[2], [1]])
     none = check(weir.edit_checkpoint(both, tmp_path / "none", tables={"vectors": None, "batches": None}))
