@@ -251,6 +251,7 @@ class _TableEdits:
         self._layouts: Dict[str, Layout] = {}
         self._seen: Dict[str, DistinctIds] = {}
         self._shards: Dict[str, int] = {}
+        self._there = {name: pieces[0][0] for name, pieces in old._tables.items()}
         for name, edit in edits.items():
             check_name("table", name)
             there = old._tables.get(name)
@@ -289,26 +290,27 @@ class _TableEdits:
             rows = table_of(self._path, [(entry, data) for entry in of])
             edit = self._edits.get(name)
             if callable(edit):
-                self._add(writer, name, rows.logical_shards, _edited(rows, edit))
+                self._add(writer, name, rows.logical_shards, _edited(rows, edit), of[0])
             else:
                 source = runs_of(name, rows, rows.logical_shards, finite=False)
-                writer.add_table(name, source.layout, rows.logical_shards, source.runs)
+                writer.add_table(name, source.layout, rows.logical_shards, source.runs, like=of[0])
         for name, edit in self._edits.items() if is_first else ():
             if edit is not None and not callable(edit):
-                self._add(writer, name, self._shards[name], edit)
+                self._add(writer, name, self._shards[name], edit, self._there.get(name))
 
     def _is_removed(self, name: str) -> bool:
         """Returns whether rows, or what the lifecycle of a table keeps beside them, go with a table."""
         of = name.partition("@")[0]
         return of in self._edits and self._edits[of] is None and name not in self._edits
 
-    def _add(self, writer: ShardFile, name: str, shards: int, rows: TableRows) -> None:
+    def _add(self, writer: ShardFile, name: str, shards: int, rows: TableRows,
+             like: Optional[checkpoint_pb2.TableEntry]) -> None:
         source = runs_of(name, rows, shards, self._finite)
         check_width(self._job, name, source.layout.width)
         first = self._layouts.setdefault(name, source.layout)
         if source.layout != first:
             raise ValueError(f"table '{name}': rows get {source.layout}, and those of another file {first}")
-        writer.add_table(name, source.layout, shards, source.runs, self._seen[name])
+        writer.add_table(name, source.layout, shards, source.runs, self._seen[name], like)
 
 
 def _edited(rows: Table, edit: Callable[[RowBatch], Batch]) -> Iterator[Batch]:

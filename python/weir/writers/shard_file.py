@@ -53,13 +53,14 @@ class ShardFile:
                 self._values += digest
 
     def add_table(self, table: str, layout: Layout, shards: int, runs: Iterable[Run],
-                  seen: Optional[DistinctIds] = None) -> None:
+                  seen: Optional[DistinctIds] = None, like: Optional[checkpoint_pb2.TableEntry] = None) -> None:
         """Adds rows of a table, a chunk for each run, and an empty one if there is no row: a checkpoint names every
         table.
 
         Args:
             shards: logical shards of the table.
             seen: gets the ids.
+            like: an entry of the table in another file; what it says beside the layout stays.
         """
         chunks = 0
         for run in runs:
@@ -67,11 +68,11 @@ class ShardFile:
                 continue
             if seen is not None:
                 seen.add(run.ids)
-            self._add_chunk(table, layout, shards, run)
+            self._add_chunk(table, layout, shards, run, like)
             chunks += 1
         if chunks == 0:
-            self._add_chunk(table, layout, shards,
-                            Run(np.empty(0, np.int64), np.empty((0, layout.floats), np.float32)))
+            none = Run(np.empty(0, np.int64), np.empty((0, layout.floats), np.float32))
+            self._add_chunk(table, layout, shards, none, like)
 
     def finish(self) -> checkpoint_pb2.CheckpointShard:
         """Writes the file to the disk. Returns its description, without the file's name."""
@@ -83,13 +84,19 @@ class ShardFile:
         self._shard.state_digest = self._state % 2**64
         return self._shard
 
-    def _add_chunk(self, table: str, layout: Layout, shards: int, run: Run) -> None:
+    def _add_chunk(self, table: str, layout: Layout, shards: int, run: Run,
+                   like: Optional[checkpoint_pb2.TableEntry]) -> None:
         of = logical_shards(run.ids, shards)
-        self._shard.tables.add(
-            table=table, width=layout.width, state_width=layout.floats - layout.width, logical_shards=shards,
-            row_count=len(run.ids), offset=self._output.align(), state_names=[name for name, _ in layout.states],
-            state_widths=[width for _, width in layout.states], shard_begin=int(of.min()) if len(of) > 0 else 0,
-            shard_end=int(of.max()) + 1 if len(of) > 0 else 0)
+        entry = self._shard.tables.add()
+        if like is not None:
+            entry.CopyFrom(like)
+        entry.table, entry.logical_shards = table, shards
+        entry.width, entry.state_width = layout.width, layout.floats - layout.width
+        entry.state_names[:] = [name for name, _ in layout.states]
+        entry.state_widths[:] = [width for _, width in layout.states]
+        entry.row_count, entry.offset = len(run.ids), self._output.align()
+        entry.shard_begin = int(of.min()) if len(of) > 0 else 0
+        entry.shard_end = int(of.max()) + 1 if len(of) > 0 else 0
         self._output.write(run.ids)
         self._output.align()
         self._output.write(run.rows)
