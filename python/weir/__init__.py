@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from weir.onnx.export import export_onnx
     from weir.onnx.inputs import onnx_inputs
     from weir.prediction import predict
-    from weir.rows import NotFoundError
+    from weir.rows import NotFoundError, RowBatch
     from weir.run import Run, train
+    from weir.writers.checkpoint import write_checkpoint
+    from weir.writers.edit import edit_checkpoint
+    from weir.writers.row_file import write_rows
 
 __all__ = [
     "Checkpoint",
@@ -41,6 +44,7 @@ __all__ = [
     "NotFoundError",
     "OtherModelWarning",
     "ProgramsMissingError",
+    "RowBatch",
     "RowFile",
     "Run",
     "RunError",
@@ -50,6 +54,7 @@ __all__ = [
     "__version__",
     "checkpoints",
     "columns",
+    "edit_checkpoint",
     "export_onnx",
     "feature_ids",
     "onnx_inputs",
@@ -57,6 +62,8 @@ __all__ = [
     "programs",
     "train",
     "v1",
+    "write_checkpoint",
+    "write_rows",
 ]
 
 # Module of each name that is loaded on first use.
@@ -65,15 +72,19 @@ _MODULES = {
     "Client": "weir.client",
     "Job": "weir.job",
     "NotFoundError": "weir.rows",
+    "RowBatch": "weir.rows",
     "RowFile": "weir.checkpoint",
     "Run": "weir.run",
     "ServerStatus": "weir.client",
     "checkpoints": "weir.checkpoint",
+    "edit_checkpoint": "weir.writers.edit",
     "export_onnx": "weir.onnx.export",
     "feature_ids": "weir.feature_id",
     "onnx_inputs": "weir.onnx.inputs",
     "predict": "weir.prediction",
     "train": "weir.run",
+    "write_checkpoint": "weir.writers.checkpoint",
+    "write_rows": "weir.writers.row_file",
 }
 
 

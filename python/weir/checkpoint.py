@@ -37,8 +37,8 @@ __all__ = ["Checkpoint", "CheckpointInfo", "Digest", "NotFoundError", "RowFile",
 # Newest formats of MANIFEST and of shard files that this package reads.
 FORMAT, SHARD_FORMAT = 2, 1
 
-_MANIFEST = "MANIFEST"
-_HEAD = b"# weir checkpoint manifest, xxh3 "
+MANIFEST = "MANIFEST"
+MANIFEST_HEAD = b"# weir checkpoint manifest, xxh3 "
 # As in the C++ programs.
 _MOST_MANIFEST_BYTES = 1 << 30
 # A checkpoint that is being written, or removed.
@@ -89,7 +89,7 @@ def checkpoints(path: Path) -> List[CheckpointInfo]:
     """
     directory = os.fspath(path)
     if _is_step(directory):
-        return [_info(directory, _step_of(os.path.basename(os.path.normpath(directory))) or 0)]
+        return [_info(directory, step_of(os.path.basename(os.path.normpath(directory))) or 0)]
     return [_info(each, step) for step, each in _steps_in(_names_in(directory), directory)]
 
 
@@ -189,12 +189,7 @@ class Checkpoint:
                    for e, _ in entries}
         if len(layouts) > 1:
             raise DamagedFileError(f"{self.path}: table '{name}' has two layouts")
-        first = entries[0][0]
-        chunks = [
-            Chunk(data, e.offset, e.row_count, e.width + e.state_width,
-                  (e.shard_begin, e.shard_end) if e.HasField("shard_end") else None) for e, data in entries]
-        return Table(self.path, name, first.width, list(zip(first.state_names, first.state_widths)),
-                     first.logical_shards, chunks, (first.zero_begin, first.zero_end))
+return table_of(self.path, entries)
 
     def save_safetensors(self, path: Path, *, tables: Optional[Sequence[str]] = None, state: bool = False) -> List[str]:
         """Writes all values as a .safetensors file, and returns the names of its arrays.
@@ -259,7 +254,7 @@ class Checkpoint:
                     # A scalar that every owner of a block keeps counts once.
                     if not entry.scalar or entry.element_begin == 0:
                         full = f"{variable}.{name}" if name else variable
-                        digest = elements_digest(full, entry.element_begin, _floats(entry, data))
+                        digest = elements_digest(full, entry.element_begin, floats_of(entry, data))
                         values, state = (values, state + digest) if name else (values + digest, state)
             digests[variable] = Digest(values % 2**64, state % 2**64)
         for table in self._tables:
@@ -348,7 +343,7 @@ class Checkpoint:
                 break
             end = entry.element_begin + entry.element_count
             if end > at:
-                whole[at:end] = _floats(entry, data)[at - entry.element_begin:]
+                whole[at:end] = floats_of(entry, data)[at - entry.element_begin:]
                 at = end
         if at < count:
             raise DamagedFileError(f"{self.path}: no file has the elements from {at} on of {what}")
@@ -359,7 +354,7 @@ class Checkpoint:
 
     def _scalar(self, name: str, state: str) -> Union[Floats, Scalar]:
         entry, data = self._dense[name][state][0]
-        floats = _floats(entry, data).astype(np.float32)
+        floats = floats_of(entry, data).astype(np.float32)
         if name == "@LR_SCHEDULE" and len(floats) == 2:
             return int(floats.view("<i8")[0])  # stored bit by bit, as two floats
         return float(floats[0]) if len(floats) == 1 else floats
@@ -373,7 +368,7 @@ class Checkpoint:
         return NotFoundError(text + did_you_mean(name, names))
 
 
-def _step_of(name: str) -> Optional[int]:
+def step_of(name: str) -> Optional[int]:
     """Returns 120 for "step-000000000120", and None for any other name."""
     match = re.fullmatch(r"step-([0-9]{12,18})", name)
     if match is None or name != f"step-{int(match[1]):012d}":
@@ -383,7 +378,7 @@ def _step_of(name: str) -> Optional[int]:
 
 def _is_step(directory: str) -> bool:
     name = os.path.basename(os.path.normpath(directory))
-    return os.path.exists(os.path.join(directory, _MANIFEST)) or _step_of(name) is not None
+    return os.path.exists(os.path.join(directory, MANIFEST)) or step_of(name) is not None
 
 
 def _names_in(directory: str) -> List[str]:
@@ -397,7 +392,7 @@ def _names_in(directory: str) -> List[str]:
 
 def _steps_in(names: Sequence[str], directory: str) -> List[Tuple[int, str]]:
     """Returns steps and paths of the published checkpoints, oldest first."""
-    steps = [(_step_of(name), os.path.join(directory, name)) for name in names]
+    steps = [(step_of(name), os.path.join(directory, name)) for name in names]
     return sorted((step, path) for step, path in steps if step is not None)
 
 
@@ -440,7 +435,7 @@ def _figures(manifest: checkpoint_pb2.CheckpointManifest) -> Dict[str, float]:
 
 
 def _read_manifest(directory: str) -> checkpoint_pb2.CheckpointManifest:
-    path = os.path.join(directory, _MANIFEST)
+    path = os.path.join(directory, MANIFEST)
     try:
         text = _read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -448,9 +443,9 @@ def _read_manifest(directory: str) -> checkpoint_pb2.CheckpointManifest:
     except OSError as error:
         raise WeirError(f"cannot read {path}: {error.strerror or error}") from None
     head, _, body = text.partition(b"\n")
-    if not head.startswith(_HEAD) or len(head) != len(_HEAD) + 16:
-        raise DamagedFileError(f"{path} does not begin with \"{_HEAD.decode()}...\"")
-    if head[len(_HEAD):] != f"{hash_bytes(body):016x}".encode():
+    if not head.startswith(MANIFEST_HEAD) or len(head) != len(MANIFEST_HEAD) + 16:
+        raise DamagedFileError(f"{path} does not begin with \"{MANIFEST_HEAD.decode()}...\"")
+    if head[len(MANIFEST_HEAD):] != f"{hash_bytes(body):016x}".encode():
         raise DamagedFileError(f"{path} does not have the checksum of its first line: it was cut or changed")
     manifest = checkpoint_pb2.CheckpointManifest()
     try:
@@ -485,7 +480,7 @@ def _read_regular(path: str) -> bytes:
             raise DamagedFileError(f"{path} is no regular file")
         if found.st_size > _MOST_MANIFEST_BYTES:
             raise DamagedFileError(f"{path} has {found.st_size} bytes; at most {_MOST_MANIFEST_BYTES} are read")
-        return file.read(_MOST_MANIFEST_BYTES)
+        return file.read(found.st_size)
 
 
 def _files(manifest: checkpoint_pb2.CheckpointManifest) -> Iterator[checkpoint_pb2.CheckpointFile]:
@@ -560,7 +555,17 @@ def _end_of(entry: checkpoint_pb2.TableEntry) -> int:
     return end
 
 
-def _floats(entry: checkpoint_pb2.DenseEntry, data: Bytes) -> Floats:
+def table_of(path: str, entries: Sequence[Tuple[checkpoint_pb2.TableEntry, Bytes]]) -> Table:
+    """Returns the rows of entries of one table, each with the bytes of its file. All have one layout."""
+    first = entries[0][0]
+    chunks = [
+        Chunk(data, e.offset, e.row_count, e.width + e.state_width,
+              (e.shard_begin, e.shard_end) if e.HasField("shard_end") else None) for e, data in entries]
+    return Table(path, first.table, first.width, list(zip(first.state_names, first.state_widths)),
+                 first.logical_shards, chunks, (first.zero_begin, first.zero_end))
+
+
+def floats_of(entry: checkpoint_pb2.DenseEntry, data: Bytes) -> Floats:
     """Returns the elements of an entry, a view of the file."""
     if entry.element_count == 0:
         return np.empty(0, np.float32)  # frombuffer refuses an offset at the end of the file

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from weir.rows import Floats, Rows
 from weir.stable_hash import hash_bytes, hash_rows, mix_ids
 
-__all__ = ["Digest", "elements_digest", "rows_digest"]
+__all__ = ["Digest", "elements_digest", "rows_digest", "some_rows_digest"]
 
 _INDEX_FACTOR = 0x9E3779B97F4A7C15
 _BITS_FACTOR = 0xC2B2AE3D27D4EB4F
@@ -42,13 +42,19 @@ def elements_digest(name: str, begin: int, values: Floats) -> int:
 
 def rows_digest(rows: Rows) -> Digest:
     """Returns the digest of all rows of a table or row file."""
-    seed = hash_bytes(rows.name.encode())
     values = state = 0
     for chunk in rows._chunks:
-        values += _sum_of_rows(seed, chunk.ids, chunk.rows[:, :rows.width])
-        if chunk.rows.shape[1] > rows.width:
-            state += _sum_of_rows(seed, chunk.ids, chunk.rows[:, rows.width:])
+        digest = some_rows_digest(rows.name, rows.width, chunk.ids, chunk.rows)
+        values += digest.values
+        state += digest.state
     return Digest(values % 2**64, state % 2**64)
+
+
+def some_rows_digest(table: str, width: int, ids: npt.NDArray[np.int64], rows: Floats) -> Digest:
+    """Returns the digest of rows [n, width + state]. Those of all rows of a table add up to that of the table."""
+    seed = hash_bytes(table.encode())
+    state = _sum_of_rows(seed, ids, rows[:, width:]) if rows.shape[1] > width else 0
+    return Digest(_sum_of_rows(seed, ids, rows[:, :width]), state)
 
 
 def _sum_of_rows(seed: int, ids: npt.NDArray[np.int64], rows: Floats) -> int:

@@ -66,7 +66,7 @@ def as_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Returns integers as int64; unsigned ones keep their bits. TypeError for anything else."""
     array = np.asarray(ids)
     if array.dtype.kind not in "iu" and array.size > 0:
-        raise TypeError(f"ids are integers, got {array.dtype} such as {array.reshape(-1)[0]!r}")
+        raise TypeError(f"ids are integers, got {array.dtype} such as {array.reshape(-1)[:1].tolist()[0]!r}")
     return array.astype(np.int64, copy=False)
 
 

@@ -13,7 +13,7 @@ from weir.errors import DamagedFileError, WeirError
 from weir.feature_id import as_ids
 from weir.stable_hash import logical_shards
 
-__all__ = ["NotFoundError", "RowBatch", "Rows"]
+__all__ = ["NotFoundError", "RowBatch", "Rows", "is_words"]
 
 _ALIGN = 64
 
@@ -77,8 +77,13 @@ def states_make_sense(names: Sequence[str], widths: Sequence[int]) -> bool:
     return len(names) == len(widths) == len(set(names)) and min(widths, default=0) >= 0
 
 
+def is_words(state: str) -> bool:
+    """Returns whether the state of this name holds the bits of 32-bit integers instead of floats."""
+    return state in _INTEGERS
+
+
 def _typed(name: str, state: Floats) -> Words:
-    return state.view(np.uint32) if name in _INTEGERS else state
+    return state.view(np.uint32) if is_words(name) else state
 
 
 class Chunk:

@@ -15,7 +15,7 @@ try:
 except ImportError:
     _xxhash = None  # type: ignore[assignment,unused-ignore]
 
-__all__ = ["hash_bytes", "hash_rows", "hash_texts", "logical_shards", "mix_ids"]
+__all__ = ["RunningHash", "hash_bytes", "hash_rows", "hash_texts", "logical_shards", "mix_ids"]
 
 _U64 = np.dtype("<u8")
 _MASK = (1 << 64) - 1
@@ -39,6 +39,52 @@ def hash_bytes(data: Union[bytes, bytearray, memoryview, npt.NDArray[np.uint8]],
         buffer: Any = data  # Types of an array say that it is a buffer only where Python is new enough.
         return int(_xxhash.xxh3_64_intdigest(buffer, seed))
     return int(_hash_run(np.frombuffer(data, np.uint8).reshape(1, -1), seed)[0])
+
+
+class RunningHash:
+    """XXH3-64 of bytes that come in pieces, as hash_bytes of all of them together."""
+
+    def __init__(self) -> None:
+        self._package = None if _xxhash is None else _xxhash.xxh3_64()
+        self._lanes = _Lanes(1)
+        self._length = 0
+        # The bytes behind the blocks that are in the lanes, at least one if there are any, and the 64 before them.
+        self._rest = b""
+        self._before = b""
+
+    def update(self, data: Union[bytes, memoryview, npt.NDArray[np.uint8]]) -> None:
+        """Adds contiguous bytes."""
+        if self._package is not None:
+            buffer: Any = data
+            self._package.update(buffer)
+            return
+        added = np.frombuffer(data, np.uint8)
+        self._length += len(added)
+        if len(self._rest) + len(added) <= 1024:
+            self._rest += added.tobytes()
+            return
+        if self._rest:
+            need = 1024 - len(self._rest)
+            self._add_blocks(np.frombuffer(self._rest + added[:need].tobytes(), np.uint8))
+            added = added[need:]
+        whole = (len(added) - 1) // 1024 * 1024
+        self._add_blocks(added[:whole])
+        self._rest = added[whole:].tobytes()
+
+    def digest(self) -> int:
+        """Returns the hash of all bytes so far."""
+        if self._package is not None:
+            return int(self._package.intdigest())
+        if self._length <= 240:
+            return hash_bytes(self._rest)
+        rest = np.frombuffer(self._rest, np.uint8)[None, :]
+        last = np.frombuffer((self._before + self._rest)[-64:], np.uint8)[None, :]
+        return int(self._lanes.finish(rest, last, self._length)[0])
+
+    def _add_blocks(self, data: npt.NDArray[np.uint8]) -> None:
+        if len(data) > 0:
+            self._lanes.add_blocks(data[None, :])
+            self._before = data[-64:].tobytes()
 
 
 def hash_texts(texts: Sequence[Union[str, bytes]], seed: int = 0) -> UInts:
@@ -197,40 +243,58 @@ def _hash_up_to_240(data: npt.NDArray[np.uint8], seed: int) -> UInts:
 
 
 def _hash_long(data: npt.NDArray[np.uint8], seed: int) -> UInts:
-    count, length = data.shape
-    secret = np.frombuffer(_SECRET, _U64).copy()
-    secret[0::2] += _u64(seed)
-    secret[1::2] -= _u64(seed)
-    # Stripe s of a block of 16 stripes of 64 bytes uses the secret from word s on.
-    keys = np.lib.stride_tricks.sliding_window_view(secret, 8)[:16]
-    lanes = np.tile(np.array([_PRIME32[2], *_PRIME64[:4], _PRIME32[1], _PRIME64[4], _PRIME32[0]], np.uint64),
-                    (count, 1))
+    length = data.shape[1]
+    lanes = _Lanes(len(data), seed)
     blocks = (length - 1) // 1024
-    run = max(1, _RUN_BYTES // (1024 * count))
-    scratch = np.empty_like(lanes)
-    for begin in range(0, blocks, run):
-        end = min(begin + run, blocks)
-        words = np.ascontiguousarray(data[:, begin * 1024:end * 1024]).view(_U64).reshape(count, end - begin, 16, 8)
-        sums = _stripe_sums(words, keys)
-        for i in range(end - begin):
-            lanes += sums[:, i]
-            np.right_shift(lanes, np.uint64(47), out=scratch)
-            lanes ^= scratch
-            lanes ^= secret[16:24]
-            lanes *= np.uint64(_PRIME32[0])
-    # The stripes of the last block, which may overlap with the last 64 bytes of all.
-    stripes = (length - 1 - blocks * 1024) // 64
-    if stripes > 0:
-        rest = np.ascontiguousarray(data[:, blocks * 1024:blocks * 1024 + stripes * 64]).view(_U64)
-        lanes += _stripe_sums(rest.reshape(count, 1, stripes, 8), keys[:stripes])[:, 0]
-    last = np.ascontiguousarray(data[:, length - 64:]).view(_U64).reshape(count, 1, 1, 8)
-    bytes_of_secret = secret.tobytes()
-    lanes += _stripe_sums(last, np.frombuffer(bytes_of_secret, _U64, 8, 192 - 64 - 7).reshape(1, 8))[:, 0]
-    merge = np.frombuffer(bytes_of_secret, _U64, 8, 11)
-    total = np.full(count, _u64(length * _PRIME64[0]))
-    for i in range(0, 8, 2):
-        total += _fold(lanes[:, i] ^ merge[i], lanes[:, i + 1] ^ merge[i + 1])
-    return _avalanche(total)
+    lanes.add_blocks(data[:, :blocks * 1024])
+    return lanes.finish(data[:, blocks * 1024:], data[:, length - 64:], length)
+
+
+class _Lanes:
+    """Sums over the blocks of rows longer than 240 bytes: a block is 16 stripes of 64 bytes."""
+
+    def __init__(self, count: int, seed: int = 0):
+        self._secret = np.frombuffer(_SECRET, _U64).copy()
+        self._secret[0::2] += _u64(seed)
+        self._secret[1::2] -= _u64(seed)
+        # Stripe s of a block uses the secret from word s on.
+        self._keys = np.lib.stride_tricks.sliding_window_view(self._secret, 8)[:16]
+        self._lanes = np.tile(np.array([_PRIME32[2], *_PRIME64[:4], _PRIME32[1], _PRIME64[4], _PRIME32[0]], np.uint64),
+                              (count, 1))
+
+    def add_blocks(self, data: npt.NDArray[np.uint8]) -> None:
+        """Adds whole blocks [rows, n * 1024]; bytes must follow them."""
+        count, lanes = len(data), self._lanes
+        blocks = data.shape[1] // 1024
+        run = max(1, _RUN_BYTES // (1024 * max(1, count)))
+        scratch = np.empty_like(lanes)
+        for begin in range(0, blocks, run):
+            end = min(begin + run, blocks)
+            words = np.ascontiguousarray(data[:, begin * 1024:end * 1024]).view(_U64)
+            sums = _stripe_sums(words.reshape(count, end - begin, 16, 8), self._keys)
+            for i in range(end - begin):
+                lanes += sums[:, i]
+                np.right_shift(lanes, np.uint64(47), out=scratch)
+                lanes ^= scratch
+                lanes ^= self._secret[16:24]
+                lanes *= np.uint64(_PRIME32[0])
+
+    def finish(self, rest: npt.NDArray[np.uint8], last: npt.NDArray[np.uint8], length: int) -> UInts:
+        """Returns the hashes. `rest`: the 1 to 1024 bytes behind the blocks; `last`: the last 64 bytes of all."""
+        lanes, count = self._lanes.copy(), len(rest)
+        # The stripes of the last block, which may overlap with the last 64 bytes of all.
+        stripes = (rest.shape[1] - 1) // 64
+        if stripes > 0:
+            words = np.ascontiguousarray(rest[:, :stripes * 64]).view(_U64)
+            lanes += _stripe_sums(words.reshape(count, 1, stripes, 8), self._keys[:stripes])[:, 0]
+        words = np.ascontiguousarray(last).view(_U64).reshape(count, 1, 1, 8)
+        bytes_of_secret = self._secret.tobytes()
+        lanes += _stripe_sums(words, np.frombuffer(bytes_of_secret, _U64, 8, 192 - 64 - 7).reshape(1, 8))[:, 0]
+        merge = np.frombuffer(bytes_of_secret, _U64, 8, 11)
+        total = np.full(count, _u64(length * _PRIME64[0]))
+        for i in range(0, 8, 2):
+            total += _fold(lanes[:, i] ^ merge[i], lanes[:, i + 1] ^ merge[i + 1])
+        return _avalanche(total)
 
 
 def _stripe_sums(words: UInts, keys: UInts) -> UInts:

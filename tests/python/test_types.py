@@ -55,6 +55,14 @@ reveal_type(weir.train(job).done)
 reveal_type(weir.Client("127.0.0.1:6170", job).rows("vectors", [1, 2]))
 reveal_type(job.table[0].width)
 reveal_type(weir.Client("127.0.0.1:6170").status()[0].chief)
+weir.write_rows("a.rows", "vectors", [1, 2], [[0.5], [1.5]], {"moment": [[0.5], [1.5]]})
+weir.write_rows("a.rows", "vectors", iter([([1], [[0.5]]), ([2], [[0.5]])]))
+weir.write_rows("a.rows", "vectors", checkpoint.table("vectors"))
+rows = checkpoint.table("vectors")
+weir.write_checkpoint("new", {"w": checkpoint.dense("w")}, state={"w": checkpoint.state("w")}, tables={"vectors": rows})
+weir.edit_checkpoint(checkpoint, "new", values={"w": [1.0], "v": None}, state={"w": None, "u": {"step": 1.0}}, tables={
+    "vectors": lambda rows: rows._replace(values=rows.values * 2), "other": None, "more": ([1], [[1.0]])})
+reveal_type(weir.edit_checkpoint("checkpoints", "new").step)
 """
 
 WRONG = """
@@ -66,6 +74,9 @@ job.train.epochs = "three"
 weir.train(job, servers="two")
 weir.Checkpoint("checkpoints").dense(3)
 weir.Client("127.0.0.1:6170").rows(7, [1])
+weir.write_rows("a.rows", 3, [1], [[0.5]])
+weir.write_checkpoint("new", {"w": 1.0}, step="one")
+weir.edit_checkpoint("old", "new", tables={"vectors": 3})
 """
 
 
@@ -91,9 +102,9 @@ def test_a_program_that_uses_the_package_sees_its_types(cache, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     said = mypy(cache, str(tmp_path / "program.py"))
     revealed = re.findall(r'Revealed type is "(.*)"', said)
-    assert "error" not in said and len(revealed) == 6, said
-    step, ids, done, rows, width, chief = (each.replace("builtins.", "") for each in revealed)
-    assert step == "int" and width == "int" and chief.replace("Union[int, None]", "int | None") == "int | None"
+    assert "error" not in said and len(revealed) == 7, said
+    step, ids, done, rows, width, chief, edited = (each.replace("builtins.", "") for each in revealed)
+    assert step == edited == width == "int" and chief.replace("Union[int, None]", "int | None") == "int | None"
     assert "signedinteger" in ids and "floating" in rows and done.lower().startswith("dict[str")
 
 
@@ -101,4 +112,4 @@ def test_a_wrong_program_is_found_out(cache, tmp_path):
     (tmp_path / "wrong.py").write_text(WRONG)
     said = mypy(cache, str(tmp_path / "wrong.py"))
     lines = {int(line) for line in re.findall(r"wrong\.py:(\d+): error", said)}
-    assert lines == set(range(4, 10)), said
+    assert lines == set(range(4, 13)), said

@@ -1,0 +1,1 @@
+"""Files of parameters that are written from Python: row files and checkpoints."""
