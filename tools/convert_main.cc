@@ -25,6 +25,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/formats/learned.h"
 #include "framework/formats/line_parser.h"
+#include "framework/formats/partitions.h"
 #include "framework/process/command_line.h"
 #include "framework/process/standard_output.h"
 #include "google/protobuf/text_format.h"

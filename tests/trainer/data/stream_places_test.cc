@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/counters.h"
+#include "framework/formats/partitions.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/tf_example.pb.h"
