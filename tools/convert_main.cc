@@ -25,6 +25,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/formats/learned.h"
 #include "framework/formats/line_parser.h"
+#include "framework/formats/partitions.h"
 #include "framework/process/command_line.h"
 #include "framework/process/standard_output.h"
 #include "google/protobuf/text_format.h"
@@ -62,10 +63,17 @@ std::string NameOf(const DataFile& file) {
     if (file.compression != Compression::kNone && absl::EndsWith(name, ending))
       name = std::string(absl::StripSuffix(name, ending));
   }
-  return absl::StrCat(name, kEnding);
+  // Files of a partitioned data set often have one name; their directories remain.
+  std::string directories;
+  if (!file.partitions.empty()) {
+    for (const auto& part : std::filesystem::path(file.name).parent_path()) {
+      if (part.string().find('=') != std::string::npos) absl::StrAppend(&directories, part.string(), "/");
+    }
+  }
+  return absl::StrCat(directories, name, kEnding);
 }
 
-// Returns the settings of the reader alone, as text.
+// Returns the settings of the reader, and the partitions, as text.
 std::string ReaderText(const v1::Data& data) {
   v1::Data reader = data;
   const google::protobuf::OneofDescriptor* const readers = v1::Data::descriptor()->FindOneofByName("reader");
@@ -73,7 +81,7 @@ std::string ReaderText(const v1::Data& data) {
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   data.GetReflection()->ListFields(data, &fields);
   for (const google::protobuf::FieldDescriptor* const field : fields) {
-    if (field != kept) reader.GetReflection()->ClearField(&reader, field);
+    if (field != kept && field->name() != "partition") reader.GetReflection()->ClearField(&reader, field);
   }
   std::string text;
   google::protobuf::TextFormat::PrintToString(reader, &text);
@@ -129,6 +137,7 @@ class Converter {
     ++file_;
     if (file_ == static_cast<int64_t>(data_.files().size())) return absl::OkStatus();
     const std::string path = absl::StrCat(directory_, "/", NameOf(data_.files()[static_cast<size_t>(file_)]));
+    RETURN_IF_ERROR(CreateDirectories(std::filesystem::path(path).parent_path().string()));
     ASSIGN_OR_RETURN(writer_, ExampleFileWriter::Create(path, parser_.columns(), reader_));
     return absl::OkStatus();
   }

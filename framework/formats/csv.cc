@@ -2,7 +2,8 @@
 //
 // A field in quotes ends at the next quote that is not doubled; behind it stands a separator or the end of the line. A
 // quote that does not begin a field is a character like others. An empty field is missing: NaN in a float column, no id
-// in a slot; so is an empty element of a list, and what a column names as missing.
+// in a slot; so is an empty element of a list, and what a column names as missing. Lines that the reader passes over
+// (skip_lines, skip_blank_lines, comment) do not come here.
 
 #include <algorithm>
 #include <limits>
@@ -21,6 +22,7 @@
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/formats/csv_fields.h"
+#include "framework/formats/example_input.h"
 #include "framework/formats/line_parser.h"
 #include "framework/formats/numbers.h"
 #include "framework/formats/schema.h"
@@ -50,6 +52,8 @@ struct CsvColumn {
   int learns = -1;
   // TIME
   std::string time_format = {};
+  char point = '.';           // of decimal numbers
+  bool whole_floats = false;  // "12.0" is the id 12
   bool has_texts() const { return !missing.empty() || !classes.empty() || learns >= 0; }
 
   bool IsMissing(std::string_view text) const {
@@ -70,8 +74,8 @@ struct CsvColumn {
 
 struct Config {
   std::vector<CsvColumn> columns;  // as the job has them
-  char separator = ',';
-  bool trim = false;
+  CsvDialect dialect;
+  bool decimal_comma = false;
 };
 
 int64_t TextId(std::string_view text) { return static_cast<int64_t>(StableHash(text)); }
@@ -94,6 +98,49 @@ void SetText(int place, std::string_view text, Example* example) {
 
 std::string Shown(std::string_view text) { return std::string(text.substr(0, 40)); }
 
+// Returns the number as ParseFinite takes it, with a point in place of the column's; a point that is not the column's
+// makes it none.
+std::string WithPoint(std::string_view text, char point) {
+  std::string number(text);
+  if (point == '.') return number;
+  if (number.find('.') != std::string::npos) return "";
+  if (const size_t at = number.find(point); at != std::string::npos) number[at] = '.';
+  return number;
+}
+
+bool ParseDecimal(std::string_view text, char point, float* value) {
+  return point == '.' ? ParseFinite(text, value) : ParseFinite(WithPoint(text, point), value);
+}
+
+// Returns true for a point with one zero or more behind it.
+bool IsZeroFraction(std::string_view text, char point) {
+  return text.size() > 1 && text[0] == point && text.find_first_not_of('0', 1) == std::string_view::npos;
+}
+
+// Parses an id, with CsvColumn::whole_floats also one that is written as a number with zeros behind the point.
+bool ParseCsvId(const CsvColumn& column, std::string_view text, int64_t* id) {
+  if (column.whole_floats) {
+    const size_t at = text.find(column.point);
+    if (at != std::string_view::npos)
+      return IsZeroFraction(text.substr(at), column.point) && ParseId(text.substr(0, at), id);
+  }
+  return ParseId(text, id);
+}
+
+// Returns what else may be wrong with a text that is no number, or no id: a setting that the file needs.
+const char* NumberAdvice(const CsvColumn& column, std::string_view text) {
+  float unused;
+  if (column.type == Type::ID) {
+    const bool whole = !column.whole_floats && text.find(column.point) != std::string_view::npos &&
+                       IsZeroFraction(text.substr(text.find(column.point)), column.point);
+    return whole ? "; whole_floats of the column takes such numbers" : "";
+  }
+  if (column.point == '.') {
+    return ParseFinite(WithPoint(text, ','), &unused) ? "; data.csv.decimal_comma reads numbers with a comma" : "";
+  }
+  return ParseFinite(text, &unused) ? "; data.csv.decimal_comma is set, so that numbers have a comma and no point" : "";
+}
+
 // Adds an id of the slot that is being read. Weights begin with the first that there is.
 void AddId(int64_t id, std::optional<float> weight, Example* example) {
   if (weight.has_value() && example->weights.empty()) example->weights.resize(example->ids.size(), 1.0f);
@@ -105,7 +152,13 @@ class CsvParser : public LineParser {
  public:
   // `order`: for each field of a line the place of its column in config->columns, or kSkipped.
   CsvParser(std::vector<Column> columns, std::shared_ptr<const Config> config, std::vector<int> order)
-      : LineParser(std::move(columns)), config_(std::move(config)), order_(std::move(order)) {
+      : LineParser(std::move(columns)),
+        config_(std::move(config)),
+        order_(std::move(order)),
+        fast_(config_->dialect.separator.size() == 1 && !config_->decimal_comma),
+        separator_(config_->dialect.separator[0]),
+        quote_(config_->dialect.quote),
+        trim_(config_->dialect.trim) {
     std::vector<bool> there(config_->columns.size());
     for (const int place : order_) {
       if (place == kSkipped) continue;
@@ -121,7 +174,7 @@ class CsvParser : public LineParser {
   }
 
   absl::Status Parse(std::string_view line, Example* example) const override {
-    return ParseFast(line, example) ? absl::OkStatus() : ParsePlain(line, example);
+    return fast_ && ParseFast(line, example) ? absl::OkStatus() : ParsePlain(line, example);
   }
   absl::Status ParsePlain(std::string_view line, Example* example) const override;
 
@@ -136,6 +189,11 @@ class CsvParser : public LineParser {
 
   const std::shared_ptr<const Config> config_;
   const std::vector<int> order_;
+  // ParseFast knows separators of one character and decimal points.
+  const bool fast_;
+  const char separator_;
+  const char quote_;
+  const bool trim_;
   std::vector<int> absent_;  // float positions that no field gives
   std::vector<int> slots_in_line_;
   bool ids_in_order_ = true;
@@ -144,26 +202,28 @@ class CsvParser : public LineParser {
 bool CsvParser::ParseFast(std::string_view line, Example* example) const {
   const char* p = line.data();
   const char* const end = p + line.size();
-  Marks separators(p, end, config_->separator);
+  const char quote = quote_;
+  const bool trim = trim_;
+  Marks separators(p, end, separator_);
   example->ids.resize(slots_in_line_.size());
   example->weights.clear();
   size_t ids = 0;
   for (size_t i = 0; i < order_.size(); ++i) {
     if (p > end) return false;  // the line ended with the field before
     const char* stop = separators.Next();
-    if (config_->trim) {
+    if (trim) {
       while (p < stop && IsBlank(*p)) ++p;
     }
-    const bool quoted = p < end && *p == '"';
+    const bool quoted = p < end && *p == quote;
     const char* next = stop + 1;
     if (quoted) {
-      const char* const quote = FindByte(p + 1, end, '"');
-      while (stop <= quote && stop < end) stop = separators.Next();
-      if (quote + 1 != stop) return false;  // not closed, a doubled quote, or blanks behind it
+      const char* const closing = FindByte(p + 1, end, quote);
+      while (stop <= closing && stop < end) stop = separators.Next();
+      if (closing + 1 != stop) return false;  // not closed, a doubled quote, or blanks behind it
       next = stop + 1;
-      stop = quote;
+      stop = closing;
       ++p;
-    } else if (config_->trim) {
+    } else if (trim) {
       while (stop > p && IsBlank(stop[-1])) --stop;
     }
     if (order_[i] != kSkipped) {
@@ -179,6 +239,14 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
   for (const int position : absent_) example->floats[static_cast<size_t>(position)] = kMissing;
   if (!ids_in_order_) OrderIds(slots_in_line_, example);
   return true;
+}
+
+// Reads an id of a field or of an element that ends at `end`.
+WEIR_INLINE bool ReadCsvId(const CsvColumn& column, const char* p, const char* end, int64_t* id) {
+  const char* const stop = ReadId(p, end, id);
+  if (stop == end) return true;
+  return column.whole_floats && stop != nullptr &&
+         IsZeroFraction({stop, static_cast<size_t>(end - stop)}, column.point);
 }
 
 // Reads a field that is no list, without its quotes. `ids`: number of ids that the example has so far.
@@ -218,7 +286,7 @@ WEIR_INLINE bool CsvParser::ReadOne(const CsvColumn& column, const char* p, cons
     return true;
   }
   if (column.type == Type::TIME) return ParseSeconds(column.time_format, {p, static_cast<size_t>(size)}, id);
-  return ReadId(p, end, id) == end;
+  return ReadCsvId(column, p, end, id);
 }
 
 // Reads a field without its quotes, which may be a list.
@@ -257,7 +325,7 @@ bool CsvParser::ReadList(const CsvColumn& column, const char* p, const char* end
     int64_t id;
     if (column.type == Type::TEXT) {
       id = TextId({p, static_cast<size_t>(stop - p)});
-    } else if (ReadId(p, stop, &id) != stop) {
+    } else if (!ReadCsvId(column, p, stop, &id)) {
       return false;
     }
     if (*ids == example->ids.size()) example->ids.resize(2 * *ids);
@@ -274,7 +342,7 @@ absl::Status CsvParser::ParsePlain(std::string_view line, Example* example) cons
   example->ids.clear();
   example->weights.clear();
   std::vector<std::string> fields;
-  RETURN_IF_ERROR(SplitCsvFields(line, config_->separator, config_->trim, &fields));
+  RETURN_IF_ERROR(SplitCsvFields(line, config_->dialect, &fields));
   if (fields.size() != order_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", order_.size(), " fields, got ", fields.size()));
   }
@@ -341,13 +409,14 @@ absl::Status CsvParser::ParseFloats(const CsvColumn& column, std::string_view fi
   }
   for (size_t i = 0; i < elements.size(); ++i) {
     out[i] = kMissing;
-    if (column.IsMissing(elements[i]) || ParseFinite(elements[i], &out[i])) continue;
-    const char* const why = WhyNotFinite(elements[i]);
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", Shown(elements[i]), "' ", why,
-                     why != kNotFinite ? ""
-                                       : "; for texts there are classes, learn_classes and type: TEXT, and `missing` "
-                                         "names what stands for nothing"));
+    if (column.IsMissing(elements[i]) || ParseDecimal(elements[i], column.point, &out[i])) continue;
+    const char* const why = WhyNotFinite(WithPoint(elements[i], column.point));
+    std::string advice = why != kNotFinite ? "" : NumberAdvice(column, elements[i]);
+    if (why == kNotFinite && advice.empty()) {
+      advice =
+          "; for texts there are classes, learn_classes and type: TEXT, and `missing` names what stands for nothing";
+    }
+    return absl::InvalidArgumentError(absl::StrCat("'", Shown(elements[i]), "' ", why, advice));
   }
   return absl::OkStatus();
 }
@@ -376,8 +445,9 @@ absl::Status CsvParser::AddElement(const CsvColumn& column, std::string_view ele
   if (mark != std::string_view::npos) {
     value = element.substr(0, mark);
     const std::string_view number = element.substr(mark + 1);
-    if (!ParseFinite(number, &weight.emplace())) {
-      return absl::InvalidArgumentError(absl::StrCat("the weight in '", Shown(element), "' ", WhyNotFinite(number)));
+    if (!ParseDecimal(number, column.point, &weight.emplace())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the weight in '", Shown(element), "' ", WhyNotFinite(WithPoint(number, column.point))));
     }
   }
   if (!value.empty() && column.IsMissing(value)) return absl::OkStatus();
@@ -393,8 +463,9 @@ absl::Status CsvParser::AddElement(const CsvColumn& column, std::string_view ele
       return absl::InvalidArgumentError(
           absl::StrCat("'", Shown(value), "' is no time of the form '", column.time_format, "' (time_format)"));
     }
-  } else if (!ParseId(value, &id)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", Shown(value), "' is not a 64-bit integer"));
+  } else if (!ParseCsvId(column, value, &id)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", Shown(value), "' is not a 64-bit integer", NumberAdvice(column, value)));
   }
   AddId(id, weight, example);
   return absl::OkStatus();
@@ -420,7 +491,7 @@ class CsvWithHeader : public LineParser {
 absl::StatusOr<std::unique_ptr<LineParser>> CsvWithHeader::ForHeader(std::string_view header,
                                                                      const std::vector<int64_t>& may_be_absent) const {
   std::vector<std::string> names;
-  RETURN_IF_ERROR(SplitCsvFields(header, config_->separator, config_->trim, &names));
+  RETURN_IF_ERROR(SplitCsvFields(header, config_->dialect, &names));
   std::vector<int> order(names.size(), kSkipped);
   for (size_t i = 0; i < config_->columns.size(); ++i) {
     const DataSlot& slot = config_->columns[i].slot;
@@ -443,25 +514,73 @@ absl::StatusOr<std::unique_ptr<LineParser>> CsvWithHeader::ForHeader(std::string
   return std::make_unique<CsvParser>(columns(), config_, std::move(order));
 }
 
-// One character, or none for an empty text.
-absl::StatusOr<std::optional<char>> Character(const std::string& text, bool beside_numbers, const std::string& field) {
-  if (text.empty()) return std::nullopt;
-  constexpr std::string_view kNever = "\"\r\n", kInNumbers = "0123456789+-.eE";
-  if (text.size() > 1 || kNever.find(text[0]) != std::string_view::npos ||
-      (beside_numbers && kInNumbers.find(text[0]) != std::string_view::npos)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        field, ": must be one character, no quote, no end of line, nothing that numbers hold; got '", text, "'"));
+constexpr std::string_view kInNumbers = "0123456789+-.eE";
+
+// A character that separates something in the fields of `csv`; `beside_numbers`: from numbers.
+absl::Status CheckCharacter(const v1::Csv& csv, const std::string& text, bool beside_numbers, const std::string& field,
+                            const SettingErrors& at) {
+  if (text.size() != 1) return at.Error(field, absl::StrCat("must be one character, got '", text, "'"));
+  if (text == csv.quote() || text == "\n" || text == "\r") {
+    return at.Error(field, "must be no quote and no end of line");
   }
-  return text[0];
+  const bool in_number = kInNumbers.find(text[0]) != std::string_view::npos || (csv.decimal_comma() && text == ",");
+  if (!beside_numbers || !in_number) return absl::OkStatus();
+  return at.Error(field, absl::StrCat("'", text, "' may stand in a number"));
+}
+
+// Checks the settings that say how lines are written.
+absl::Status CheckDialect(const v1::Csv& csv, const SettingErrors& at) {
+  constexpr std::string_view kEnds = "\r\n";
+  const std::string &separator = csv.separator(), &quote = csv.quote();
+  if (quote.size() > 1) {
+    return at.Error("quote",
+                    absl::StrCat("must be one character, or empty where fields have no quotes, got '", quote, "'"));
+  }
+  if (!quote.empty() && (kEnds.find(quote[0]) != std::string_view::npos || IsBlank(quote[0]) ||
+                         kInNumbers.find(quote[0]) != std::string_view::npos)) {
+    return at.Error("quote",
+                    absl::StrCat("must be no end of line, no blank and nothing that numbers hold, got '", quote, "'"));
+  }
+  if (separator.empty()) return at.Error("separator", "must be one character or several, got ''");
+  if ((!quote.empty() && separator.find(quote[0]) != std::string::npos) ||
+      separator.find_first_of(kEnds) != std::string::npos) {
+    return at.Error("separator", "must be no quote and no end of line");
+  }
+  if (separator.find_first_not_of(kInNumbers) == std::string::npos)
+    return at.Error("separator", absl::StrCat("'", separator, "' may stand in a number"));
+  if (csv.decimal_comma() && separator == "," && quote.empty()) {
+    return at.Error("decimal_comma", "cannot be told from the separator ',' where fields have no quotes");
+  }
+  if (csv.skip_lines() < 0) return at.Error("skip_lines", absl::StrCat("must not be negative, got ", csv.skip_lines()));
+  if (csv.comment().find_first_of(kEnds) != std::string::npos)
+    return at.Error("comment", "begins a line, and has no end of line in it");
+  return absl::OkStatus();
+}
+
+// Checks the characters that separate elements and weights in the fields of a column.
+absl::Status CheckMarks(const v1::Csv& csv, const v1::Csv::Column& column, const std::string& path,
+                        const SettingErrors& at) {
+  const bool numbers = column.type() != Type::TEXT;
+  if (!column.list().empty() || column.has_list()) {
+    // Behind a text there may be a weight, which is a number.
+    const bool beside = numbers || (csv.decimal_comma() && column.list() == "," && !column.weight().empty());
+    RETURN_IF_ERROR(CheckCharacter(csv, column.list(), beside, path + ".list", at));
+  }
+  if (!column.has_weight()) return absl::OkStatus();
+  return CheckCharacter(csv, column.weight(), numbers || (csv.decimal_comma() && column.weight() == ","),
+                        path + ".weight", at);
+}
+
+std::optional<char> CharacterOf(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional<char>(text[0]);
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config) {
   auto made = std::make_shared<Config>();
-  ASSIGN_OR_RETURN(const std::optional<char> separator,
-                   Character(config.separator(), /*beside_numbers=*/true, "data.csv.separator"));
-  if (!separator.has_value()) return absl::InvalidArgumentError("data.csv.separator: must be one character");
-  made->separator = *separator;
-  made->trim = config.trim();
+  const PlainSettingErrors errors("data.csv");
+  RETURN_IF_ERROR(CheckDialect(config, errors));
+  made->dialect = DialectOf(config);
+  made->decimal_comma = config.decimal_comma();
   constexpr size_t kManyClasses = 16;
   std::vector<DataSlot> slots;
   std::vector<int> order;
@@ -469,10 +588,11 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
   for (int i = 0; i < config.column_size(); ++i) {
     const v1::Csv::Column& in = config.column(i);
     const std::string where = absl::StrCat("data.csv.column[", i, "]");
-    const bool skip = in.type() == Type::SKIP, numbers = in.type() == Type::FLOAT || in.type() == Type::ID;
-    CsvColumn column{.type = in.type()};
-    ASSIGN_OR_RETURN(column.list, Character(in.list(), numbers, where + ".list"));
-    ASSIGN_OR_RETURN(column.weight, Character(in.weight(), numbers, where + ".weight"));
+    const bool skip = in.type() == Type::SKIP;
+    CsvColumn column{.type = in.type(), .point = config.decimal_comma() ? ',' : '.', .whole_floats = in.whole_floats()};
+    if (!skip) RETURN_IF_ERROR(CheckMarks(config, in, absl::StrCat("column[", i, "]"), errors));
+    column.list = CharacterOf(in.list());
+    column.weight = CharacterOf(in.weight());
     column.missing.assign(in.missing().begin(), in.missing().end());
     for (int c = 0; c < in.classes_size(); ++c) {
       for (const std::string& text : in.classes(c).text()) column.classes.emplace_back(text, static_cast<float>(c));
@@ -503,16 +623,6 @@ absl::StatusOr<std::unique_ptr<LineParser>> MakeCsvParser(const v1::Csv& config)
   for (size_t i = 0; i < slots.size(); ++i) made->columns[i].slot = std::move(slots[i]);
   if (config.header()) return std::make_unique<CsvWithHeader>(std::move(columns), std::move(made));
   return std::make_unique<CsvParser>(std::move(columns), std::move(made), std::move(order));
-}
-
-// A character that separates something; `beside_numbers`: from numbers.
-absl::Status CheckCharacter(const std::string& text, bool beside_numbers, const std::string& field,
-                            const SettingErrors& at) {
-  if (text.size() != 1) return at.Error(field, absl::StrCat("must be one character, got '", text, "'"));
-  if (text == "\"" || text == "\n" || text == "\r") return at.Error(field, "must be no quote and no end of line");
-  if (!beside_numbers || std::string_view("0123456789+-.eE").find(text[0]) == std::string_view::npos)
-    return absl::OkStatus();
-  return at.Error(field, absl::StrCat("'", text, "' may stand in a number"));
 }
 
 // Texts that a field is compared with: each has one meaning, and a field can be equal to it.
@@ -547,7 +657,8 @@ absl::Status CheckTexts(const v1::Csv::Column& column, bool trim, const std::str
   return absl::OkStatus();
 }
 
-absl::Status CheckCsvColumn(const v1::Csv::Column& column, const std::string& path, const SettingErrors& at) {
+absl::Status CheckCsvColumn(const v1::Csv& csv, const v1::Csv::Column& column, const std::string& path,
+                            const SettingErrors& at) {
   using Column = v1::Csv::Column;
   const bool is_float = column.type() == Column::FLOAT;
   if (column.type() == Column::TIME) {
@@ -560,14 +671,14 @@ absl::Status CheckCsvColumn(const v1::Csv::Column& column, const std::string& pa
   } else if (column.has_time_format()) {
     return at.Error(path + ".time_format", "is for TIME columns");
   }
-  if (column.has_list())
-    RETURN_IF_ERROR(CheckCharacter(column.list(), column.type() != Column::TEXT, path + ".list", at));
+  if (column.whole_floats() && column.type() != Column::ID)
+    return at.Error(path + ".whole_floats", "is for ID columns; a FLOAT column takes such numbers by itself");
+  RETURN_IF_ERROR(CheckMarks(csv, column, path, at));
   RETURN_IF_ERROR(CheckSlotDim(column.dim(), is_float, column.has_dim(), path,
                                "is for FLOAT columns; a list of ids holds any number of them", at));
   if (column.has_dim() && !column.has_list())
     return at.Error(path + ".dim", "is for a list; say which character separates its values");
   if (!column.has_weight()) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckCharacter(column.weight(), column.type() != Column::TEXT, path + ".weight", at));
   if (is_float) return at.Error(path + ".weight", "is for ID and TEXT columns");
   if (!column.has_list()) return at.Error(path + ".weight", "is for a list; say which character separates its values");
   if (column.weight() == column.list()) return at.Error(path + ".weight", "must differ from list");
@@ -589,14 +700,14 @@ absl::Status CheckLearnedOutput(const v1::Csv& m, int learned, const SettingErro
 }
 
 absl::StatusOr<std::vector<v1::VarDesc>> CsvSchema(const v1::Csv& m, const SettingErrors& at) {
-  RETURN_IF_ERROR(CheckCharacter(m.separator(), /*beside_numbers=*/true, "separator", at));
+  RETURN_IF_ERROR(CheckDialect(m, at));
   SlotSchema vars("column", at);
   for (int i = 0; i < m.column_size(); ++i) {
     const v1::Csv::Column& column = m.column(i);
     const std::string path = absl::StrCat("column[", i, "]");
     if (column.type() == v1::Csv::Column::SKIP) continue;
     RETURN_IF_ERROR(vars.Name(column.name(), path));
-    RETURN_IF_ERROR(CheckCsvColumn(column, path, at));
+    RETURN_IF_ERROR(CheckCsvColumn(m, column, path, at));
     RETURN_IF_ERROR(CheckTexts(column, m.trim(), path, at));
     if (column.learn_classes()) RETURN_IF_ERROR(CheckLearnedOutput(m, i, at));
     const bool is_float = column.type() == v1::Csv::Column::FLOAT;

@@ -12,6 +12,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/formats/derived_rule.h"
 #include "framework/formats/example_input.h"
+#include "framework/formats/partitions.h"
 
 namespace weir {
 namespace {
@@ -143,6 +144,11 @@ class DerivedParser : public LineParser {
   absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
                                                         const std::vector<int64_t>& may_be_absent) const override {
     ASSIGN_OR_RETURN(std::shared_ptr<const LineParser> reader, reader_->ForHeader(header, may_be_absent));
+    return std::make_unique<DerivedParser>(columns(), std::move(reader), rules_);
+  }
+  bool has_partitions() const override { return reader_->has_partitions(); }
+  absl::StatusOr<std::unique_ptr<LineParser>> ForFile(std::string_view name) const override {
+    ASSIGN_OR_RETURN(std::shared_ptr<const LineParser> reader, reader_->ForFile(name));
     return std::make_unique<DerivedParser>(columns(), std::move(reader), rules_);
   }
   absl::StatusOr<std::unique_ptr<LineParser>> ForExampleRecords(const std::vector<Column>& columns) const override {

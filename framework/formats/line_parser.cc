@@ -85,6 +85,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForHeader(std::string_vi
   return absl::InternalError("the format has no header");
 }
 
+absl::StatusOr<std::unique_ptr<LineParser>> LineParser::ForFile(std::string_view) const {
+  return absl::InternalError("no value of the format stands in the names of files");
+}
+
 namespace {
 
 const char* KindName(IdKind kind) {
@@ -156,7 +160,7 @@ void RegisterLineParser(const std::string& type, LineParserFactory factory) {
   CHECK(Registry().emplace(type, std::move(factory)).second) << "two readers for " << type;
 }
 
-absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data) {
+absl::StatusOr<std::unique_ptr<LineParser>> MakeFormatParser(const v1::Data& data) {
   if (data.has_custom()) return MakeCustom(data.custom());
   const google::protobuf::OneofDescriptor* const readers = v1::Data::descriptor()->FindOneofByName("reader");
   const google::protobuf::FieldDescriptor* const reader = data.GetReflection()->GetOneofFieldDescriptor(data, readers);

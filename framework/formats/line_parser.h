@@ -68,6 +68,13 @@ class LineParser {
   virtual absl::StatusOr<std::unique_ptr<LineParser>> ForHeader(std::string_view header,
                                                                 const std::vector<int64_t>& may_be_absent) const;
 
+  // Returns true if values of an example stand in the name of its file (framework/formats/partitions.h). Its lines, and
+  // its header, are then for the parser that ForFile returns.
+  virtual bool has_partitions() const { return false; }
+  // Returns a parser, with the same columns, for the lines of the file `name`. InvalidArgument if the name lacks a
+  // value or has a wrong one.
+  virtual absl::StatusOr<std::unique_ptr<LineParser>> ForFile(std::string_view name) const;
+
   // Returns a parser of records of an example file (framework/formats/example_record.h) with these columns, which gives
   // what this one gives of the lines they were made of. InvalidArgument: the columns, or the kinds of ids in their
   // slots, are not those of the reader.
@@ -90,9 +97,9 @@ using LineParserFactory = std::function<absl::StatusOr<std::unique_ptr<LineParse
 // name. For static initializers.
 void RegisterLineParser(const std::string& type, LineParserFactory factory);
 
-// Returns the parser of the job's reader, without derived variables (framework/formats/derived.h). InvalidArgument if
-// there is no reader, naming the registered formats.
-absl::StatusOr<std::unique_ptr<LineParser>> MakeReaderParser(const v1::Data& data);
+// Returns the parser of the format of the job's reader, without partitions (framework/formats/partitions.h) and derived
+// variables (framework/formats/derived.h). InvalidArgument if there is no reader, naming the registered formats.
+absl::StatusOr<std::unique_ptr<LineParser>> MakeFormatParser(const v1::Data& data);
 
 // Returns a file's text without the mark with which some programs begin UTF-8.
 inline std::string_view WithoutByteOrderMark(std::string_view text) {

@@ -55,7 +55,8 @@ def write_csv(columns: Mapping[str, Sequence[Any]], csv: job_pb2.Csv, path: Path
 
     Args:
         columns: by name, all of one length (columns_of). Those that the job does not name are left out.
-        csv: reader of the job; the file has its separators.
+        csv: reader of the job; the file has its separators and its decimal comma. Its quote is '"', its separator one
+            character, and no line is passed over.
         path: of the file.
 
     Raises:
@@ -73,14 +74,14 @@ def write_csv(columns: Mapping[str, Sequence[Any]], csv: job_pb2.Csv, path: Path
 def _fields(column: _Column, values: Sequence[Any], csv: job_pb2.Csv) -> list[str]:
     """Returns the fields of a column."""
     fields = []
-    element = _element(column)
+    element = _element(column, csv)
     number = None
     try:
-        for number, value in enumerate(_plain(values, element is _float)):
+        for number, value in enumerate(_plain(values, _is_number(column))):
             if value is None or (isinstance(value, float) and value != value) or _is_missing(value):
                 fields.append("")
             elif isinstance(value, (list, tuple, dict, np.ndarray)):
-                fields.append(_quoted(_list(column, value, element), csv))
+                fields.append(_quoted(_list(column, value, element, csv), csv))
             else:
                 fields.append(_quoted(element(value), csv))
     except (OverflowError, TypeError, ValueError) as error:
@@ -109,7 +110,11 @@ def _is_missing(value: Any) -> bool:
                                                              and bool(value != value))
 
 
-def _list(column: _Column, value: Any, element: Callable[[Any], str]) -> str:
+def _is_number(column: _Column) -> bool:
+    return column.type == _Column.FLOAT and not column.classes and not column.learn_classes
+
+
+def _list(column: _Column, value: Any, element: Callable[[Any], str], csv: job_pb2.Csv) -> str:
     """Returns the text of a list: its elements between the column's separators, with weights."""
     if not column.list:
         raise ValueError(f"a list of {len(value)} values, but the column has one value; `list` of the column in the "
@@ -130,12 +135,12 @@ def _list(column: _Column, value: Any, element: Callable[[Any], str]) -> str:
             raise ValueError(f"{text!r} contains '{column.list}', which separates the elements of a list")
         # What stands behind the last mark is the weight, also if the text has one of its own.
         if text and column.weight and (weight is not None or column.weight in text):
-            text += column.weight + _float(1.0 if weight is None else weight)
+            text += column.weight + _number(1.0 if weight is None else weight, csv)
         texts.append(text)
     return column.list.join(texts)
 
 
-def _element(column: _Column) -> Callable[[Any], str]:
+def _element(column: _Column, csv: job_pb2.Csv) -> Callable[[Any], str]:
     """Returns the function that makes the text of one value of the column."""
     if column.type == _Column.ID:
         return _id
@@ -143,9 +148,13 @@ def _element(column: _Column) -> Callable[[Any], str]:
         return lambda value: _time(value, column.time_format)
     if column.type == _Column.TEXT:
         return _string
-    if column.classes or column.learn_classes:
-        return _class
-    return _float
+    return (lambda value: _number(value, csv)) if _is_number(column) else _class
+
+
+def _number(value: Any, csv: job_pb2.Csv) -> str:
+    # A text is what a file would have.
+    text = _float(value)
+    return text.replace(".", ",") if csv.decimal_comma and not isinstance(value, (str, bytes)) else text
 
 
 def _float(value: Any) -> str:

@@ -1,10 +1,10 @@
-"""Variables that a job's data give, in the order of its reader: framework/formats, LayOutSlots and Derive."""
+"""Variables that a job's data give, in order: framework/formats, LayOutSlots, AddPartitions and Derive."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from weir.protos import job_pb2
+from weir.protos import columns_pb2, job_pb2
 
 __all__ = ["DataColumn", "columns_of"]
 
@@ -42,11 +42,13 @@ class _Slot(NamedTuple):
 
 
 def columns_of(data: Any) -> Optional[List[DataColumn]]:
-    """Returns the variables of the reader and the derived ones, in order; None for a reader of a user's own."""
+    """Returns the variables of the reader, the partitions and the derived ones, in order; None for a reader of a user's
+    own."""
     reader = data.WhichOneof("reader")
     if reader in (None, "custom"):
         return None
     columns = _READERS[reader](getattr(data, reader))
+    columns += [_partition(each) for each in data.partition]
     for derived in data.derived:
         columns.append(_derived(columns, derived))
     return columns
@@ -108,6 +110,11 @@ def _laid_out(slots: List[_Slot]) -> List[DataColumn]:
         sum(each.width for each in of) if of[0].is_float else len(of), name,
         one_each=all(each.one_each for each in of), weighted=any(each.weighted for each in of),
         learned=any(each.learned for each in of)) for name, of in by_output.items()]
+
+
+def _partition(partition: Any) -> DataColumn:
+    is_float = partition.type == columns_pb2.Partition.FLOAT
+    return DataColumn(partition.name, None if is_float else (partition.name,), 1, partition.name, one_each=True)
 
 
 def _derived(columns: List[DataColumn], derived: Any) -> DataColumn:

@@ -160,17 +160,37 @@ def _write(config: Optional[job_pb2.JobConfig], columns: dict[str, Sequence[Any]
         if re.match(r"\s*data\s*(\.csv\b.*)?=", each):
             raise ValueError(f"the override '{each}' changes data.csv, by which the arrays are written: change it in "
                              "the job")
+    if config.data.partition:
+        names = ", ".join(each.name for each in config.data.partition)
+        raise ValueError(f"the job takes {names} from the names of files (data.partition), and arrays have none: write "
+                         "the examples to files in such directories, and give their pattern")
     if not columns or not any(column.name in columns for column in config.data.csv.column):
         wanted = ", ".join(column.name for column in config.data.csv.column if column.type != job_pb2.Csv.Column.SKIP)
         raise ValueError(f"inputs have no column of the job, which reads {wanted}; they have "
                          f"{', '.join(columns) or 'none'}")
-    write_csv(columns, config.data.csv, path)
+    reader_of_file, arguments = _plain_dialect(config.data.csv)
+    write_csv(columns, reader_of_file, path)
     # The names of the columns are in the file also where the job's own files have none: labels may then be left out.
-    arguments = ["--set", "data.csv.header=true"]
+    arguments += ["--set", "data.csv.header=true"]
     # Commands of the job read other files than this one.
     for field in ("pipe_list", "pipe"):
         arguments += ["--set", f"data.{field}="] if getattr(config.data, field, "") else []
     return arguments
+
+
+def _plain_dialect(reader: job_pb2.Csv) -> tuple[job_pb2.Csv, list[str]]:
+    """Returns the reader that takes the file of write_csv, and the arguments that make it of the job's."""
+    plain = job_pb2.Csv()
+    plain.CopyFrom(reader)
+    arguments: list[str] = []
+    for field, text in (("quote", "'\"'"), ("skip_lines", "0"), ("skip_blank_lines", "false"), ("comment", "")):
+        if plain.HasField(field):
+            plain.ClearField(field)
+            arguments += ["--set", f"data.csv.{field}={text}"]
+    if len(plain.separator) > 1:
+        plain.separator = ","
+        arguments += ["--set", "data.csv.separator=,"]
+    return plain, arguments
 
 
 def _score(arguments: Sequence[str], file: JobOnDisk, temporary: Optional[Path]) -> None:
@@ -266,8 +286,12 @@ def _typed(config: Optional[job_pb2.JobConfig], name: str, fields: Any, pd: Any)
     fields = fields.where(~fields.isin(list(column.missing)), None) if column.missing else fields
     if column.type == job_pb2.Csv.Column.FLOAT:
         # pandas.to_numeric of releases before 3 is off by a bit for some texts of 17 digits.
-        return pd.Series([float(text) if isinstance(text, str) else np.nan for text in fields], fields.index,
-                         dtype=np.float64)
+        comma = config is not None and config.data.csv.decimal_comma
+        numbers = [float(text.replace(",", ".") if comma else text) if isinstance(text, str) else np.nan
+                   for text in fields]
+        return pd.Series(numbers, fields.index, dtype=np.float64)
     if column.type == job_pb2.Csv.Column.ID:
-        return pd.Series([None if text is None else int(text) for text in fields], fields.index, dtype="Int64")
+        # Behind a point there are zeros (whole_floats).
+        return pd.Series([int(re.split("[.,]", text)[0]) if isinstance(text, str) else None for text in fields],
+                         fields.index, dtype="Int64")
     return fields

@@ -24,6 +24,7 @@
 #include "framework/base/philox.h"
 #include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
+#include "framework/formats/partitions.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 #include "proto/tf_example.pb.h"

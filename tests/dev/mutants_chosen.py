@@ -1276,4 +1276,46 @@ CHOSEN = [
     ),
     # The plan for a reader (N11) has no mutant: a lock that is held longer changes no result.
     # H14 is a label in manifests: tests/python/containers/test_kubernetes.py.
+    Chosen(
+        "skipped-lines-belong-to-a-range",
+        "trainer/files/line_source.cc",
+        "    from = std::max(from, behind - 1);\n",
+        "",
+        tests=("//tests/framework/formats:csv_test",),
+    ),
+    Chosen(
+        "comments-are-records-read-ahead",
+        "trainer/files/block_reader.cc",
+        "  if (!file_.rules->IsRecord(line)) return;\n",
+        "",
+        tests=("//tests/framework/formats:csv_test",),
+    ),
+    Chosen(
+        "empty-fields-between-tabs-are-blank",
+        "trainer/files/line_rules.h",
+        "line.find(separator) != std::string_view::npos",
+        "false",
+        tests=("//tests/framework/formats:csv_test",),
+    ),
+    Chosen(
+        "a-fraction-is-an-id",
+        "framework/formats/csv.cc",
+        "text.find_first_not_of('0', 1) == std::string_view::npos",
+        "true",
+        tests=("//tests/framework/formats:csv_test",),
+    ),
+    Chosen(
+        "days-as-floats-are-one",
+        "framework/formats/partitions.cc",
+        "  if (!other.has_value()) return number;\n",
+        "  return number;\n",
+        tests=("//tests/framework/formats:partitions_test",),
+    ),
+    Chosen(
+        "partitions-are-no-contents",
+        "trainer/files/data_set.cc",
+        "sample = MixId(sample ^ StableHash(value));",
+        "sample ^= value.empty();",
+        tests=("//tests/trainer/data:data_set_test",),
+    ),
 ]

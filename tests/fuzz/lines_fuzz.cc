@@ -11,9 +11,11 @@
 #include "framework/formats/csv_fields.h"
 #include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
+#include "framework/formats/partitions.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/input.h"
 #include "trainer/data/records_ahead.h"
+#include "trainer/files/line_rules.h"
 #include "trainer/files/line_source.h"
 #include "trainer/files/record.h"
 
@@ -44,23 +46,39 @@ constexpr char kFormats[][400] = {
     "derived { name: 'c' cross { of: 'a' of: 'b' buckets: 9 } } derived { name: 'd' bucketize { of: 'label' "
     "boundaries: 0 } "
     "}",
+    "csv { separator: '::' quote: \"'\" trim: true skip_lines: 1 skip_blank_lines: true comment: '#' column { name: "
+    "'x' } column { name: 'a' type: ID whole_floats: true list: '|' } column { name: 'b' type: TEXT } }",
+    "csv { header: false separator: ';' quote: '' decimal_comma: true skip_blank_lines: true column { name: 'x' } "
+    "column "
+    "{ name: 'a' type: ID list: '|' weight: ':' whole_floats: true } }",
+    "csv { header: false separator: '\t' quote: '|' skip_lines: 2 comment: '//' column { name: 'x' } column { name: "
+    "'a' "
+    "type: ID whole_floats: true } column { name: 'b' type: TEXT list: ',' } }",
 };
 constexpr size_t kFormatCount = std::size(kFormats);
 
-const LineParser& ParserOf(size_t format) {
-  static const auto* const parsers = [] {
-    auto* made = new std::vector<std::unique_ptr<LineParser>>;
-    for (const char* text : kFormats) {
-      v1::Data data;
-      if (!google::protobuf::TextFormat::ParseFromString(text, &data)) std::abort();
-      auto parser = MakeLineParser(data);
+struct Format {
+  v1::Data data;
+  std::unique_ptr<LineParser> parser;
+  std::shared_ptr<const LineRules> rules;
+};
+
+const Format& FormatOf(size_t format) {
+  static const auto* const formats = [] {
+    auto* made = new std::vector<Format>(kFormatCount);
+    for (size_t i = 0; i < kFormatCount; ++i) {
+      Format& one = (*made)[i];
+      if (!google::protobuf::TextFormat::ParseFromString(kFormats[i], &one.data)) std::abort();
+      auto parser = MakeLineParser(one.data);
       if (!parser.ok()) std::abort();
-      made->push_back(*std::move(parser));
+      one.parser = *std::move(parser);
+      one.rules = LineRulesOf(one.data);
     }
     return made;
   }();
-  return *(*parsers)[format];
+  return (*formats)[format];
 }
+const LineParser& ParserOf(size_t format) { return *FormatOf(format).parser; }
 
 bool Same(const Example& a, const Example& b) {
   const auto bits = [](const std::vector<float>& v) {
@@ -92,13 +110,14 @@ void CheckFields(std::string_view line, const LineParser& parser) {
   std::vector<std::string> fields, again;
   for (const char separator : {',', '\t'}) {
     for (const bool trim : {false, true}) {
-      if (!SplitCsvFields(line, separator, trim, &fields).ok()) continue;
+      const CsvDialect dialect = {.separator = std::string(1, separator), .trim = trim};
+      if (!SplitCsvFields(line, dialect, &fields).ok()) continue;
       std::string written;
       for (size_t i = 0; i < fields.size(); ++i) {
         if (i > 0) written += ',';
         AppendCsvField(fields[i], &written);
       }
-      if (!SplitCsvFields(written, ',', /*trim=*/false, &again).ok() || again != fields) std::abort();
+      if (!SplitCsvFields(written, CsvDialect(), &again).ok() || again != fields) std::abort();
     }
   }
   constexpr size_t kTabs = 3, kTabFields = 5;  // of kFormats
@@ -107,12 +126,12 @@ void CheckFields(std::string_view line, const LineParser& parser) {
   example.floats.resize(static_cast<size_t>(parser.floats()));
   example.counts.resize(static_cast<size_t>(parser.slots()));
   if (!parser.Parse(line, &example).ok()) return;
-  if (!SplitCsvFields(line, '\t', /*trim=*/false, &fields).ok() || fields.size() != kTabFields) std::abort();
+  if (!SplitCsvFields(line, {.separator = "\t"}, &fields).ok() || fields.size() != kTabFields) std::abort();
 }
 
 // Null when the header is refused, or is not there.
 std::unique_ptr<LineParser> ParserBelowHeader(const DataFile& file, const LineParser& parser) {
-  const auto source = LineSource::Open(file, {.begin = 0, .end = 1});
+  const auto source = LineSource::Open(file, ToFirstRecord(file));
   std::string_view header;
   int64_t offset;
   if (!source.ok() || !(*source)->Next(&header, &offset)) return nullptr;
@@ -120,7 +139,7 @@ std::unique_ptr<LineParser> ParserBelowHeader(const DataFile& file, const LinePa
   return below.ok() ? *std::move(below) : nullptr;
 }
 
-// A compressed file gives the same lines when it is decompressed ahead. How many of them come before damage depends on
+// A file gives the same lines when it is read ahead. How many of them come before damage depends on
 // how much is decompressed at once.
 void CheckAhead(const DataFile& file, const std::vector<std::string>& lines, const absl::Status& status) {
   static RecordsAhead* const ahead = new RecordsAhead({.block = 64});
@@ -150,19 +169,48 @@ bool ReadLines(const DataFile& file, const Segment& segment, const LineParser& p
     CheckFields(line, parser);
     read.emplace_back(line);
   }
-  if (file.sequential()) CheckAhead(file, read, (*source)->status());
+  const bool all = file.sequential() || (segment.begin == 0 && segment.end == file.bytes);
+  if (all) CheckAhead(file, read, (*source)->status());
   lines->insert(lines->end(), read.begin(), read.end());
   return (*source)->status().ok();
 }
 
-std::vector<std::string> Split(std::string_view text) {
+// Returns whether a line is an example or a header; `number`: from 0.
+bool IsRecord(const std::string& line, int64_t number, const v1::Csv& csv) {
+  if (number < csv.skip_lines()) return false;
+  if (!csv.comment().empty() && line.compare(0, csv.comment().size(), csv.comment()) == 0) return false;
+  if (!csv.skip_blank_lines()) return true;
+  bool blank = line.find(csv.separator()) == std::string::npos;
+  for (const char c : line) blank = blank && (c == ' ' || c == '\t');
+  return !blank;
+}
+
+// Any text as the name of a file with partitions.
+void CheckName(std::string_view name) {
+  static const v1::Data* const data = [] {
+    auto* const made = new v1::Data;
+    for (const v1::Partition::Type type :
+         {v1::Partition::FLOAT, v1::Partition::ID, v1::Partition::TEXT, v1::Partition::TIME}) {
+      v1::Partition* const partition = made->add_partition();
+      partition->set_name(std::string(1, static_cast<char>('a' + type)));
+      partition->set_type(type);
+    }
+    return made;
+  }();
+  const auto texts = PartitionTexts(data->partition(), name);
+  const std::vector<HiveDirectory> directories = HiveDirectories(name);
+  if (texts.ok() ? texts->size() != 4 || directories.size() < 4 : texts.status().message().empty()) std::abort();
+}
+
+std::vector<std::string> Split(std::string_view text, const v1::Csv& csv) {
   std::vector<std::string> lines;
+  int64_t number = 0;
   text = WithoutByteOrderMark(text);
   for (size_t begin = 0; begin < text.size();) {
     const size_t newline = text.find('\n', begin);
     std::string line(text.substr(begin, newline - begin));
     if (!line.empty() && line.back() == '\r') line.pop_back();
-    lines.push_back(std::move(line));
+    if (IsRecord(line, number++, csv)) lines.push_back(std::move(line));
     if (newline == std::string_view::npos) break;
     begin = newline + 1;
   }
@@ -178,12 +226,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzInput input(data, size);
   const uint8_t how = input.Byte();
   const uint8_t cut_at = input.Byte();
-  const LineParser& parser = ParserOf(how % 8 % kFormatCount);
+  const Format& format = FormatOf((how % 8 + 8 * (how / 24 % 2)) % kFormatCount);
+  const LineParser& parser = *format.parser;
   const std::string text = input.Rest();
+  CheckName(text);
   const DataFile file = {.path = scratch.Write("data", text),
                          .name = "data",
                          .bytes = static_cast<int64_t>(text.size()),
-                         .compression = static_cast<Compression>(how / 8 % 3)};
+                         .compression = static_cast<Compression>(how / 8 % 3),
+                         .rules = format.rules};
   std::vector<std::string> lines;
   if (file.sequential()) {
     (void)ReadLines(file, {}, parser, &lines);
@@ -193,8 +244,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const int64_t cut = file.bytes * cut_at / 255;
   if (!ReadLines(file, {.begin = 0, .end = cut}, parser, &lines) ||
-      !ReadLines(file, {.begin = cut, .end = file.bytes}, parser, &lines) || lines != Split(text)) {
+      !ReadLines(file, {.begin = cut, .end = file.bytes}, parser, &lines) || lines != Split(text, format.data.csv())) {
     std::abort();
   }
+  std::vector<std::string> whole;
+  if (!ReadLines(file, {.begin = 0, .end = file.bytes}, parser, &whole) || whole != lines) std::abort();
   return 0;
 }

@@ -80,6 +80,10 @@ def draw(rng, zero_empty, text_ids, label):
             columns["separator"] = rng.choice((",", ";", "\t"))
             columns["quotes"] = rng.random() < 0.3
             columns["words"] = label == "binary" and rng.random() < 0.3
+            # Not of `rng`, from which all that follows is drawn.
+            columns["dialect"] = random.Random(columns["seed"]).random() < 0.3
+            if columns["dialect"]:
+                columns["separator"] = "::"
     for ids in columns["ids"]:
         ids["values"] = rng.choice((5, 30, 200))
     if kind == "lib_svm":
@@ -118,7 +122,11 @@ def reader(columns):
             form = quoted("%Y-%m-%d %H:%M:%S") if columns["time"] == "time" else None
             made.append(message(name=quoted("when"), type=columns["time"].upper(), time_format=form))
         separator = {"\t": "\\t"}.get(columns["separator"], columns["separator"])
-        return kind, message(column=tuple(made), header=columns["header"], separator=quoted(separator))
+        more = {}
+        if columns.get("dialect"):
+            more = {"quote": quoted("'"), "comment": quoted("#"), "skip_lines": 1}
+            more |= {"decimal_comma": True, "skip_blank_lines": True}
+        return kind, message(column=tuple(made), header=columns["header"], separator=quoted(separator), **more)
     if kind == "lib_svm":
         at = 1
         for field, f in enumerate(columns["floats"] + columns["ids"]):
@@ -267,6 +275,10 @@ def _bytes(columns, some):
         names = [x["name"] for x in columns["labels"] + columns["floats"] + columns["ids"]]
         names += ["when"] if "time" in columns else []
         lines.insert(0, columns["separator"].join(names))
+    if columns.get("dialect"):
+        for at in range(len(lines), -1, -7):
+            lines[at:at] = ["", "# no line", " "]
+        lines.insert(0, "about the data,\"::")
     return "".join(line + "\n" for line in lines).encode("ascii")
 
 
@@ -302,8 +314,11 @@ def _csv(columns, e):
         words.append("%d" % e["when"])
     elif columns.get("time") == "time":
         words.append(_time_text(e["when"]))
+    if columns.get("dialect"):
+        words = [w.replace(".", ",") for w in words]
     if columns["quotes"]:
-        words = ['"%s"' % w if w else w for w in words]
+        quote = "'" if columns.get("dialect") else '"'
+        words = [quote + w + quote if w else w for w in words]
     return columns["separator"].join(words)
 
 

@@ -197,6 +197,38 @@ def test_arrays_of_numpy_have_the_scores_of_lists(trained):
     assert predict(trained.job, trained.checkpoint, columns).tobytes() == expected.tobytes()
 
 
+def test_arrays_are_written_for_a_job_of_another_dialect(tmp_path):
+    settings = """
+      separator: "::" quote: "'" decimal_comma: true skip_lines: 1 skip_blank_lines: true comment: "#"
+      column { name: "c" type: TEXT } column { name: "x" } column { name: "label" }
+      column { name: "d" type: ID whole_floats: true output: "d" }
+    """
+    lines = "".join(f"{'#not'[i % 2:]}::{i % 7},5::{i % 2}::{i}.0\n\n" for i in range(1, 60))
+    job, checkpoints = small(tmp_path, job_of(settings), "about\n# it\nc::x::label::d\n'a'::1,5::1::2,0\n"
+                             + lines.replace(".0", ",0"))
+    (tmp_path / "eval.csv").write_text("more\nc::x::d\n'#a'::0,5::3,0\n'it''s'::-1,25::\n::::\n", encoding="utf-8")
+    scores = predict(job, checkpoints, tmp_path / "eval.csv")
+    columns = {"c": ["#a", "it's", None], "x": [0.5, -1.25, None], "d": [3, None, None]}
+    assert scores.shape == (3,) and predict(job, checkpoints, columns).tobytes() == scores.tobytes()
+    # As a file would have it.
+    assert predict(job, checkpoints, {**columns, "x": ["0,5", "-1,25", ""]}).tobytes() == scores.tobytes()
+    pytest.importorskip("pandas", reason="carried columns need pandas")
+    carried = predict(job, checkpoints, tmp_path / "eval.csv", carry=["x", "d"])
+    assert carried["x"].tolist()[:2] == [0.5, -1.25] and carried["d"].tolist()[0] == 3
+
+
+def test_arrays_have_no_names_for_partitions(tmp_path):
+    (tmp_path / "dt=20240105").mkdir()
+    text = job_of('column { name: "c" type: ID } column { name: "x" } column { name: "label" }')
+    text = text.replace('files: "train.csv"', 'files: "dt=*/train.csv"').replace(
+        "batch_size: 8", 'partition { name: "dt" type: ID } batch_size: 8').replace('ids: "c"', 'ids: "c" ids: "dt"')
+    (tmp_path / "dt=20240105" / "train.csv").write_text("c,x,label\n" + "1,2,0\n2,1,1\n" * 20, encoding="utf-8")
+    job, checkpoints = small(tmp_path, text, "")
+    with pytest.raises(ValueError, match="takes dt from the names of files"):
+        predict(job, checkpoints, {"c": [1], "x": [0.5]})
+    assert predict(job, checkpoints, tmp_path / "dt=*" / "train.csv").shape == (40,)
+
+
 def test_a_job_object_predicts(trained):
     weir = pytest.importorskip("weir", reason="weir.Job is in another module")
     job = weir.Job.from_file(trained.job)
@@ -378,6 +410,14 @@ def test_floats_come_back_to_the_bit(tmp_path):
 ])
 def test_values_become_fields(tmp_path, column, values, fields):
     assert written(tmp_path, column, values) == fields
+
+
+def test_numbers_have_the_decimal_comma_of_the_job(tmp_path):
+    comma = 'decimal_comma: true separator: ";"'
+    assert written(tmp_path, "", [0.5, np.float32(-2), "1,5", None], comma) == ["0,5", "-2", "1,5", ""]
+    assert written(tmp_path, "", np.array([0.25, 3]), comma) == ["0,25", "3"]
+    assert written(tmp_path, 'type: ID list: "|" weight: ":"', [[(7, 0.5), 8]], comma) == ["7:0,5|8:1"]
+    assert written(tmp_path, "", [0.5], "decimal_comma: true") == ['"0,5"']
 
 
 def test_a_job_that_python_cannot_read_is_left_to_the_program(trained, monkeypatch):

@@ -44,7 +44,7 @@ class CarriedInputTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<CarriedInput>> Open(const std::string& data, const std::vector<std::string>& names,
                                                      PredictionFormat format = PredictionFormat::kCsv) {
-    spec_ = MakeSpec(data + " train { files: 'f*' }", dir_);
+    spec_ = MakeSpec(absl::StrCat(data, " train { files: '", files_, "' }"), dir_);
     spec_.required = {"label"};
     return CarriedInput::Create(spec_, OpenFiles(), names, format);
   }
@@ -101,6 +101,7 @@ class CarriedInputTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  std::string files_ = "f*";
   DataSpec spec_;
 };
 
@@ -323,6 +324,44 @@ TEST_F(CarriedInputTest, ExampleFilesHaveValuesAndNoTexts) {
   EXPECT_THAT(row[0].ids, ElementsAre(static_cast<int64_t>(StableHash("x"))));
 }
 
+TEST_F(CarriedInputTest, PartitionsAreTheTextsOfNames) {
+  const std::string partitions =
+      "partition { name: 'dt' type: ID } partition { name: 'hour' } partition { name: 'city' type: TEXT } ";
+  for (const auto& [in, text] :
+       {std::pair{"fdt=1/dt=20240105/hour=03/city=a%2Cb", "about\nlabel::u\n# x\n1::'7'\n\n0::\n"},
+        std::pair{"fdt=1/dt=20240106/hour=04/city=", "\nu::label\n9::1"}}) {
+    std::filesystem::create_directories(absl::StrCat(dir_.path(), "/", in));
+    dir_.Write(absl::StrCat(in, "/part"), text);
+  }
+  const std::string data = absl::StrCat(
+      "csv { separator: '::' quote: \"'\" skip_lines: 1 skip_blank_lines: true comment: '#' column { name: 'label' } "
+      "column { name: 'u' type: TEXT } } ",
+      partitions);
+  const std::string wanted =
+      "dt,u,city,hour,prediction\n20240105,7,\"a,b\",03,1\n20240105,,\"a,b\",03,1\n20240106,9,,04,1\n";
+  files_ = "f*/*/*/*/part";
+  EXPECT_EQ(Csv(data, {"dt", "u", "city", "hour"}), wanted);
+  // No field of a line is wanted.
+  EXPECT_EQ(Csv(data, {"city"}), "city,prediction\n\"a,b\",1\n\"a,b\",1\n,1\n");
+  auto input = Open(data, {"dt", "city", "hour"}, PredictionFormat::kTfRecord);
+  ASSERT_TRUE(input.ok()) << input.status();
+  std::vector<CarriedValue> row;
+  ASSERT_EQ((*input)->Next({0, 19}, &row), absl::OkStatus());
+  EXPECT_THAT(row[0].ids, ElementsAre(20240105));
+  EXPECT_THAT(row[1].texts, ElementsAre("a,b"));
+  EXPECT_THAT(row[2].floats, ElementsAre(3));
+}
+
+TEST_F(CarriedInputTest, PartitionsOfOtherReadersAreCarried) {
+  std::filesystem::create_directories(dir_.path() + "/f/city=b");
+  dir_.Write("f/city=b/part", "label:1 u:7\n");
+  files_ = "f/*/part";
+  EXPECT_EQ(
+      Csv("slot_sign { slot { name: 'label' type: FLOAT } slot { name: 'u' } } partition { name: 'city' type: TEXT }",
+          {"u", "city"}),
+      "u,city,prediction\n7,b,1\n");
+}
+
 TEST(CsvFieldsTest, AFieldThatIsWrittenIsRead) {
   const std::vector<std::string> fields = {"", "a", " a", "\"", "a,b", "\"\"x", "a\"b", "\t"};
   std::string line;
@@ -332,10 +371,10 @@ TEST(CsvFieldsTest, AFieldThatIsWrittenIsRead) {
   }
   EXPECT_EQ(line, ",a,\" a\",\"\"\"\",\"a,b\",\"\"\"\"\"x\",\"a\"\"b\",\"\t\"");
   std::vector<std::string> read = {"something", "else"};
-  ASSERT_TRUE(SplitCsvFields(line, ',', /*trim=*/false, &read).ok());
+  ASSERT_TRUE(SplitCsvFields(line, CsvDialect(), &read).ok());
   EXPECT_EQ(read, fields);
   for (const char* const wrong : {"\"a", "a,\"b\"c", "\"", "\"\"\""}) {
-    EXPECT_FALSE(SplitCsvFields(wrong, ',', /*trim=*/true, &read).ok()) << wrong;
+    EXPECT_FALSE(SplitCsvFields(wrong, {.trim = true}, &read).ok()) << wrong;
   }
 }
 

@@ -6,10 +6,12 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/printable.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/partitions.h"
 #include "glog/logging.h"
 #include "trainer/files/example_file.h"
 #include "trainer/files/line_source.h"
@@ -32,6 +34,17 @@ std::string AboutLine(std::string_view line, const absl::Status& error) {
 }
 
 absl::Status EmptyLine() { return absl::InvalidArgumentError("the line is empty"); }
+
+// Returns what else a column may be that a header lacks: a directory in the name of the file.
+std::string PartitionAdvice(const DataFile& file, const absl::Status& error) {
+  for (const HiveDirectory& directory : HiveDirectories(file.name)) {
+    const std::string quoted = absl::StrCat("no column '", directory.key, "'");
+    if (!absl::StrContains(error.message(), quoted)) continue;
+    return absl::StrCat("; the name of the file has a value of it: data.partition { name: \"", directory.key,
+                        "\" } in place of the column");
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -74,10 +87,11 @@ void ExampleStream::Rewind(int64_t epoch, const DataSet* data, int64_t dealt_bef
   round_ = epoch;
   data_ = data;
   segments_ = data->Stream(options_.stream, options_.streams, options_.scheme);
-  below_headers_.clear();
+  of_files_.clear();
 }
 
 absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(const DataFile& file,
+                                                                             const LineParser& parser,
                                                                              RecordSource* source) const {
   std::string_view header;
   int64_t offset;
@@ -85,9 +99,10 @@ absl::StatusOr<std::unique_ptr<LineParser>> ExampleStream::ParserBelowHeader(con
     RETURN_IF_ERROR(source->status());
     return nullptr;
   }
-  absl::StatusOr<std::unique_ptr<LineParser>> parser = options_.parser->ForHeader(header, options_.may_be_absent);
-  if (parser.ok()) return parser;
-  return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", AboutLine(header, parser.status())));
+  absl::StatusOr<std::unique_ptr<LineParser>> below = parser.ForHeader(header, options_.may_be_absent);
+  if (below.ok()) return below;
+  return absl::InvalidArgumentError(absl::StrCat(RecordPlace(file, offset), ": ", AboutLine(header, below.status()),
+                                                 PartitionAdvice(file, below.status())));
 }
 
 absl::Status ExampleStream::OpenSource(const DataFile& file, const PlaceOfRecord* from, bool alone, Segment* opened) {
@@ -131,15 +146,15 @@ absl::Status ExampleStream::OpenSegment(const PlaceOfRecord* from, bool alone) {
   Segment segment = segments_[segment_];
   const DataFile& file = FileOf(segment);
   if (file.examples != nullptr) {
-    const auto [below, fresh] = below_headers_.try_emplace(segment.file);
+    const auto [own, fresh] = of_files_.try_emplace(segment.file);
     if (fresh) {
       absl::StatusOr<std::unique_ptr<LineParser>> parser = options_.parser->ForExampleRecords(file.examples->columns);
       if (!parser.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(file.name, ": ", parser.status().message()));
       }
-      below->second = *std::move(parser);
+      own->second = *std::move(parser);
     }
-    now_.parser = below->second.get();
+    now_.parser = own->second.get();
   }
   RETURN_IF_ERROR(OpenSource(file, from, alone, &segment));
   if (file.examples != nullptr && options_.where == nullptr && !options_.forgives_labels &&
@@ -147,7 +162,9 @@ absl::Status ExampleStream::OpenSegment(const PlaceOfRecord* from, bool alone) {
       now_.parser->floats() == static_cast<int64_t>(file.examples->floats)) {
     now_.direct = static_cast<const ExampleFileSource*>(now_.source.get());
   }
-  if (file.examples == nullptr && options_.parser->has_header()) RETURN_IF_ERROR(PassHeader(file, segment));
+  if (file.examples == nullptr && (options_.parser->has_header() || options_.parser->has_partitions())) {
+    RETURN_IF_ERROR(FindParser(file, segment));
+  }
   return now_.source->status();
 }
 
@@ -160,17 +177,27 @@ std::vector<RecordsAhead::Following> ExampleStream::FollowingFiles() const {
   return files;
 }
 
-absl::Status ExampleStream::PassHeader(const DataFile& file, const Segment& segment) {
-  const auto [below, fresh] = below_headers_.try_emplace(segment.file);
+absl::Status ExampleStream::FindParser(const DataFile& file, const Segment& segment) {
+  const auto [own, fresh] = of_files_.try_emplace(segment.file);
+  const bool header = options_.parser->has_header();
   if (!fresh) {
-    if (segment.begin == 0) now_.source->Skip(1);
-  } else if (segment.begin == 0) {
-    ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file, now_.source.get()));
+    if (header && segment.begin == 0) now_.source->Skip(1);
   } else {
-    ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> start, LineSource::Open(file, {.begin = 0, .end = 1}));
-    ASSIGN_OR_RETURN(below->second, ParserBelowHeader(file, start.get()));
+    std::unique_ptr<LineParser> of_file;
+    if (options_.parser->has_partitions()) {
+      ASSIGN_OR_RETURN(of_file, options_.parser->ForFile(file.name));
+    }
+    const LineParser& parser = of_file != nullptr ? *of_file : *options_.parser;
+    if (!header) {
+      own->second = std::move(of_file);
+    } else if (segment.begin == 0) {
+      ASSIGN_OR_RETURN(own->second, ParserBelowHeader(file, parser, now_.source.get()));
+    } else {
+      ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> start, LineSource::Open(file, ToFirstRecord(file)));
+      ASSIGN_OR_RETURN(own->second, ParserBelowHeader(file, parser, start.get()));
+    }
   }
-  now_.parser = below->second.get();
+  now_.parser = own->second.get();
   return absl::OkStatus();
 }
 

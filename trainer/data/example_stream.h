@@ -129,11 +129,13 @@ class ExampleStream {
   absl::Status NotThere(const PlaceOfRecord& place) const;
   // Returns the files behind segments_[segment_] that all streams read.
   std::vector<RecordsAhead::Following> FollowingFiles() const;
-  // Finds the parser below the header of a segment's file, and moves now_.source behind the header if it begins there.
-  absl::Status PassHeader(const DataFile& file, const Segment& segment);
+  // Finds the parser of the lines of a segment's file, below its header if it has one, and moves now_.source behind the
+  // header if it begins there.
+  absl::Status FindParser(const DataFile& file, const Segment& segment);
   // Reads the header from `source`, which is at the start of the file, and returns a parser for the lines below it;
-  // null if the file has no line.
-  absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file, RecordSource* source) const;
+  // null if the file has no record. `parser`: of the file.
+  absl::StatusOr<std::unique_ptr<LineParser>> ParserBelowHeader(const DataFile& file, const LineParser& parser,
+                                                                RecordSource* source) const;
   // A line that is parsed but for what the parser looks up.
   struct Begun {
     Example example;
@@ -178,8 +180,8 @@ class ExampleStream {
     int64_t before = 0;  // Dealing::records at its beginning
   };
   Open now_;
-  // Parsers by file, of files that have headers and of example files.
-  std::map<int64_t, std::unique_ptr<LineParser>> below_headers_;
+  // Parsers by file, of files that have headers or partitions, and of example files.
+  std::map<int64_t, std::unique_ptr<LineParser>> of_files_;
   // Segments whose records are dealt in turn.
   struct Dealing {
     int64_t records = 0;  // passed so far

@@ -14,6 +14,7 @@ namespace weir {
 
 absl::StatusOr<bool> BlockReader::Read(BlockOfRecords* block) {
   block->ends.clear();
+  block->begins.clear();
   block->offset = offset_;
   if (bytes_ == nullptr) {
     ASSIGN_OR_RETURN(bytes_, OpenBytes(file_, offset_));
@@ -30,10 +31,8 @@ absl::StatusOr<bool> BlockReader::Read(BlockOfRecords* block) {
   rest_.clear();
   absl::Status status;
   bool at_end = false;
-  while (block->ends.empty() && !at_end && status.ok()) {
-    if (file_.lines() && static_cast<int64_t>(filled) > LineSource::kMaxLine) {
-      return LineTooLong(file_, records_ + 1, offset_);
-    }
+  while (whole == 0 && !at_end && status.ok()) {
+    if (file_.lines() && static_cast<int64_t>(filled) > LineSource::kMaxLine) return TooLong(offset_);
     make_room();
     const size_t searched = filled;
     for (const size_t full = filled + block_; filled < full && !at_end;) {
@@ -63,8 +62,36 @@ absl::StatusOr<bool> BlockReader::Read(BlockOfRecords* block) {
   return !at_end;
 }
 
-size_t BlockReader::FindLines(size_t filled, size_t searched, BlockOfRecords* block) const {
+absl::Status BlockReader::TooLong(int64_t offset) const {
+  if (file_.rules == nullptr) return LineTooLong(file_, records_ + 1, offset);
+  ASSIGN_OR_RETURN(const int64_t number, LineNumber(file_, offset));
+  return LineTooLong(file_, number, offset);
+}
+
+void BlockReader::AddLine(size_t begin, size_t end, BlockOfRecords* block) {
+  if (skipped_ > 0) {
+    --skipped_;
+    return;
+  }
+  std::string_view line(block->bytes.data() + begin, end - begin);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  if (block->offset == 0 && begin == 0) line = WithoutByteOrderMark(line);
+  if (!file_.rules->IsRecord(line)) return;
+  block->begins.push_back(static_cast<uint32_t>(begin));
+  block->ends.push_back(static_cast<uint32_t>(end));
+}
+
+size_t BlockReader::FindLines(size_t filled, size_t searched, BlockOfRecords* block) {
   const char* const text = block->bytes.data();
+  if (file_.rules != nullptr) {
+    size_t begin = 0;
+    while (const void* const newline = memchr(text + searched, '\n', filled - searched)) {
+      const auto end = static_cast<size_t>(static_cast<const char*>(newline) - text);
+      AddLine(begin, end, block);
+      begin = searched = end + 1;
+    }
+    return begin;
+  }
   while (const void* const newline = memchr(text + searched, '\n', filled - searched)) {
     searched = static_cast<size_t>(static_cast<const char*>(newline) - text);
     block->ends.push_back(static_cast<uint32_t>(searched++));
@@ -72,20 +99,29 @@ size_t BlockReader::FindLines(size_t filled, size_t searched, BlockOfRecords* bl
   return block->ends.empty() ? 0 : size_t{block->ends.back()} + 1;
 }
 
-absl::Status BlockReader::EndLines(size_t filled, size_t whole, bool at_end, BlockOfRecords* block) const {
+absl::Status BlockReader::EndLines(size_t filled, size_t whole, bool at_end, BlockOfRecords* block) {
   const std::string_view text(block->bytes.data(), filled);
   // Lines behind the first one are shorter than what is read at once.
   absl::Status unfit;
-  if (!block->ends.empty() && int64_t{block->ends[0]} > LineSource::kMaxLine) {
-    unfit = LineTooLong(file_, records_ + 1, block->offset);
+  const size_t first = file_.rules == nullptr && !block->ends.empty() ? block->ends[0] : text.find('\n');
+  if (whole > 0 && static_cast<int64_t>(first) > LineSource::kMaxLine) {
+    unfit = TooLong(block->offset);
   } else if (block->offset == 0) {
     unfit = CheckEncoding(file_, text);
   }
-  if (!unfit.ok()) block->ends.clear();
+  if (!unfit.ok()) {
+    block->ends.clear();
+    block->begins.clear();
+  }
   RETURN_IF_ERROR(unfit);
   // A file of the mark alone has no line.
   const bool only_mark = block->offset == 0 && WithoutByteOrderMark(text).empty();
-  if (at_end && whole < filled && !only_mark) block->ends.push_back(static_cast<uint32_t>(filled));
+  if (!at_end || whole == filled || only_mark) return absl::OkStatus();
+  if (file_.rules != nullptr) {
+    AddLine(whole, filled, block);
+  } else {
+    block->ends.push_back(static_cast<uint32_t>(filled));
+  }
   return absl::OkStatus();
 }
 
@@ -112,7 +148,7 @@ absl::Status BlockReader::Give(const DataFile& file, const BlockOfRecords& block
     *record = {bytes + begin + TfRecordFrame::kHeader, end - begin - TfRecordFrame::kHeader};
     return TfRecordFrame::Check(file, *offset, *record);
   }
-  const size_t begin = i == 0 ? 0 : size_t{block.ends[i - 1]} + 1;
+  const size_t begin = !block.begins.empty() ? block.begins[i] : i == 0 ? 0 : size_t{block.ends[i - 1]} + 1;
   *offset = block.offset + static_cast<int64_t>(begin);
   *record = {bytes + begin, end > begin && bytes[end - 1] == '\r' ? end - begin - 1 : end - begin};
   if (*offset == 0) *record = WithoutByteOrderMark(*record);

@@ -20,7 +20,9 @@ namespace weir {
 struct BlockOfRecords {
   std::vector<char> bytes;     // and LineParser::kPadding more
   std::vector<uint32_t> ends;  // of records: where the newline is, or the end of a last line without one
-  int64_t offset = 0;          // of the first byte in the file, uncompressed
+  // Of lines of a file with DataFile.rules: where the records begin. Else empty: each begins behind the one before.
+  std::vector<uint32_t> begins;
+  int64_t offset = 0;  // of the first byte in the file, uncompressed
 };
 
 // One thread at a time.
@@ -38,9 +40,14 @@ class BlockReader {
 
   // `block`: bytes that are read at once. Opens nothing before the first Read.
   BlockReader(const DataFile& file, size_t block, const Begin& begin)
-      : file_(file), block_(block), offset_(begin.at), records_(begin.records) {}
+      : file_(file),
+        block_(block),
+        offset_(begin.at),
+        records_(begin.records),
+        skipped_(begin.at == 0 && file.rules != nullptr ? file.rules->skipped : 0) {}
 
-  // Reads the next records. Returns whether more may follow. With an error, too, `block` has the records before it.
+  // Reads the next records, perhaps none. Returns whether more may follow. With an error, too, `block` has the records
+  // before it.
   // Blocks are cut at the same places in every reading of a file from one place on.
   absl::StatusOr<bool> Read(BlockOfRecords* block);
 
@@ -51,11 +58,14 @@ class BlockReader {
 
  private:
   // Add the ends of records in the first `filled` bytes. `searched`: bytes in which no record ends. Return the number
-  // of bytes up to the next record.
-  size_t FindLines(size_t filled, size_t searched, BlockOfRecords* block) const;
+  // of bytes up to the next line, or record.
+  size_t FindLines(size_t filled, size_t searched, BlockOfRecords* block);
   absl::StatusOr<size_t> FindRecords(size_t filled, BlockOfRecords* block) const;
+  // Adds a line, if it is a record.
+  void AddLine(size_t begin, size_t end, BlockOfRecords* block);
   // Checks the lines of a block of `filled` bytes, and ends the last line of the file. `whole`: as of FindLines.
-  absl::Status EndLines(size_t filled, size_t whole, bool at_end, BlockOfRecords* block) const;
+  absl::Status EndLines(size_t filled, size_t whole, bool at_end, BlockOfRecords* block);
+  absl::Status TooLong(int64_t offset) const;
 
   const DataFile file_;
   const size_t block_;
@@ -63,6 +73,7 @@ class BlockReader {
   std::vector<char> rest_;  // bytes behind the last whole record so far
   int64_t offset_;          // of `rest_`
   int64_t records_;         // before `rest_`
+  int64_t skipped_;         // lines to come that the file skips
 };
 
 }  // namespace weir

@@ -390,13 +390,24 @@ absl::Status ColumnText::FillText() {
 
 std::optional<ColumnTextForm> ColumnTextFormOf(const v1::Data& data) {
   if (data.has_criteo()) return ColumnTextForm{.separator = '\t'};
-  if (!data.has_csv()) return std::nullopt;
+  if (!data.has_csv() || !DialectUnfitForColumns(data).empty()) return std::nullopt;
   ColumnTextForm form{.header = data.csv().header(), .quotes = true};
   if (!data.csv().separator().empty()) form.separator = data.csv().separator()[0];
   for (const v1::Csv::Column& column : data.csv().column()) {
     if (!column.list().empty()) form.lists[column.name()] = column.list()[0];
   }
   return form;
+}
+
+std::string DialectUnfitForColumns(const v1::Data& data) {
+  const v1::Csv& csv = data.csv();
+  if (!data.has_csv()) return "";
+  if (csv.separator().size() > 1) return "data.csv.separator";
+  if (csv.quote() != "\"") return "data.csv.quote";
+  if (csv.decimal_comma()) return "data.csv.decimal_comma";
+  if (csv.skip_lines() > 0) return "data.csv.skip_lines";
+  if (csv.skip_blank_lines()) return "data.csv.skip_blank_lines";
+  return csv.comment().empty() ? "" : "data.csv.comment";
 }
 
 std::unique_ptr<ByteSource> MakeColumnText(std::unique_ptr<ByteSource> columns, std::string name, ColumnTextForm form) {

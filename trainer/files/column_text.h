@@ -21,6 +21,9 @@ inline constexpr std::string_view kColumnsBegin = "WEIRCOL1";
 
 // Returns the form that the reader of `data` takes: data.csv or data.criteo; nothing for other readers.
 std::optional<ColumnTextForm> ColumnTextFormOf(const v1::Data& data);
+// Returns the first setting of a dialect of text in data.csv ("data.csv.skip_lines"), which the lines made of columns
+// do not have; ColumnTextFormOf then returns nothing. "" if there is none.
+std::string DialectUnfitForColumns(const v1::Data& data);
 
 // Returns a source of the lines. `columns` gives the bytes of the format; `name` is that of the file, for messages.
 // Reads fail with InvalidArgument where a value cannot be written in that form, DataLoss where bytes are damaged or

@@ -13,6 +13,7 @@
 #include "framework/formats/example.h"
 #include "proto/example_file.pb.h"
 #include "trainer/files/column_text_form.h"
+#include "trainer/files/line_rules.h"
 
 namespace weir {
 
@@ -38,6 +39,11 @@ struct DataFile {
   std::shared_ptr<const ExampleFile> examples = nullptr;
   // True if the records are those of TFRecord, and not lines.
   bool tf_record = false;
+  // Of lines: which are records; null: all.
+  std::shared_ptr<const LineRules> rules = nullptr;
+  // Texts of the job's partitions (framework/formats/partitions.h) in the name. None: the job has no partitions, or the
+  // file holds their values itself.
+  std::vector<std::string> partitions = {};
   // Set for files that a command reads (data.pipe), else null. `bytes` and `sample` are then those of the file, and not
   // of the command's output.
   std::shared_ptr<const FilePipe> pipe = nullptr;
@@ -58,6 +64,8 @@ struct FilePipe {
   absl::Duration deadline;
   // Form of lines for what is written in columns; nothing if the reader takes no columns.
   std::optional<ColumnTextForm> form;
+  // The setting because of which a reader that takes columns takes none: "data.csv.skip_lines". Else empty.
+  std::string unfit = {};
 };
 
 // Fields of the headers of an IDX file and of its labels.

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/partitions.h"
 #include "glog/logging.h"
 #include "trainer/files/column_text.h"
 #include "trainer/files/example_file.h"
@@ -229,10 +230,22 @@ absl::StatusOr<Access> AccessOf(const v1::Data& data) {
   Access access;
   if (data.pipe().empty()) return access;
   RETURN_IF_ERROR(PipesAllowed("data.pipe"));
-  access.pipe = std::make_shared<FilePipe>(FilePipe{
-      .command = data.pipe(), .deadline = absl::Seconds(data.pipe_deadline_s()), .form = ColumnTextFormOf(data)});
+  access.pipe = std::make_shared<FilePipe>(FilePipe{.command = data.pipe(),
+                                                    .deadline = absl::Seconds(data.pipe_deadline_s()),
+                                                    .form = ColumnTextFormOf(data),
+                                                    .unfit = DialectUnfitForColumns(data)});
   access.list = data.pipe_list();
   return access;
+}
+
+// Sets what the reader of `data` says of the records of a file. `rules`: LineRulesOf(data).
+absl::Status SetRecords(const v1::Data& data, const std::shared_ptr<const LineRules>& rules, DataFile* file) {
+  if (file->examples != nullptr) return absl::OkStatus();
+  file->tf_record = data.has_tf_record();
+  file->rules = rules;
+  if (data.partition().empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(file->partitions, PartitionTexts(data.partition(), file->name));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -253,7 +266,8 @@ absl::StatusOr<DataSet> DataSet::Open(const v1::Data& data, const v1::DataSource
   ASSIGN_OR_RETURN(set.files_, Find(source.files(), directory, where + ".files", access));
   set.where_ = source.where();
   set.where_path_ = where + ".where";
-  for (DataFile& file : set.files_) file.tf_record = data.has_tf_record() && file.examples == nullptr;
+  const std::shared_ptr<const LineRules> rules = LineRulesOf(data);
+  for (DataFile& file : set.files_) RETURN_IF_ERROR(SetRecords(data, rules, &file));
   if (!data.has_idx()) {
     if (source.labels_size() == 0) return set;
     return absl::InvalidArgumentError(absl::StrCat(where, ".labels: only data.idx has labels in files of their own"));
@@ -312,6 +326,7 @@ absl::StatusOr<DataSet> DataSet::OpenFound(const v1::Data& data, const v1::DataS
   ASSIGN_OR_RETURN(const Access access, AccessOf(data));
   set.where_ = source.where();
   set.where_path_ = absl::StrCat(std::string(field), ".where");
+  const std::shared_ptr<const LineRules> rules = LineRulesOf(data);
   for (const FoundFile& each : found) {
     DataFile file = ListedFile(each, access);
     if (access.list.empty()) {
@@ -323,7 +338,7 @@ absl::StatusOr<DataSet> DataSet::OpenFound(const v1::Data& data, const v1::DataS
           file.bytes, " here", file.bytes == each.bytes ? " with other contents" : "",
           ": give all trainers the same files, and change none that is there (data.follow)"));
     }
-    file.tf_record = data.has_tf_record() && file.examples == nullptr;
+    RETURN_IF_ERROR(SetRecords(data, rules, &file));
     set.files_.push_back(std::move(file));
   }
   return set;
@@ -337,8 +352,11 @@ std::string DataSet::Description() const {
   std::string text;
   const auto add = [&](const DataFile& file) {
     constexpr const char* kNames[] = {"", ", gzip", ", zstd"};
+    // Examples have the values of partitions, whatever else a name is.
+    uint64_t sample = file.sample;
+    for (const std::string& value : file.partitions) sample = MixId(sample ^ StableHash(value));
     absl::StrAppend(&text, file.name, ": ", file.bytes, " bytes", kNames[static_cast<size_t>(file.compression)],
-                    ", xxh3 ", absl::Hex(file.sample, absl::kZeroPad16), "\n");
+                    ", xxh3 ", absl::Hex(sample, absl::kZeroPad16), "\n");
   };
   for (const DataFile& file : files_) {
     add(file);

@@ -33,7 +33,8 @@ class DataSet {
   static absl::StatusOr<DataSet> Open(const v1::DataSource& source, std::string_view directory, std::string_view field);
   // Opens the files for the reader of `data`: if it reads IDX files, also finds their labels and checks their headers
   // (trainer/files/idx_source.h). With data.pipe the files are behind commands, which pipe_list may list:
-  // FailedPrecondition if commands are not allowed (trainer/files/piped_command.h), and its errors.
+  // FailedPrecondition if commands are not allowed (trainer/files/piped_command.h), and its errors. InvalidArgument: a
+  // name lacks a partition of the job (framework/formats/partitions.h).
   static absl::StatusOr<DataSet> Open(const v1::Data& data, const v1::DataSource& source, std::string_view directory,
                                       std::string_view field);
 
@@ -59,7 +60,7 @@ class DataSet {
   std::vector<Segment> Stream(int stream, int streams, int scheme = kStreamScheme) const;
 
   // Returns one line per file: "a.tsv: 120 bytes, gzip, xxh3 0123456789abcdef". Two processes, or two runs, read the
-  // same examples at the same steps if their descriptions differ only in names.
+  // same examples at the same steps if their descriptions differ only in names: values of partitions are in the sample.
   std::string Description() const;
 
  private:

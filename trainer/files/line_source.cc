@@ -27,6 +27,22 @@ size_t BlockFor(int64_t offset, int64_t end, int64_t tail = kTail) {
   return static_cast<size_t>(std::min<int64_t>(ByteSource::kBlock, left + tail));
 }
 
+// Returns where the lines begin that a plain file does not skip.
+absl::StatusOr<int64_t> BehindSkipped(const DataFile& file) {
+  if (file.rules == nullptr || file.rules->skipped == 0) return 0;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> bytes, OpenBytes(file, 0));
+  std::vector<char> block(BlockFor(0, file.bytes));
+  int64_t left = file.rules->skipped, offset = 0;
+  while (true) {
+    ASSIGN_OR_RETURN(const size_t got, bytes->Read(block.data(), block.size()));
+    if (got == 0) return offset;
+    for (size_t at = 0; at < got; ++at) {
+      if (block[at] == '\n' && --left == 0) return offset + static_cast<int64_t>(at) + 1;
+    }
+    offset += static_cast<int64_t>(got);
+  }
+}
+
 }  // namespace
 
 LineSource::LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, int64_t offset, int64_t end)
@@ -40,13 +56,23 @@ LineSource::LineSource(const DataFile& file, std::unique_ptr<ByteSource> bytes, 
 absl::StatusOr<std::unique_ptr<LineSource>> LineSource::Open(const DataFile& file, const Segment& segment) {
   if (file.sequential()) {
     ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, OpenBytes(file, 0));
-    return std::unique_ptr<LineSource>(new LineSource(file, std::move(bytes), 0, std::numeric_limits<int64_t>::max()));
+    std::unique_ptr<LineSource> all(new LineSource(file, std::move(bytes), 0, std::numeric_limits<int64_t>::max()));
+    if (file.rules != nullptr) all->skipped_ = file.rules->skipped;
+    return all;
   }
   // A line begins at 0 or behind a newline: whether one begins at `begin` shows in the byte before it.
-  const int64_t from = std::max<int64_t>(segment.begin - 1, 0);
+  int64_t from = std::max<int64_t>(segment.begin - 1, 0);
+  if (segment.begin > 0) {
+    ASSIGN_OR_RETURN(const int64_t behind, BehindSkipped(file));
+    from = std::max(from, behind - 1);
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, OpenBytes(file, from));
   std::unique_ptr<LineSource> source(new LineSource(file, std::move(bytes), from, segment.end));
-  if (segment.begin > 0) source->PassLine();
+  if (segment.begin > 0) {
+    source->PassLine();
+  } else if (file.rules != nullptr) {
+    source->skipped_ = file.rules->skipped;
+  }
   RETURN_IF_ERROR(source->status());
   return source;
 }
@@ -84,6 +110,19 @@ bool LineSource::Fill() {
 }
 
 bool LineSource::Next(std::string_view* line, int64_t* offset) {
+  const LineRules* const rules = file_.rules.get();
+  while (NextLine(line, offset)) {
+    if (rules == nullptr) return true;
+    if (skipped_ > 0) {
+      --skipped_;
+    } else if (rules->IsRecord(*line)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool LineSource::NextLine(std::string_view* line, int64_t* offset) {
   if (offset_ >= end_ || !status_.ok()) return false;
   size_t searched = 0;
   const char* newline = nullptr;
@@ -131,6 +170,7 @@ bool LineSource::JumpTo(int64_t offset) {
     at_end_ = false;
   }
   offset_ = offset - 1;
+  skipped_ = 0;  // the record is behind them
   if (begin_ == filled_ && !Fill()) return true;
   const bool begins = buffer_[begin_] == '\n';
   ++begin_;

@@ -391,6 +391,11 @@ class PipedSource : public ByteSource {
     }
     auto written = std::make_unique<WrittenSource>(std::move(raw));
     if (!columns) return written;
+    if (!file_.pipe->unfit.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file_.name, ": the command of data.pipe writes columns, which have no dialect of text: take ",
+                       file_.pipe->unfit, " out of the job, or let it write lines (weir parquet --format=csv)"));
+    }
     if (!file_.pipe->form.has_value()) {
       return absl::InvalidArgumentError(
           absl::StrCat(file_.name,

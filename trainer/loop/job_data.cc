@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/partitions.h"
 #include "glog/logging.h"
 #include "trainer/data/watched_pass.h"
 #include "transpiler/job/job.h"

@@ -14,6 +14,7 @@
 #include "framework/formats/example_input.h"
 #include "trainer/data/features.h"
 #include "trainer/files/line_source.h"
+#include "trainer/files/open_records.h"
 
 namespace weir {
 namespace {
@@ -31,16 +32,16 @@ bool IsPredictionName(std::string_view name) {
 // Reads the header of a file. Returns no names if the file has no line.
 absl::StatusOr<std::vector<std::string>> ReadHeader(const DataFile& file, const v1::Csv& csv) {
   std::vector<std::string> names;
-  ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> source, LineSource::Open(file, {.begin = 0, .end = 1}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LineSource> source, LineSource::Open(file, ToFirstRecord(file)));
   std::string_view header;
   int64_t offset;
   if (!source->Next(&header, &offset)) {
     RETURN_IF_ERROR(source->status());
     return names;
   }
-  const absl::Status split = SplitCsvFields(header, csv.separator()[0], csv.trim(), &names);
+  const absl::Status split = SplitCsvFields(header, DialectOf(csv), &names);
   if (split.ok()) return names;
-  return absl::InvalidArgumentError(absl::StrCat(file.name, ":1: ", split.message()));
+  return absl::InvalidArgumentError(absl::StrCat(RecordPlace(file, offset), ": ", split.message()));
 }
 
 std::string Known(std::vector<std::string> names) {
@@ -50,6 +51,15 @@ std::string Known(std::vector<std::string> names) {
     names.push_back(absl::StrCat("and ", all - kMostKnown, " more"));
   }
   return absl::StrJoin(names, ", ");
+}
+
+// Sets the text that the name of a file has of a partition; an example file has its values only.
+void SetPartition(const CarriedColumn& column, const DataFile& file, size_t partition, CarriedValue* value) {
+  value->has_field = partition < file.partitions.size();
+  value->texts.clear();
+  if (!value->has_field) return;
+  value->field = file.partitions[partition];
+  if (column.id_kind == IdKind::kText && !value->field.empty()) value->texts.push_back(value->field);
 }
 
 bool IsMissing(const v1::Csv::Column& column, std::string_view text) {
@@ -63,10 +73,12 @@ absl::StatusOr<std::unique_ptr<CarriedInput>> CarriedInput::Create(const DataSpe
                                                                    PredictionFormat format,
                                                                    const DataStatistics* statistics) {
   std::unique_ptr<CarriedInput> made(new CarriedInput(spec, std::move(data)));
+  if (made->csv() != nullptr) made->dialect_ = DialectOf(*made->csv());
   ASSIGN_OR_RETURN(made->parser_,
                    MakeLineParser(spec.config, statistics == nullptr ? nullptr : &statistics->learned()));
   if (made->csv() != nullptr) made->AddCsvColumns();
   if (made->reads_features()) made->AddFeatures();
+  made->AddPartitions();
   made->AddVariables();
   if (made->csv() != nullptr) RETURN_IF_ERROR(made->AddHeaderColumns());
   RETURN_IF_ERROR(made->Choose(names));
@@ -144,6 +156,20 @@ void CarriedInput::AddFeatures() {
   const std::set<std::string> names(offered_.begin(), offered_.end());
   for (const v1::TfRecord::Feature& in : spec_.config.tf_record().feature()) {
     if (!in.output().empty() && !names.contains(in.output())) AddOutput(in.name(), in.output());
+  }
+}
+
+// Offers the job's partitions, unless a column of the files has the name.
+void CarriedInput::AddPartitions() {
+  const std::map<std::string, size_t> begins = Begins();
+  for (int i = 0; i < spec_.config.partition_size(); ++i) {
+    const v1::Partition& in = spec_.config.partition(i);
+    CarriedColumn column{.name = in.name(), .floats = in.type() == v1::Partition::FLOAT, .is_field = true};
+    column.id_kind = in.type() == v1::Partition::TEXT ? IdKind::kText : IdKind::kInteger;
+    const Place place{.values = begins.at(in.name()), .partition = i};
+    if (offers_.try_emplace(in.name(), Offer{.columns = {std::move(column)}, .places = {place}}).second) {
+      offered_.push_back(in.name());
+    }
   }
 }
 
@@ -245,14 +271,18 @@ absl::Status CarriedInput::Choose(const std::vector<std::string>& names) {
 // Finds the fields of the columns that are texts in every file.
 absl::Status CarriedInput::FindFields(PredictionFormat format) {
   fields_.resize(data_.files().size());
-  for (const CarriedColumn& column : columns_) {
-    needs_fields_ = needs_fields_ || (column.is_field && format != PredictionFormat::kExamples);
+  bool texts = false;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const CarriedColumn& column = columns_[c];
+    const bool text = column.is_field && format != PredictionFormat::kExamples;
+    texts = texts || text;
+    needs_fields_ = needs_fields_ || (text && places_[c].partition < 0);
     if (column.has_values || format != PredictionFormat::kExamples) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--carry: the job does not read '", column.name,
         "', and an example file holds no texts; write .csv or .tfrecord, or name the column in data.csv.column"));
   }
-  if (!needs_fields_) return absl::OkStatus();
+  if (!texts) return absl::OkStatus();
   for (size_t f = 0; f < data_.files().size(); ++f) {
     const DataFile& file = data_.files()[f];
     std::vector<std::string> names;
@@ -270,7 +300,7 @@ absl::Status CarriedInput::FindFields(PredictionFormat format) {
             "--carry: ", file.name, " is an example file, which does not hold the texts of '", column.name,
             "'; score the file that it was converted from", column.has_values ? ", or write .examples" : ""));
       }
-      if (!has_header()) continue;
+      if (!has_header() || places_[c].partition >= 0) continue;
       const auto found = std::find(names.begin(), names.end(), column.name);
       if (found == names.end() || std::find(found + 1, names.end(), column.name) != names.end()) {
         return absl::InvalidArgumentError(absl::StrCat("--carry: ", file.name, ":1: the header has ",
@@ -310,7 +340,7 @@ absl::Status CarriedInput::Changed(const InputPosition& position) const {
 bool CarriedInput::ReadFields() {
   const std::string_view line = stream_->line();
   if (reads_features()) return message_.ParseFromArray(line.data(), static_cast<int>(line.size()));
-  return SplitCsvFields(line, csv()->separator()[0], csv()->trim(), &texts_).ok();
+  return SplitCsvFields(line, dialect_, &texts_).ok();
 }
 
 // Sets the texts of the elements of a list, or of the field as a whole.
@@ -390,6 +420,10 @@ absl::Status CarriedInput::Next(const InputPosition& position, std::vector<Carri
     const CarriedColumn& column = columns_[c];
     CarriedValue& value = (*row)[c];
     if (column.has_values) SetValues(column, places_[c], &value);
+    if (const int partition = places_[c].partition; partition >= 0) {
+      SetPartition(column, data_.files()[static_cast<size_t>(got.file)], static_cast<size_t>(partition), &value);
+      continue;
+    }
     value.has_field = texts && column.is_field;
     if (!value.has_field) continue;
     if (reads_features()) {

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/formats/csv_fields.h"
 #include "framework/formats/example.h"
 #include "framework/formats/line_parser.h"
 #include "framework/formats/row_filter.h"
@@ -34,6 +35,7 @@ class CarriedInput {
   //
   //   a column of data.csv, or one that only the files' headers name. Its text is carried.
   //   a feature of data.tf_record. If its type is TEXT, its texts are carried.
+  //   a partition of the job. Its text in the name of the file is carried.
   //   a variable of the reader or a derived one. A variable of several slots is a column for each slot.
   //   a slot of a wider variable ("C7"), or a float of one ("dense[3]").
   //
@@ -60,6 +62,8 @@ class CarriedInput {
     const v1::Csv::Column* csv = nullptr;
     // Place of the field in a line of a file without header.
     size_t field = 0;
+    // Index in data.partition, whose text stands in the name of a file; -1: the column is none.
+    int partition = -1;
   };
 
   CarriedInput(const DataSpec& spec, DataSet data) : spec_(spec), data_(std::move(data)) {}
@@ -71,6 +75,7 @@ class CarriedInput {
   std::map<std::string, size_t> Begins() const;
   void AddCsvColumns();
   void AddFeatures();
+  void AddPartitions();
   void AddOutput(const std::string& name, const std::string& output);
   void AddVariables();
   absl::Status AddHeaderColumns();
@@ -88,6 +93,7 @@ class CarriedInput {
   const DataSpec spec_;
   const DataSet data_;
   std::unique_ptr<LineParser> parser_;
+  CsvDialect dialect_;  // of data.csv
   RowFilter where_;
   // Columns that can be carried, by the names that --carry may use, and the names in order.
   struct Offer {
@@ -101,7 +107,7 @@ class CarriedInput {
 
   std::vector<CarriedColumn> columns_;
   std::vector<Place> places_;
-  bool needs_fields_ = false;
+  bool needs_fields_ = false;  // of lines, or features of records
   // Place in a line of the field of each column, if it is one, by file with a header.
   std::vector<std::vector<size_t>> fields_;
 

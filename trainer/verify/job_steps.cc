@@ -13,6 +13,7 @@
 #include "framework/base/philox.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
+#include "framework/formats/partitions.h"
 #include "framework/graph/loss_facts.h"
 #include "framework/graph/op_view.h"
 #include "trainer/data/data_spec.h"

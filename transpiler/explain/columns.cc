@@ -100,6 +100,14 @@ std::string DerivedText(const v1::Derived& derived) {
   return "";
 }
 
+// Returns where the values of a partition stand; "" for another variable.
+std::string PartitionText(const Column& column, const v1::JobConfig& job) {
+  for (const v1::Partition& partition : job.data().partition()) {
+    if (partition.name() == column.name) return absl::StrCat(" of directories ", column.name, "=...");
+  }
+  return "";
+}
+
 std::string FloatsText(const Column& column, const v1::JobConfig& job) {
   for (const v1::Derived& derived : job.data().derived()) {
     if (derived.name() == column.name)
@@ -116,7 +124,8 @@ std::string FloatsText(const Column& column, const v1::JobConfig& job) {
     if (one.variable() != column.name) continue;
     transforms.push_back(absl::StrCat("[", one.index(), "] ", v1::DenseTransform::Transform_Name(one.transform())));
   }
-  return absl::StrCat(column.name, " [B, ", column.width, "]: floats; ", absl::StrJoin(transforms, ", "));
+  return absl::StrCat(column.name, " [B, ", column.width, "]: floats", PartitionText(column, job), "; ",
+                      absl::StrJoin(transforms, ", "));
 }
 
 std::string IdsText(const Column& column, const v1::JobConfig& job) {
@@ -130,7 +139,7 @@ std::string IdsText(const Column& column, const v1::JobConfig& job) {
     for (const IdKind kind : column.id_kinds.empty() ? std::vector<IdKind>{IdKind::kUnknown} : column.id_kinds) {
       if (std::find(kinds.begin(), kinds.end(), KindText(kind)) == kinds.end()) kinds.emplace_back(KindText(kind));
     }
-    what = absl::StrJoin(kinds, " and ");
+    what = absl::StrCat(absl::StrJoin(kinds, " and "), PartitionText(column, job));
   }
   if (column.width > 1) absl::StrAppend(&what, " in ", column.width, " slots (", Several(column.slot_names), ")");
   const std::string& of = column.ids_of.empty() ? column.name : column.ids_of;

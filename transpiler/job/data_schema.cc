@@ -11,6 +11,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/formats/derived.h"
 #include "framework/formats/line_parser.h"
+#include "framework/formats/partitions.h"
 #include "framework/formats/row_filter.h"
 #include "proto/job.pb.h"
 
@@ -40,10 +41,14 @@ absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data) {
   }
   ASSIGN_OR_RETURN(std::vector<v1::VarDesc> schema, (*rule)(kind.setting.message(), ErrorsOf(kind.setting)));
   const auto& config = static_cast<const v1::Data&>(data.message());
-  if (config.derived_size() == 0) return schema;
-  ASSIGN_OR_RETURN(std::unique_ptr<LineParser> reader, MakeReaderParser(config));
-  ASSIGN_OR_RETURN(const std::unique_ptr<LineParser> parser,
-                   Derive(std::move(reader), config.derived(), /*learned=*/nullptr, ErrorsOf(data)));
+  if (config.derived_size() == 0 && config.partition_size() == 0) return schema;
+  std::vector<std::string> names;
+  for (const v1::VarDesc& var : schema) names.push_back(var.name());
+  RETURN_IF_ERROR(CheckPartitions(config.partition(), names, ErrorsOf(data)));
+  ASSIGN_OR_RETURN(std::unique_ptr<LineParser> parser, MakeReaderParser(config));
+  if (config.derived_size() > 0) {
+    ASSIGN_OR_RETURN(parser, Derive(std::move(parser), config.derived(), /*learned=*/nullptr, ErrorsOf(data)));
+  }
   for (size_t c = schema.size(); c < parser->columns().size(); ++c) {
     const Column& column = parser->columns()[c];
     schema.push_back(DataVariable(column.name, column.kind, column.width));

@@ -16,8 +16,8 @@
 namespace weir {
 
 // Returns the variables in the order of the reader's columns. DENSE: [-1, columns] float32. IDS: [-1, slots] int64. All
-// stop_gradient. criteo: "label", "dense", "cat". multi_slot: one per output, in order of its first slot. Variables of
-// data.derived follow. InvalidArgument as in other checks of a job; `data` is a v1::Data.
+// stop_gradient. criteo: "label", "dense", "cat". multi_slot: one per output, in order of its first slot. Those of
+// data.partition and of data.derived follow. InvalidArgument as in other checks of a job; `data` is a v1::Data.
 absl::StatusOr<std::vector<v1::VarDesc>> DataSchema(const Setting& data);
 
 // Returns the float variables whose values are learned from the data: classes of a column, frequencies. `data` has

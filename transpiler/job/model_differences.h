@@ -31,8 +31,8 @@ struct SettingDifference {
 
 // Returns the settings of layers, losses, tables, and of the variables that the data gives (reader, data.derived,
 // data.dense, data.ids), with kLoading of optimizers, in which a job differs from the one that a checkpoint was trained
-// with, in the order of proto/job.proto. Layers and tables are compared by name. Files, their layout (data.csv.header,
-// separator, trim), batches, and everything about the course of a run or the cluster make no difference.
+// with, in the order of proto/job.proto. Layers and tables are compared by name. Files, their layout (data.csv.header
+// and its dialect), batches, and everything about the course of a run or the cluster make no difference.
 std::vector<SettingDifference> ModelDifferences(const v1::JobConfig& trained, const v1::JobConfig& job,
                                                 CheckpointUse use);
 

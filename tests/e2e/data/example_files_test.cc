@@ -164,6 +164,38 @@ TEST_F(ExampleFilesTest, ClassesAreLearnedOfTextAlone) {
                 "no texts to learn classes of: list the classes (classes), as the job it was converted with"));
 }
 
+// Files of a partitioned data set have one name in many directories, and their examples the values of those.
+TEST_F(ExampleFilesTest, PartitionsBecomeVariablesOfTheirExamples) {
+  for (const int day : {20240105, 20240106, 20240107}) {
+    const std::string in = absl::StrCat("days/dt=", day);
+    std::filesystem::create_directories(Path(in));
+    WriteSlotLines(Path(in + "/part-0"), day % 10 * 200, day % 10 * 200 + 300);
+  }
+  const auto job = [](const std::string& files) {
+    return absl::StrReplaceAll(JobOn(files, files),
+                               {{"  batch_size: 32", "  partition { name: \"dt\" type: ID }\n  batch_size: 32"},
+                                {"ids: \"cat\" table: \"vectors\"", "ids: \"cat\" ids: \"dt\" table: \"vectors\""}});
+  };
+  WriteJob(job("days/*/part-0"));
+  ASSERT_EQ(Convert(absl::StrCat("--job=", Path("job.textproto"), " --output=", Path("packed"))), 0)
+      << Read(Path("log"));
+  EXPECT_THAT(Read(Path("log")), HasSubstr("dt=20240106/part-0.examples examples=300"));
+  ASSERT_EQ(Convert(absl::StrCat("--describe=", Path("packed/dt=20240106/part-0.examples"))), 0);
+  EXPECT_THAT(Read(Path("log")), HasSubstr("partition {"));
+  // The values are in the files, wherever they lie.
+  std::filesystem::create_directories(Path("flat"));
+  for (const int day : {5, 6, 7}) {
+    std::filesystem::copy_file(Path(absl::StrCat("packed/dt=2024010", day, "/part-0.examples")),
+                               Path(absl::StrCat("flat/", day, ".examples")));
+  }
+  const std::vector<std::string> digests = {"train.digest_every_steps=10"};
+  const InProcessResult text = Run({.job_text = job("days/*/part-0"), .overrides = digests});
+  const InProcessResult packed = Run({.job_text = job("flat/*"), .overrides = digests, .servers = 2, .trainers = 2});
+  ASSERT_GT(text.digests.size(), 3u);
+  EXPECT_EQ(packed.digests, text.digests);
+  EXPECT_EQ(EvalLines(packed), EvalLines(text));
+}
+
 // Training and evaluation data may have files of one name.
 TEST_F(ExampleFilesTest, TheProgramReplacesNoFileUnasked) {
   for (const char* const directory : {"A", "B"}) std::filesystem::create_directory(Path(directory));

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/framework/formats/parser_testing.h"
 #include "tests/trainer/data/data_testing.h"
+#include "trainer/files/line_source.h"
 
 namespace weir {
 namespace {
@@ -20,6 +21,9 @@ constexpr char kNoNumber[] =
     " is not a finite number; for texts there are classes, learn_classes and type: TEXT, and `missing` names what "
     "stands "
     "for nothing";
+
+constexpr char kNotClosed[] =
+    "its quote is not closed; an end of line cannot be in a field, and in text without quotes data.csv.quote is empty";
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -155,7 +159,7 @@ TEST_F(CsvTest, BadLinesAreExplained) {
   EXPECT_THAT(Parse("1,2,,,1;2;3,3,,"), Invalid("field 5 (position): expected 2 values, got 3"));
   EXPECT_THAT(Parse("1,2,,,1,3,,"), Invalid("field 5 (position): expected 2 values, got 1"));
   EXPECT_THAT(Parse("1,2,,,1;2,3,,7:x"), Invalid("field 8 (items): the weight in '7:x' is not a finite number"));
-  EXPECT_THAT(Parse("1,2,\"a"), Invalid("field 3: its quote is not closed; an end of line cannot be in a field"));
+  EXPECT_THAT(Parse("1,2,\"a"), Invalid(absl::StrCat("field 3: ", kNotClosed)));
   EXPECT_THAT(Parse("1,2,\"a\"b,"),
               Invalid("field 3: 'b,' stands behind its closing quote; a quote in a field is doubled, and "
                       "fields are separated by ',' (data.csv.separator)"));
@@ -179,8 +183,7 @@ TEST_F(CsvTest, AHeaderWithoutAColumnIsRefused) {
   Configure("column { name: 'a' } column { name: 'b' type: TEXT }");
   EXPECT_THAT(parser_->ForHeader("b,c", {}).status(), Invalid("the header has no column 'a'; its 2 are b, c"));
   EXPECT_THAT(parser_->ForHeader("a,b,a", {}).status(), Invalid("the header has two columns 'a'"));
-  EXPECT_THAT(parser_->ForHeader("a,\"b", {}).status(),
-              Invalid("field 2: its quote is not closed; an end of line cannot be in a field"));
+  EXPECT_THAT(parser_->ForHeader("a,\"b", {}).status(), Invalid(absl::StrCat("field 2: ", kNotClosed)));
   EXPECT_THAT(parser_->ForHeader("a," + std::string(1000, 'x'), {}).status(), StatusIs(kInvalid, HasSubstr("x ...")));
   // A label of lines to be predicted.
   Below("b,c", {0});
@@ -345,13 +348,151 @@ TEST_F(CsvTest, WhateverStandsInALineOfClassesAndMarksBothWaysAgree) {
 TEST_F(CsvTest, BadConfigurationsAreRefused) {
   EXPECT_THAT(Refusal(""), Invalid("data.csv: no column that is not skipped"));
   EXPECT_THAT(Refusal("column {}"), Invalid("data.csv.column[0]: name is empty"));
-  EXPECT_THAT(Refusal("separator: '' column { name: 'a' }"), Invalid("data.csv.separator: must be one character"));
-  EXPECT_THAT(Refusal("separator: '1' column { name: 'a' }"),
-              StatusIs(kInvalid, HasSubstr("data.csv.separator: must be one character, no quote")));
+  EXPECT_THAT(Refusal("separator: '' column { name: 'a' }"),
+              Invalid("data.csv.separator must be one character or several, got ''"));
+  EXPECT_THAT(Refusal("separator: '1' column { name: 'a' }"), Invalid("data.csv.separator '1' may stand in a number"));
   EXPECT_THAT(Refusal("column { name: 'a' list: 'ab' dim: 2 }"),
-              StatusIs(kInvalid, HasSubstr("data.csv.column[0].list: must be one character")));
+              Invalid("data.csv.column[0].list must be one character, got 'ab'"));
   EXPECT_THAT(Refusal("column { name: 'a' dim: 2 }"),
               Invalid("data.csv.column[0].dim: is for a column with a list, got 2"));
+}
+
+// ---------------------------------------------------------------------------------------------------------- dialects
+
+TEST_F(CsvTest, WithoutQuotesAQuoteIsACharacter) {
+  Configure("header: false quote: '' column { name: 'a' type: TEXT } column { name: 'x' }");
+  ASSERT_TRUE(Parse("\"5,2").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("\"5")));
+  EXPECT_THAT(example_.floats, ElementsAre(2));
+  ASSERT_TRUE(Parse("\"a\",2").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("\"a\"")));
+  EXPECT_THAT(Parse("\"a,b\",2"), Invalid("expected 2 fields, got 3"));
+}
+
+TEST_F(CsvTest, AnotherCharacterMayQuoteFields) {
+  Configure("header: false quote: \"'\" column { name: 'a' type: TEXT } column { name: 'b' type: TEXT }");
+  ASSERT_TRUE(Parse("'it''s, \"so\"',\"5").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(Hash("it's, \"so\""), Hash("\"5")));
+  EXPECT_THAT(Parse("'a,b"), Invalid(absl::StrCat("field 1: ", kNotClosed)));
+  Configure("header: false quote: '|' trim: true column { name: 'x' } column { name: 'b' type: ID }");
+  ASSERT_TRUE(Parse(" |1.5| ,|7|").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1.5));
+  EXPECT_THAT(example_.ids, ElementsAre(7));
+}
+
+TEST_F(CsvTest, ASeparatorMayHaveSeveralCharacters) {
+  const std::string columns =
+      " column { name: 'u' type: ID } column { name: 't' type: TEXT } column { name: 'x' } column { name: 'v' type: ID "
+      "}";
+  Configure("header: false separator: '::'" + columns);
+  ASSERT_TRUE(Parse("1::a:b::2.5::7").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(1, Hash("a:b"), 7));
+  EXPECT_THAT(example_.floats, ElementsAre(2.5));
+  // The first pair of a run separates.
+  ASSERT_TRUE(Parse("1:::a::2::7").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(1, Hash(":a"), 7));
+  ASSERT_TRUE(Parse("::::::").ok());
+  EXPECT_THAT(example_.ids, IsEmpty());
+  ASSERT_TRUE(Parse("1::\"a::b\"::3::7").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(1, Hash("a::b"), 7));
+  EXPECT_THAT(Parse("1::2:3"), Invalid("expected 4 fields, got 2"));
+  EXPECT_THAT(Parse("1::\"a\":b::3::7"),
+              Invalid("field 2: ':b::3::7' stands behind its closing quote; a quote in a field is doubled, and fields "
+                      "are separated by '::' (data.csv.separator)"));
+  // Blanks of the separator are none of a field.
+  Configure("header: false trim: true separator: ' | '" + columns);
+  ASSERT_TRUE(Parse("1 |  |   2 | 7 ").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(1, 7));
+  EXPECT_THAT(example_.floats, ElementsAre(2));
+}
+
+TEST_F(CsvTest, NumbersMayHaveADecimalComma) {
+  Configure(
+      "header: false separator: ';' decimal_comma: true column { name: 'x' } column { name: 'v' list: '|' dim: 2 } "
+      "column { name: 'i' type: ID list: '|' weight: ':' } column { name: 't' type: TEXT }");
+  ASSERT_TRUE(Parse("3,25;1|-0,5;7:0,5|8;a,b").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(3.25, 1, -0.5));
+  EXPECT_THAT(example_.ids, ElementsAre(7, 8, Hash("a,b")));
+  EXPECT_THAT(example_.weights, ElementsAre(0.5, 1, 1));
+  ASSERT_TRUE(Parse("1,5e3;,5|2,;;x").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1500, 0.5, 2));
+  EXPECT_THAT(Parse("1.5;1|2;;x"),
+              Invalid("field 1 (x): '1.5' is not a finite number; data.csv.decimal_comma is set, so "
+                      "that numbers have a comma and no point"));
+  EXPECT_THAT(Parse("1.234,5;1|2;;x"), Invalid(absl::StrCat("field 1 (x): '1.234,5'", kNoNumber)));
+  EXPECT_THAT(Parse("1,2,3;1|2;;x"), Invalid(absl::StrCat("field 1 (x): '1,2,3'", kNoNumber)));
+  // Sheets write such numbers between commas in quotes.
+  Configure("header: false decimal_comma: true column { name: 'x' } column { name: 'y' }");
+  ASSERT_TRUE(Parse("\"1,5\",2").ok());
+  EXPECT_THAT(example_.floats, ElementsAre(1.5, 2));
+  EXPECT_THAT(Parse("1,5,2"), Invalid("expected 2 fields, got 3"));
+  Configure("header: false separator: ';' column { name: 'x' }");
+  EXPECT_THAT(Parse("1,5"),
+              Invalid("field 1 (x): '1,5' is not a finite number; data.csv.decimal_comma reads numbers with a comma"));
+}
+
+TEST_F(CsvTest, AnIdMayBeWrittenWithZerosBehindAPointWhereAsked) {
+  Configure(
+      "header: false column { name: 'i' type: ID whole_floats: true missing: 'nan' } column { name: 'j' type: ID } "
+      "column { name: 'l' type: ID list: '|' weight: ':' whole_floats: true }");
+  ASSERT_TRUE(Parse("12.0,3,1.0|2|-3.000:0.5").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(12, 3, 1, 2, -3));
+  EXPECT_THAT(example_.weights, ElementsAre(1, 1, 1, 1, 0.5));
+  // All digits count: such a number is no float.
+  ASSERT_TRUE(Parse("9007199254740993.0,,").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(9007199254740993));
+  ASSERT_TRUE(Parse("nan,,").ok());
+  EXPECT_THAT(example_.ids, IsEmpty());
+  for (const char* const wrong : {"12.5", "1.2e1", "12.", ".0", "12.0.0", "12.00x", "12,0", "0x1.0"}) {
+    EXPECT_THAT(Parse(absl::StrCat("\"", wrong, "\",1,")),
+                Invalid(absl::StrCat("field 1 (i): '", wrong, "' is not a 64-bit integer")));
+  }
+  EXPECT_THAT(Parse("1,12.0,"), Invalid("field 2 (j): '12.0' is not a 64-bit integer; whole_floats of the column takes "
+                                        "such numbers"));
+  EXPECT_THAT(Parse("1,12.5,"), Invalid("field 2 (j): '12.5' is not a 64-bit integer"));
+  Configure("header: false decimal_comma: true separator: ';' column { name: 'i' type: ID whole_floats: true }");
+  ASSERT_TRUE(Parse("12,0").ok());
+  EXPECT_THAT(example_.ids, ElementsAre(12));
+  EXPECT_FALSE(Parse("12.0").ok());
+}
+
+TEST_F(CsvTest, OfEveryDialectBothWaysAgree) {
+  const std::string columns =
+      " header: false column { name: 'x' } column { name: 'i' type: ID whole_floats: true } column { name: 't' type: "
+      "TEXT } column { name: 'l' type: ID list: '|' }";
+  for (const char* const dialect :
+       {"quote: ''", "quote: \"'\" separator: ';'", "quote: \"'\" trim: true", "separator: ';;' trim: true",
+        "separator: '; ' trim: true decimal_comma: true", "separator: ';' decimal_comma: true quote: ''"}) {
+    Configure(dialect + columns);
+    const v1::Data data = ParseData("csv { " + (dialect + columns) + " }");
+    const std::string& separator = data.csv().separator();
+    const std::string good = absl::StrJoin({std::string(data.csv().decimal_comma() ? "1,5" : "1.5"), std::string("12"),
+                                            std::string("'a b'"), std::string("3|4")},
+                                           separator);
+    ASSERT_TRUE(Parse(good).ok()) << dialect;
+    EXPECT_GT(RefusedOfChanged(good, "0.,;'\" |", [this](const std::string& line) { return Parse(line); }), 1000);
+  }
+}
+
+TEST_F(CsvTest, DialectsThatCannotBeAreRefused) {
+  const auto wrong = [](const std::string& dialect) { return Refusal(dialect + " column { name: 'a' }"); };
+  EXPECT_THAT(wrong("quote: 'ab'"),
+              Invalid("data.csv.quote must be one character, or empty where fields have no quotes, got 'ab'"));
+  EXPECT_THAT(wrong("quote: '5'"),
+              Invalid("data.csv.quote must be no end of line, no blank and nothing that numbers hold, got '5'"));
+  EXPECT_THAT(wrong("separator: ',\"'"), Invalid("data.csv.separator must be no quote and no end of line"));
+  EXPECT_THAT(wrong("separator: ';;' quote: ';'"), Invalid("data.csv.separator must be no quote and no end of line"));
+  EXPECT_THAT(wrong("separator: ',\\n'"), Invalid("data.csv.separator must be no quote and no end of line"));
+  EXPECT_THAT(wrong("separator: '--'"), Invalid("data.csv.separator '--' may stand in a number"));
+  EXPECT_THAT(wrong("decimal_comma: true quote: ''"),
+              Invalid("data.csv.decimal_comma cannot be told from the separator ',' where fields have no quotes"));
+  EXPECT_THAT(wrong("skip_lines: -1"), Invalid("data.csv.skip_lines must not be negative, got -1"));
+  EXPECT_THAT(wrong("comment: 'a\\n'"), Invalid("data.csv.comment begins a line, and has no end of line in it"));
+  EXPECT_THAT(Refusal("decimal_comma: true separator: ';' column { name: 'a' list: ',' dim: 2 }"),
+              Invalid("data.csv.column[0].list ',' may stand in a number"));
+  EXPECT_THAT(Refusal("decimal_comma: true separator: ';' column { name: 'a' type: TEXT list: ',' weight: ':' }"),
+              Invalid("data.csv.column[0].list ',' may stand in a number"));
+  EXPECT_TRUE(Refusal("decimal_comma: true separator: ';' column { name: 'a' type: TEXT list: ',' }").ok());
 }
 
 // ------------------------------------------------------------------------------------------------ files and streams
@@ -416,6 +557,104 @@ TEST(CsvFilesTest, LinesAreCountedWithTheHeader) {
   TempDir dir;
   dir.Write("f", "x\n1\nz\n");
   EXPECT_THAT(ReadStreams(dir, kX, 1).status(), Invalid(absl::StrCat("f:3: field 1 (x): 'z'", kNoNumber)));
+}
+
+constexpr char kWithRules[] =
+    "train { files: 'f*' } csv { skip_lines: 2 skip_blank_lines: true comment: '#' separator: '\t' column { name: 'x' "
+    "} "
+    "column { name: 't' type: TEXT } } batch_size: 64";
+
+TEST(CsvFilesTest, SkippedBlankAndCommentedLinesAreNoExamplesOfAnyStream) {
+  const std::string below = "#first\n\nt\tx\n# 1\n";
+  std::string text = "x,\"\n\r\n" + below, plain = "t\tx\n";
+  for (int i = 0; i < 3000; ++i) {
+    const std::string line = absl::StrCat("a\t", i, i % 7 == 0 ? "\r\n" : "\n");
+    absl::StrAppend(&text, i % 3 == 0 ? " \n" : "", i % 5 == 0 ? "#\n" : "", line, i % 11 == 0 ? "\n\r\n" : "");
+    plain += line;
+  }
+  // More than a block of it, and nothing but comments.
+  std::string long_text = text;
+  for (int i = 0; i < 60000; ++i) long_text += "# no example\n";
+  long_text += "a\t3000\n\n\n";
+  const std::string lacks_end = text + "a\t3000";
+  plain += "a\t3000\n";
+  const std::string wanted = "train { files: 'f*' } csv { separator: '\t' column { name: 'x' } } batch_size: 64";
+  for (const int lanes : {1, 2, 4, 8, 64}) {
+    TempDir dir;
+    dir.Write("f", plain);
+    const auto streams = ReadStreams(dir, wanted, lanes);
+    ASSERT_TRUE(streams.ok()) << streams.status();
+    for (const std::string& each : {text + "a\t3000\n", long_text, lacks_end, lacks_end + "\n#"}) {
+      for (const bool compressed : {false, true}) {
+        TempDir other;
+        other.Write("f", compressed ? Gzip(each) : each);
+        const auto same = ReadStreams(other, kWithRules, lanes);
+        ASSERT_TRUE(same.ok()) << same.status();
+        EXPECT_EQ(*same, *streams) << lanes << " lanes, " << each.size() << " bytes, compressed " << compressed;
+      }
+    }
+  }
+}
+
+TEST(CsvFilesTest, ALineIsNotBlankWithASeparator) {
+  TempDir dir;
+  dir.Write("f", "\n\nt\tx\n\t\n \na\t5\n");
+  const auto streams = ReadStreams(dir, kWithRules, 1);
+  ASSERT_TRUE(streams.ok()) << streams.status();
+  EXPECT_THAT(*streams, ElementsAre(ElementsAre(0, 5)));  // NaN becomes 0
+}
+
+TEST(CsvFilesTest, NumbersOfLinesCountThoseThatAreNoRecords) {
+  for (const bool compressed : {false, true}) {
+    TempDir dir;
+    const auto write = [&](const std::string& text) { dir.Write("f", compressed ? Gzip(text) : text); };
+    write("about\nit\n# c\nx\tt\n\n# d\nz\ta\n");
+    EXPECT_THAT(ReadStreams(dir, kWithRules, 1).status(), Invalid(absl::StrCat("f:7: field 1 (x): 'z'", kNoNumber)));
+    write("about\nit\n# c\ny\tt\n");
+    EXPECT_THAT(ReadStreams(dir, kWithRules, 1).status(), Invalid("f:4: the header has no column 'x'; its 2 are y, t"));
+  }
+}
+
+TEST(CsvFilesTest, AFileMayHaveFewerLinesThanItSkips) {
+  TempDir dir;
+  dir.Write("f0", "one line");
+  dir.Write("f1", "two\nlines");
+  dir.Write("f2", "");
+  dir.Write("f3", "\xEF\xBB\xBF#\n\n\xEF\xBB\xBF# no mark\nx\tt\n");
+  dir.Write("f4", "1\n2\nx\tt\n7\ta\n");
+  // A mark of byte order stands at the start of a file only.
+  EXPECT_THAT(ReadStreams(dir, kWithRules, 1).status(),
+              StatusIs(kInvalid, HasSubstr("f3:3: the header has no column")));
+  dir.Write("f3", "\xEF\xBB\xBF#\n\n# no mark\nx\tt\n");
+  const auto streams = ReadStreams(dir, kWithRules, 2);
+  ASSERT_TRUE(streams.ok()) << streams.status();
+  EXPECT_EQ((*streams)[0].size() + (*streams)[1].size(), 1u);
+}
+
+TEST(CsvFilesTest, SkippedLinesBelongToTheFileWhereverItIsCut) {
+  TempDir dir;
+  const std::string text = "\nskip\tthis\n#\n1\ta\n\n2\tb\n#3\tc\n4\td";
+  dir.Write("f", text);
+  const std::string data =
+      "train { files: 'f' } csv { header: false skip_lines: 2 skip_blank_lines: true comment: '#' separator: '\t' "
+      "column "
+      "{ name: 'x' } column { name: 't' type: TEXT } }";
+  const DataSet set = OpenTrain(MakeSpec(data, dir));
+  const auto bytes = static_cast<int64_t>(text.size());
+  for (int64_t cut = 0; cut <= bytes; ++cut) {
+    std::vector<std::string> lines;
+    for (const Segment& segment : {Segment{.begin = 0, .end = cut}, Segment{.begin = cut, .end = bytes}}) {
+      const auto source = LineSource::Open(set.files()[0], segment);
+      ASSERT_TRUE(source.ok()) << source.status();
+      std::string_view line;
+      int64_t offset;
+      while ((*source)->Next(&line, &offset)) {
+        lines.emplace_back(line);
+        EXPECT_EQ(text.substr(static_cast<size_t>(offset), line.size()), line);
+      }
+    }
+    EXPECT_THAT(lines, ElementsAre("1\ta", "2\tb", "4\td")) << cut;
+  }
 }
 
 TEST(CsvFilesTest, AFileOfNothingButAHeaderHasNoExamples) {

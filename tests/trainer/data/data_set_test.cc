@@ -472,6 +472,25 @@ TEST_F(DataSetTest, AFileThatVanishesIsNotFound) {
   EXPECT_THAT(ReadAll(set), StatusIs(absl::StatusCode::kNotFound, "f: cannot open: No such file or directory"));
 }
 
+TEST_F(DataSetTest, ValuesOfPartitionsAreOfTheContents) {
+  const auto open = [&](const std::string& day) {
+    TempDir dir;
+    std::filesystem::create_directories(absl::StrCat(dir.path(), "/dt=", day));
+    dir.Write(absl::StrCat("dt=", day, "/f"), "x\n1\n");
+    return DataSet::Open(
+        ParseData("csv { column { name: 'x' } } partition { name: 'dt' type: ID } train { files: '*/f' }"),
+        ParseData("train { files: '*/f' }").train(), dir.path(), "data.train");
+  };
+  const auto one = open("20240105"), other = open("20240106"), wrong = open("x");
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_THAT(one->files()[0].partitions, ElementsAre("20240105"));
+  EXPECT_EQ(FirstDataDifference(one->Description(), open("20240105")->Description()), "");
+  EXPECT_EQ(FirstDataDifference(one->Description(), other->Description()),
+            "'dt=20240105/f' here and 'dt=20240106/f' there have 4 bytes each and other contents");
+  EXPECT_THAT(wrong.status(),
+              StatusIs(kInvalid, StartsWith("dt=x/f: the directory 'dt=x': 'x' is not a 64-bit integer")));
+}
+
 TEST_F(DataSetTest, LineNumbersCountFromOne) {
   dir_.Write("f", "a\nbb\nccc\n");
   dir_.Write("g", Gzip("a\nbb\nccc\n"));

@@ -118,7 +118,7 @@ inline DataSpec MakeSpec(const std::string& data, const TempDir& dir) {
 }
 
 inline DataSet OpenTrain(const DataSpec& spec) {
-  absl::StatusOr<DataSet> set = DataSet::Open(spec.config.train(), spec.directory, "data.train");
+  absl::StatusOr<DataSet> set = DataSet::Open(spec.config, spec.config.train(), spec.directory, "data.train");
   CHECK(set.ok()) << set.status();
   return *set;
 }

@@ -243,6 +243,32 @@ TEST_F(PipedDataTest, ExampleFilesAndColumnsForOtherReadersAreRefused) {
   EXPECT_THAT(status_.message(), HasSubstr("writes an example file"));
   Lines(set->files()[1]);
   EXPECT_THAT(status_.message(), HasSubstr("writes columns, which only data.csv and data.criteo take"));
+  // Columns that are made lines have no dialect.
+  const std::pair<const char*, const char*> dialects[] = {{"separator: '::'", "separator"},
+                                                          {"quote: ''", "quote"},
+                                                          {"decimal_comma: true separator: ';'", "decimal_comma"},
+                                                          {"skip_lines: 1", "skip_lines"},
+                                                          {"skip_blank_lines: true", "skip_blank_lines"},
+                                                          {"comment: '#'", "comment"}};
+  for (const auto& [dialect, field] : dialects) {
+    *data_.mutable_csv() = ParseData(absl::StrCat("csv { ", dialect, " column { name: 'x' } }")).csv();
+    const absl::StatusOr<DataSet> csv = Open();
+    ASSERT_TRUE(csv.ok()) << csv.status();
+    Lines(csv->files()[1]);
+    EXPECT_THAT(status_.message(), HasSubstr(absl::StrCat("b: the command of data.pipe writes columns, which have no "
+                                                          "dialect of text: take data.csv.",
+                                                          field, " out of the job")));
+  }
+}
+
+TEST_F(PipedDataTest, WhatACommandWritesMayHaveADialect) {
+  dir_.Write("a", "about\n\nx\n# one\n1\n\n2\n");
+  data_ =
+      ParseData("csv { skip_lines: 1 skip_blank_lines: true comment: '#' column { name: 'x' } } train { files: 'a' }");
+  data_.set_pipe("cat {}");
+  const absl::StatusOr<DataSet> set = Open();
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(Lines(set->files()[0]), ElementsAre("x", "1", "2"));
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "framework/base/counters.h"
+#include "framework/formats/partitions.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/tf_example.pb.h"
@@ -210,6 +212,22 @@ class StreamPlacesTest : public ::testing::Test {
     dir_.Write("mixed2", Gzip(Lines(2 * third, count, true)));
     sources.push_back({"zstd, text and gzip", Csv("files: 'mixed?'")});
     sources.push_back({"a command", Csv("files: 'headers?'") + "pipe: 'cat {}' "});
+    const auto ruled = [&](int b, int e) {
+      std::string text = "about\nthem\n# x\nx,u,rest\n";
+      for (int i = b; i < e; ++i) {
+        absl::StrAppend(&text, i % 5 == 0 ? "\n" : "", i % 7 == 3 ? "# a comment\n" : "", Line(i, false));
+      }
+      return text + "\n \n";
+    };
+    for (int i = 0; i < 3; ++i) {
+      std::filesystem::create_directories(absl::StrCat(dir_.path(), "/p=", i));
+      const std::string text = i == 0 ? ruled(0, third) : i == 1 ? ruled(third, third + 20) : ruled(third + 20, count);
+      dir_.Write(absl::StrCat("p=", i, "/part"), i == 1 ? Gzip(text) : text);
+    }
+    sources.push_back({"comments, and partitions",
+                       absl::StrReplaceAll(Csv("files: 'p=*/part'"),
+                                           {{"csv {", "csv { skip_lines: 2 skip_blank_lines: true comment: '#' "}}) +
+                           "partition { name: 'p' } "});
     const std::string tf = "tf_record { feature { name: 'x' } feature { name: 'u' type: ID } } ";
     all("tf", Records);
     sources.push_back({"TFRecord", absl::StrCat("train { files: 'tf?' } ", tf, kNegatives)});

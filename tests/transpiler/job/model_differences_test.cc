@@ -68,6 +68,8 @@ TEST(ModelDifferencesTest, WhatChangesScoresIsFound) {
       {"LOG1P", "NONE", "data.dense.transform: LOG1P -> NONE"},
       {"dense { transform: LOG1P }", "dense { transform: LOG1P } ids { shared: 'user' }",
        "data.ids.shared[0]: not set -> \"user\""},
+      {"dense { transform: LOG1P }", "dense { transform: LOG1P } partition { name: 'dt' type: ID }",
+       "data.partition[0]: not set -> { name: \"dt\" type: ID }"},
       {"boundaries: 3", "boundaries: 5", "data.derived[0].bucketize.boundaries[1]: 3 -> 5"},
       {"name: \"y\" output", "name: \"z\" output", "data.csv.column[2].name: \"y\" -> \"z\""},
       {"name: \"user\" type: ID", "name: \"user\" type: TEXT", "data.csv.column[4].type: ID -> TEXT"},
@@ -90,6 +92,9 @@ TEST(ModelDifferencesTest, WhatDoesNotChangeScoresIsNone) {
       {"train.csv", "elsewhere.csv"},
       {"batch_size: 16", "batch_size: 32 shuffle: NO_SHUFFLE bad_line: SKIP prefetch_batches: 7"},
       {"csv {", "csv { separator: ';' trim: true header: false"},
+      {"csv {",
+       "csv { separator: '::' quote: '' decimal_comma: true skip_lines: 3 skip_blank_lines: true comment: '#'"},
+      {"name: \"user\" type: ID", "name: \"user\" type: ID whole_floats: true"},
       // Defaults that are written out, and a message that means its default.
       {"width: 4", "width: 4 storage: FLOAT32"},
       {"dense { transform: LOG1P }", "dense { transform: LOG1P } ids {}"},
