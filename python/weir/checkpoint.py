@@ -189,7 +189,7 @@ class Checkpoint:
                    for e, _ in entries}
         if len(layouts) > 1:
             raise DamagedFileError(f"{self.path}: table '{name}' has two layouts")
-return table_of(self.path, entries)
+        return table_of(self.path, entries)
 
     def save_safetensors(self, path: Path, *, tables: Optional[Sequence[str]] = None, state: bool = False) -> List[str]:
         """Writes all values as a .safetensors file, and returns the names of its arrays.
