@@ -21,6 +21,11 @@ namespace pb = google::protobuf;
 // Returns the settings of the reader's columns by name, without the names.
 std::map<std::string, std::string> ReaderSettings(const v1::Data& data) {
   std::map<std::string, std::string> settings;
+  for (const v1::Partition& partition : data.partition()) {
+    v1::Partition rest = partition;
+    rest.clear_name();
+    settings[partition.name()] = SingleLineText(rest);
+  }
   const pb::Reflection& reflection = *data.GetReflection();
   const pb::FieldDescriptor* const kind =
       reflection.GetOneofFieldDescriptor(data, v1::Data::descriptor()->FindOneofByName("reader"));
