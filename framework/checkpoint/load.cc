@@ -3,21 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/string_views.h"
-#include "framework/checkpoint/directory.h"
+#include "framework/checkpoint/source_shards.h"
 
 namespace weir {
 namespace {
-
-std::string DimsText(absl::Span<const int64_t> dims) { return absl::StrCat("[", absl::StrJoin(dims, ", "), "]"); }
 
 int64_t Count(absl::Span<const int64_t> dims) {
   int64_t count = 1;
@@ -25,68 +21,10 @@ int64_t Count(absl::Span<const int64_t> dims) {
   return count;
 }
 
-// Shards of a checkpoint, and the places of the pieces of each variable.
-class Source {
- public:
-  static absl::StatusOr<Source> Open(const std::string& directory, const v1::CheckpointManifest& manifest,
-                                     bool check_sums = true) {
-    Source source;
-    source.name_ = directory;
-    const std::vector<std::string> missing = MissingShards(directory, manifest);
-    for (const v1::CheckpointShard& shard : manifest.shards()) {
-      if (std::find(missing.begin(), missing.end(), shard.file().name()) != missing.end()) continue;
-      ASSIGN_OR_RETURN(std::unique_ptr<ShardReader> reader, ShardReader::Open(directory, shard, check_sums));
-      source.readers_.push_back(std::move(reader));
-    }
-    for (const auto& reader : source.readers_) {
-      const v1::CheckpointShard& shard = reader->shard();
-      for (int i = 0; i < shard.dense_size(); ++i) {
-        const v1::DenseEntry& e = shard.dense(i);
-        const std::string& variable = e.has_state_of() ? e.state_of() : e.variable();
-        source.pieces_[variable][e.state_name()].push_back({reader.get(), i});
-      }
-    }
-    for (auto& [variable, states] : source.pieces_) {
-      for (auto& [state, pieces] : states) {
-        std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-          return a.entry().element_begin() < b.entry().element_begin();
-        });
-      }
-    }
-    return source;
-  }
-
-  struct Piece {
-    const ShardReader* reader;
-    int index;
-    const v1::DenseEntry& entry() const { return reader->shard().dense(index); }
-  };
-  // State name ("" for values) to pieces in order of elements; nullptr when the checkpoint does not know the variable.
-  const std::map<std::string, std::vector<Piece>, std::less<>>* Find(std::string_view variable) const {
-    const auto it = pieces_.find(variable);
-    return it == pieces_.end() ? nullptr : &it->second;
-  }
-  const std::vector<std::unique_ptr<ShardReader>>& readers() const { return readers_; }
-  const std::string& name() const { return name_; }
-  std::string Variables() const {
-    std::vector<std::string> names;
-    for (const auto& [name, states] : pieces_) names.push_back(name);
-    return absl::StrJoin(names, ", ");
-  }
-
- private:
-  std::string name_;
-  std::vector<std::unique_ptr<ShardReader>> readers_;
-  std::map<std::string, std::map<std::string, std::vector<Piece>, std::less<>>, std::less<>> pieces_;
-};
-
-std::string What(const DensePiece& piece) {
-  return piece.state_name.empty() ? absl::StrCat("'", piece.variable, "'")
-                                  : absl::StrCat("state '", piece.state_name, "' of '", piece.variable, "'");
-}
+std::string What(const DensePiece& piece) { return VariableText(piece.variable, piece.state_name); }
 
 // Returns the pieces of a variable or its state, or an error that says what the checkpoint has instead.
-absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, const DensePiece& wanted) {
+absl::StatusOr<const std::vector<SourceShards::Piece>*> Pieces(const SourceShards& source, const DensePiece& wanted) {
   const auto* states = source.Find(wanted.variable);
   if (states == nullptr && !wanted.meaning.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " does not have ", wanted.meaning,
@@ -101,7 +39,7 @@ absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, c
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no ", What(wanted),
                                                       ": it was written with another optimizer"));
   }
-  for (const Source::Piece& piece : it->second) {
+  for (const SourceShards::Piece& piece : it->second) {
     const v1::DenseEntry& e = piece.entry();
     if (!std::equal(e.whole_dims().begin(), e.whole_dims().end(), wanted.whole_dims.begin(), wanted.whole_dims.end())) {
       return absl::FailedPreconditionError(absl::StrCat(What(wanted), " is ", DimsText(wanted.whole_dims),
@@ -116,12 +54,12 @@ absl::StatusOr<const std::vector<Source::Piece>*> Pieces(const Source& source, c
   return &it->second;
 }
 
-absl::Status LoadScalar(const Source& source, const DensePiece& wanted, absl::Span<float> out) {
-  ASSIGN_OR_RETURN(const std::vector<Source::Piece>* pieces, Pieces(source, wanted));
+absl::Status LoadScalar(const SourceShards& source, const DensePiece& wanted, absl::Span<float> out) {
+  ASSIGN_OR_RETURN(const std::vector<SourceShards::Piece>* pieces, Pieces(source, wanted));
   // Take the scalar of the block that held our first element: in async the blocks of a parameter may have different
   // ones.
-  const Source::Piece* best = &pieces->front();
-  for (const Source::Piece& piece : *pieces) {
+  const SourceShards::Piece* best = &pieces->front();
+  for (const SourceShards::Piece& piece : *pieces) {
     if (piece.entry().element_begin() <= wanted.element_begin) best = &piece;
   }
   if (best->entry().element_count() != static_cast<int64_t>(out.size())) {
@@ -131,28 +69,13 @@ absl::Status LoadScalar(const Source& source, const DensePiece& wanted, absl::Sp
   return best->reader->ReadDense(best->index, 0, out);
 }
 
-absl::Status LoadElements(const Source& source, const DensePiece& wanted, absl::Span<float> out) {
-  ASSIGN_OR_RETURN(const std::vector<Source::Piece>* pieces, Pieces(source, wanted));
-  int64_t at = wanted.element_begin;
-  const int64_t end = at + static_cast<int64_t>(out.size());
-  for (const Source::Piece& piece : *pieces) {
-    const v1::DenseEntry& e = piece.entry();
-    const int64_t piece_end = e.element_begin() + e.element_count();
-    if (piece_end <= at) continue;
-    if (at >= end || e.element_begin() > at) break;
-    const int64_t n = std::min(end, piece_end) - at;
-    RETURN_IF_ERROR(
-        piece.reader->ReadDense(piece.index, at - e.element_begin(),
-                                out.subspan(static_cast<size_t>(at - wanted.element_begin), static_cast<size_t>(n))));
-    at += n;
-  }
-  if (at >= end) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", source.name(), " has no elements [", at, ", ", end,
-                                                    ") of ", What(wanted), "; no shard holds them"));
+absl::Status LoadElements(const SourceShards& source, const DensePiece& wanted, absl::Span<float> out) {
+  ASSIGN_OR_RETURN(const std::vector<SourceShards::Piece>* pieces, Pieces(source, wanted));
+  return source.Read(*pieces, What(wanted), wanted.element_begin, out);
 }
 
 // Refuses a checkpoint with state that the job does not load, which would be lost silently.
-absl::Status CheckNoStateIsLeft(const Source& source, const LoadPlan& plan) {
+absl::Status CheckNoStateIsLeft(const SourceShards& source, const LoadPlan& plan) {
   std::map<std::string, std::set<std::string>> wanted;
   for (const LoadPlan::Dense& dense : plan.dense) wanted[dense.piece.variable].insert(dense.piece.state_name);
   for (const auto& [variable, states] : wanted) {
@@ -182,14 +105,6 @@ std::string LayoutText(const v1::TableEntry& e) {
   return LayoutText(e.width(), states, e.logical_shards());
 }
 
-bool Wanted(const v1::TableEntry& e, const std::function<bool(uint32_t)>& wants) {
-  if (!e.has_shard_end()) return true;
-  for (int32_t shard = e.shard_begin(); shard < e.shard_end(); ++shard) {
-    if (wants(static_cast<uint32_t>(shard))) return true;
-  }
-  return false;
-}
-
 absl::Status LoadChunk(const ShardReader& reader, int index, const LoadPlan::Table& table) {
   const uint32_t shards = static_cast<uint32_t>(table.layout.logical_shards);
   const size_t floats = static_cast<size_t>(table.layout.width) + static_cast<size_t>(table.layout.state_width());
@@ -207,7 +122,7 @@ absl::Status LoadChunk(const ShardReader& reader, int index, const LoadPlan::Tab
   });
 }
 
-absl::Status CheckTable(const Source& source, const LoadPlan::Table& table) {
+absl::Status CheckTable(const SourceShards& source, const LoadPlan::Table& table) {
   const std::string expected = LayoutText(table.layout.width, table.layout.states, table.layout.logical_shards);
   bool known = false;
   for (const auto& reader : source.readers()) {
@@ -224,11 +139,11 @@ absl::Status CheckTable(const Source& source, const LoadPlan::Table& table) {
       absl::StrCat("checkpoint ", source.name(), " has no table '", table.layout.table, "'"));
 }
 
-absl::Status LoadTable(const Source& source, const LoadPlan::Table& table) {
+absl::Status LoadTable(const SourceShards& source, const LoadPlan::Table& table) {
   for (const auto& reader : source.readers()) {
     for (int i = 0; i < reader->shard().tables_size(); ++i) {
       const v1::TableEntry& e = reader->shard().tables(i);
-      if (e.table() == table.layout.table && Wanted(e, table.wants)) RETURN_IF_ERROR(LoadChunk(*reader, i, table));
+      if (e.table() == table.layout.table && HoldsWanted(e, table.wants)) RETURN_IF_ERROR(LoadChunk(*reader, i, table));
     }
   }
   return absl::OkStatus();
@@ -238,7 +153,7 @@ absl::Status LoadTable(const Source& source, const LoadPlan::Table& table) {
 
 absl::Status LoadCheckpoint(const std::string& directory, const v1::CheckpointManifest& manifest,
                             const LoadPlan& plan) {
-  ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest));
+  ASSIGN_OR_RETURN(const SourceShards source, SourceShards::Open(directory, manifest, {}));
   for (const LoadPlan::Dense& dense : plan.dense) RETURN_IF_ERROR(Pieces(source, dense.piece).status());
   RETURN_IF_ERROR(CheckNoStateIsLeft(source, plan));
   for (const LoadPlan::Table& table : plan.tables) RETURN_IF_ERROR(CheckTable(source, table));
@@ -264,7 +179,7 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
   for (const v1::CheckpointShard& shard : manifest.shards()) {
     for (const v1::DenseEntry& e : shard.dense()) {
       if ((e.has_state_of() ? e.state_of() : e.variable()) != variable || e.state_name() != state_name) continue;
-      ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest, /*check_sums=*/false));
+      ASSIGN_OR_RETURN(const SourceShards source, SourceShards::Open(directory, manifest, {.check_sums = false}));
       WholeVariable whole;
       whole.dims.assign(e.whole_dims().begin(), e.whole_dims().end());
       DensePiece piece{.variable = std::string(variable),
@@ -274,9 +189,9 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
       if (e.scalar()) whole.dims = {e.element_count()};
       // Count the elements in the files before allocating: the dims of a damaged manifest may ask for any amount of
       // memory.
-      ASSIGN_OR_RETURN(const std::vector<Source::Piece>* pieces, Pieces(source, piece));
+      ASSIGN_OR_RETURN(const std::vector<SourceShards::Piece>* pieces, Pieces(source, piece));
       int64_t held = 0;
-      for (const Source::Piece& each : *pieces) held += each.entry().element_count();
+      for (const SourceShards::Piece& each : *pieces) held += each.entry().element_count();
       if (held < Count(whole.dims)) {
         return absl::FailedPreconditionError(absl::StrCat("checkpoint ", directory, " holds ", held, " of the ",
                                                           Count(whole.dims), " elements of ", What(piece)));
@@ -291,7 +206,7 @@ absl::StatusOr<WholeVariable> ReadWhole(const std::string& directory, const v1::
 }
 
 absl::StatusOr<DigestTable> CheckpointDigests(const std::string& directory, const v1::CheckpointManifest& manifest) {
-  ASSIGN_OR_RETURN(const Source source, Source::Open(directory, manifest));
+  ASSIGN_OR_RETURN(const SourceShards source, SourceShards::Open(directory, manifest, {}));
   DigestTable digests;
   std::vector<float> values;
   for (const auto& reader : source.readers()) {
