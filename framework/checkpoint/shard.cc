@@ -156,6 +156,10 @@ class Writer : public ShardWriter {
       entry->add_state_names(name);
       entry->add_state_widths(width);
     }
+    if (table_->zero_begin < table_->zero_end) {
+      entry->set_zero_begin(table_->zero_begin);
+      entry->set_zero_end(table_->zero_end);
+    }
     uint32_t low = static_cast<uint32_t>(table_->logical_shards), high = 0;
     for (const int64_t id : ids_) {
       const uint32_t shard = LogicalShard(id, static_cast<uint32_t>(table_->logical_shards));
@@ -229,7 +233,8 @@ absl::Status CheckDescription(const v1::CheckpointShard& shard, int64_t bytes, c
     // TableLayout counts the floats of a row in an int.
     if (e.width() <= 0 || e.state_width() < 0 || e.row_count() < 0 || sum != e.state_width() ||
         int64_t{e.width()} + e.state_width() > std::numeric_limits<int32_t>::max() ||
-        e.state_names_size() != e.state_widths_size() || e.logical_shards() <= 0) {
+        e.state_names_size() != e.state_widths_size() || e.logical_shards() <= 0 || e.zero_begin() < 0 ||
+        e.zero_begin() > e.zero_end() || e.zero_end() > e.width()) {
       return bad(e.table(), "has widths that make no sense");
     }
     if (e.has_shard_end() &&

@@ -44,6 +44,8 @@ struct TableLayout {
   // Names and widths of the state behind the values of a row, in order.
   std::vector<std::pair<std::string, int>> states;
   int logical_shards = 4096;
+  // Columns [zero_begin, zero_end) of an id without a row are 0, and not what the table's initializer gives.
+  int zero_begin = 0, zero_end = 0;
 
   int state_width() const;
 };

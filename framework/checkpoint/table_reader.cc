@@ -17,7 +17,11 @@ namespace {
 constexpr int64_t kRangeBytes = int64_t{128} << 20;
 
 TableLayout LayoutOf(const v1::TableEntry& e) {
-  TableLayout layout{.table = e.table(), .width = e.width(), .logical_shards = e.logical_shards()};
+  TableLayout layout{.table = e.table(),
+                     .width = e.width(),
+                     .logical_shards = e.logical_shards(),
+                     .zero_begin = e.zero_begin(),
+                     .zero_end = e.zero_end()};
   for (int i = 0; i < e.state_names_size(); ++i) layout.states.emplace_back(e.state_names(i), e.state_widths(i));
   return layout;
 }

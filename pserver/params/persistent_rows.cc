@@ -13,13 +13,19 @@ PersistentRows::PersistentRows(SparseTable* table, std::optional<SparseTable::Me
   if (!memory.has_value()) {
     layout_.table = table->name();
     layout_.width = table->width();
+    layout_.zero_begin = table->zero_begin();
+    layout_.zero_end = table->zero_end();
     for (const RowRule::State& state : table->states()) layout_.states.emplace_back(state.name, state.width);
     return;
   }
-  layout_.table = absl::StrCat(table->name(), *memory == SparseTable::kCandidates ? "@candidates" : "@tombstones");
+  layout_.table = absl::StrCat(table->name(), Suffix(*memory));
   layout_.width = 1;
   const std::vector<std::string>& words = table->words(*memory);
   for (size_t i = 1; i < words.size(); ++i) layout_.states.emplace_back(words[i], 1);
+}
+
+std::string PersistentRows::Suffix(SparseTable::Memory memory) {
+  return memory == SparseTable::kCandidates ? "@candidates" : "@tombstones";
 }
 
 std::vector<PersistentRows> PersistentRows::Of(SparseTable* table) {

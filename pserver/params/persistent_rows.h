@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,9 @@ class PersistentRows {
  public:
   // Returns the rows of a table, followed by the memories that it keeps. Borrows `table`.
   static std::vector<PersistentRows> Of(SparseTable* table);
+
+  // Returns what follows the name of the table in the name of a memory: "@candidates" or "@tombstones".
+  static std::string Suffix(SparseTable::Memory memory);
 
   const TableLayout& layout() const { return layout_; }
   SparseTable* table() const { return table_; }

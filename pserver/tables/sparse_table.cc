@@ -145,25 +145,58 @@ absl::Status SparseTable::Full() const {
                    "; raise dict_size of the table, or 0 for no limit, or set lifecycle.when_full to evict rows"));
 }
 
+void SparseTable::SetZeroColumns(int begin, int end) {
+  zero_columns_.store(static_cast<uint64_t>(begin) << 32 | static_cast<uint32_t>(end), std::memory_order_relaxed);
+}
+
+void SparseTable::FillValues(int64_t id, absl::Span<float> values) const {
+  options_.initializer.Fill(id, values);
+  const uint64_t zeros = zero_columns_.load(std::memory_order_relaxed);
+  if (zeros == 0) return;
+  std::fill(values.begin() + static_cast<int64_t>(zeros >> 32),
+            values.begin() + static_cast<int64_t>(zeros & UINT32_MAX), 0.0f);
+}
+
 void SparseTable::InitRow(int64_t id, char* row) const {
   const size_t width = static_cast<size_t>(options_.width);
   if (layout_.values().is_float32()) {
-    options_.initializer.Fill(id, absl::MakeSpan(layout_.Values(row), width));
+    FillValues(id, absl::MakeSpan(layout_.Values(row), width));
   } else {
     static thread_local std::vector<float> initial;
     initial.resize(width);
-    options_.initializer.Fill(id, absl::MakeSpan(initial));
+    FillValues(id, absl::MakeSpan(initial));
     layout_.values().StoreNearest(initial.data(), options_.width, row);
   }
   if (options_.rule != nullptr) {
     options_.rule->InitState(options_.width, reinterpret_cast<float*>(layout_.State(row)));
   }
+  InitWords(layout_.Words(row));
+}
+
+void SparseTable::InitWords(char* row_words) const {
   const LifecycleRules::Words& words = rules_.row_words();
-  for (int i = 0; i < words.size; ++i) SetWord(layout_.Words(row), i, 0);
+  for (int i = 0; i < words.size; ++i) SetWord(row_words, i, 0);
   // The steps before this one, in which it was a candidate.
   if (words.count >= 0 && rules_.admission() == LifecycleRules::Admission::kCount) {
-    SetWord(layout_.Words(row), words.count, static_cast<uint32_t>(rules_.admit_after() - 1));
+    SetWord(row_words, words.count, static_cast<uint32_t>(rules_.admit_after() - 1));
   }
+}
+
+void SparseTable::InitialValues(absl::Span<const int64_t> ids, int begin, int end, float* rows, size_t stride) const {
+  std::vector<float> whole(static_cast<size_t>(options_.width));
+  for (const int64_t id : ids) {
+    FillValues(id, absl::MakeSpan(whole));
+    std::copy(whole.begin() + begin, whole.begin() + end, rows);
+    rows += stride;
+  }
+}
+
+std::vector<float> SparseTable::InitialState() const {
+  std::vector<float> state(static_cast<size_t>(state_width()), 0.0f);
+  const int words = rules_.row_words().size;
+  if (options_.rule != nullptr) options_.rule->InitState(options_.width, state.data());
+  if (words > 0) InitWords(reinterpret_cast<char*>(state.data() + state_width() - words));
+  return state;
 }
 
 char* SparseTable::Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status)
@@ -240,7 +273,7 @@ absl::Status SparseTable::PullStripe(Stripe& stripe, const StripeIds& ids, bool 
     } else if (row != nullptr) {
       layout_.values().Load(row, width, to);
     } else {
-      options_.initializer.Fill(ids.ids[i], absl::MakeSpan(to, static_cast<size_t>(width)));
+      FillValues(ids.ids[i], absl::MakeSpan(to, static_cast<size_t>(width)));
     }
     return true;
   };

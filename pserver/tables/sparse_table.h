@@ -130,6 +130,17 @@ class SparseTable {
   // Forgets every row, candidate and tombstone. Reads may run concurrently. Requires: no call that makes rows runs.
   absl::Status Clear();
 
+  // Makes columns [begin, end) of rows that do not exist 0, in place of what the initializer gives. None are so in a
+  // new table. Reads may run concurrently. Requires: 0 <= begin <= end <= width; no call that makes rows runs.
+  void SetZeroColumns(int begin, int end);
+  int zero_begin() const { return static_cast<int>(zero_columns_.load(std::memory_order_relaxed) >> 32); }
+  int zero_end() const { return static_cast<int>(zero_columns_.load(std::memory_order_relaxed) & UINT32_MAX); }
+  // Sets columns [begin, end) of rows [ids.size(), stride], of which `rows` is column `begin` of the first, to the
+  // values of rows that do not exist.
+  void InitialValues(absl::Span<const int64_t> ids, int begin, int end, float* rows, size_t stride) const;
+  // Returns the state of a row that is made, with the words of its lifecycle: state_width() floats.
+  std::vector<float> InitialState() const;
+
   // Copies all rows of a stripe, ordered by (logical shard, id). Stripes 0, 1, ... one after the other give the order
   // of the whole table.
   absl::Status CopyStripe(int stripe, std::vector<int64_t>* ids, std::vector<float>* rows) const;
@@ -204,6 +215,10 @@ class SparseTable {
   char* Insert(Stripe& stripe, int64_t id, uint64_t mixed, absl::Status* status);
   // Sets a new row to its initial values.
   void InitRow(int64_t id, char* row) const;
+  // Sets `values` to those of a row that does not exist.
+  void FillValues(int64_t id, absl::Span<float> values) const;
+  // Sets the words that the lifecycle keeps with a new row.
+  void InitWords(char* words) const;
   absl::Status PullStripe(Stripe& stripe, const StripeIds& ids, bool create, float* out);
   // Appends the positions of the changed ids.
   static void FindChanged(Stripe* stripe, const StripeIds& ids, std::vector<uint32_t>* positions);
@@ -212,6 +227,8 @@ class SparseTable {
   void ClearStripes();
 
   const SparseTableOptions options_;
+  // First and end of the zero columns, in one word: readers see both of one SetZeroColumns.
+  std::atomic<uint64_t> zero_columns_{0};
   const LifecycleRules rules_;
   const StripeMap map_;
   const RowLayout layout_;

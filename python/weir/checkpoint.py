@@ -185,7 +185,8 @@ class Checkpoint:
         if name not in self._tables:
             raise self._not_found("table", name, self.tables)
         entries = self._tables[name]
-        layouts = {(e.width, e.logical_shards, tuple(e.state_names), tuple(e.state_widths)) for e, _ in entries}
+        layouts = {(e.width, e.logical_shards, tuple(e.state_names), tuple(e.state_widths), e.zero_begin, e.zero_end)
+                   for e, _ in entries}
         if len(layouts) > 1:
             raise DamagedFileError(f"{self.path}: table '{name}' has two layouts")
         first = entries[0][0]
@@ -193,7 +194,7 @@ class Checkpoint:
             Chunk(data, e.offset, e.row_count, e.width + e.state_width,
                   (e.shard_begin, e.shard_end) if e.HasField("shard_end") else None) for e, data in entries]
         return Table(self.path, name, first.width, list(zip(first.state_names, first.state_widths)),
-                     first.logical_shards, chunks)
+                     first.logical_shards, chunks, (first.zero_begin, first.zero_end))
 
     def save_safetensors(self, path: Path, *, tables: Optional[Sequence[str]] = None, state: bool = False) -> List[str]:
         """Writes all values as a .safetensors file, and returns the names of its arrays.
@@ -532,7 +533,8 @@ def _check_table(entry: checkpoint_pb2.TableEntry, path: str, size: int) -> None
     floats = entry.width + entry.state_width
     if (entry.width <= 0 or entry.row_count < 0 or entry.logical_shards <= 0
             or not states_make_sense(entry.state_names, entry.state_widths) or floats > _MOST_FLOATS
-            or sum(entry.state_widths) != entry.state_width):
+            or sum(entry.state_widths) != entry.state_width
+            or not 0 <= entry.zero_begin <= entry.zero_end <= entry.width):
         raise bad("has widths that make no sense")
     if entry.HasField("shard_end") and not 0 <= entry.shard_begin <= entry.shard_end <= entry.logical_shards:
         raise bad("has logical shards that it does not have")

@@ -5,7 +5,7 @@ A row that a table does not have reads as its initial values.
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple
+from typing import Any, List, NamedTuple, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,11 @@ def key_of(seed: int, table: str) -> int:
     return hash_bytes(table.encode(), seed)
 
 
-def columns_of(program: Any, table: Any) -> List[ColumnValues]:
-    """Returns how rows of a table begin: of its variable, or of its segments, whose updates `program` has."""
+def columns_of(program: Any, table: Any, zero_columns: Tuple[int, int] = (0, 0)) -> List[ColumnValues]:
+    """Returns how rows of a table begin: of its variable, or of its segments, whose updates `program` has.
+
+    Columns [first, end) of `zero_columns`, those of the rows in the checkpoint (Rows.zero_columns), are 0 instead.
+    """
     width = table.dims[1]
     parts = []
     for block in program.blocks:
@@ -78,7 +81,16 @@ def columns_of(program: Any, table: Any) -> List[ColumnValues]:
             # A segment that begins later is zeros until then.
             later = "after" in attrs and attrs["after"].i > 0
             parts.append(_values(begin, end, program_pb2.Initializer() if later else own))
-    return sorted(parts) or [_values(0, width, table.initializer)]
+    return _with_zeros(sorted(parts) or [_values(0, width, table.initializer)], *zero_columns)
+
+
+def _with_zeros(columns: List[ColumnValues], first: int, end: int) -> List[ColumnValues]:
+    if first >= end:
+        return columns
+    zeros = ColumnValues(first, end, "constant", np.float32(0), np.float32(0))
+    left = [each._replace(end=min(each.end, first)) for each in columns if each.begin < first]
+    right = [each._replace(begin=max(each.begin, end)) for each in columns if each.end > end]
+    return [*left, zeros, *right]
 
 
 def is_constant(columns: List[ColumnValues]) -> bool:

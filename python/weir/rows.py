@@ -153,14 +153,17 @@ class Rows:
         width: floats of a row's values.
         state_widths: floats of each optimizer state of a row, by name; empty without state.
         logical_shards: number of logical shards of the table.
+        zero_columns: first and end of the columns that are 0 in a row that the table does not have, in place of initial
+            values (start_from.new_values).
     """
 
     def __init__(self, where: str, name: str, width: int, state_widths: Sequence[Tuple[str, int]], shards: int,
-                 chunks: List[Chunk]):
+                 chunks: List[Chunk], zero_columns: Tuple[int, int] = (0, 0)):
         self.name = name
         self.width = width
         self.state_widths: Dict[str, int] = dict(state_widths)
         self.logical_shards = shards
+        self.zero_columns = zero_columns
         self._where = where
         self._chunks = chunks
 

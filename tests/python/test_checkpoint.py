@@ -319,6 +319,24 @@ def test_rows_come_in_the_order_of_the_ids(trained):
     assert table.rows([]).shape == (0, 4)
 
 
+def test_columns_that_a_run_has_added_with_zeros_are_known(copy):
+    assert Checkpoint(copy).table("t").zero_columns == (0, 0)
+    manifest = manifest_of(copy)
+    entries = [e for shard in manifest.shards for e in shard.tables if e.table == "t"]
+    for entry in entries:
+        entry.zero_begin, entry.zero_end = 1, 2
+    write_manifest(copy, text_format.MessageToString(manifest).encode())
+    assert Checkpoint(copy).table("t").zero_columns == (1, 2)
+    entries[-1].zero_end = 1
+    write_manifest(copy, text_format.MessageToString(manifest).encode())
+    with pytest.raises(DamagedFileError, match="table 't' has two layouts"):
+        Checkpoint(copy).table("t")
+    entries[-1].zero_end = 3
+    write_manifest(copy, text_format.MessageToString(manifest).encode())
+    with pytest.raises(DamagedFileError, match="widths that make no sense"):
+        Checkpoint(copy)
+
+
 def test_missing_rows_are_an_error_or_filled_in():
     table = Checkpoint(GOLDEN).table("t")
     with pytest.raises(NotFoundError, match="no row of 2 of 3 ids, such as 6, 7"):

@@ -304,6 +304,13 @@ def test_initial_values_are_those_of_the_c_plus_plus_code(table_model):
     whole = [initial_values.ColumnValues(0, 6, "uniform", np.float32(0), np.float32(1))]
     assert np.array_equal(rows[:, 1:4], initial_values.initial_rows(
         whole, initial_values.key_of(program.seed, "table_s"), np.array([1, -1]))[:, 1:4])
+    # Columns that are 0 leave the others as they are.
+    for zeros in ((2, 5), (0, 6), (1, 4), (2, 3), (5, 6)):
+        expected = rows.copy()
+        expected[:, zeros[0]:zeros[1]] = 0
+        columns = initial_values.columns_of(program, tables["table_s"], zeros)
+        assert np.array_equal(expected, initial_values.initial_rows(
+            columns, initial_values.key_of(program.seed, "table_s"), np.array([1, -1])))
     halves = initial_values.initial_rows(
         initial_values.columns_of(program, tables["table_h"]), 1, np.arange(50), program_pb2.BFLOAT16)
     assert (halves.view(np.uint32) & 0xFFFF == 0).all()

@@ -388,7 +388,8 @@ class _Export:
             self._rows_of(w)
             return self._row_input(variable, w), bags
         var = self._vars[w]
-        source = RowSource(self._rows_of(w), initial_values.columns_of(self._program, var),
+        table_rows = self._rows_of(w)
+        source = RowSource(table_rows, initial_values.columns_of(self._program, var, table_rows.zero_columns),
                            initial_values.key_of(self._program.seed, w), var.dtype)
         every = {each: self._bags_of(each, True) for each in self._reads[w]}
         return self._tables.rows(w, source, variable, every), bags

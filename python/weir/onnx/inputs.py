@@ -271,7 +271,7 @@ class _Maker:
         values = np.empty((len(distinct), rows.width), np.float32)
         without = ~rows._copy_rows(distinct, values)
         key = initial_values.key_of(self._program.seed, table.name)
-        columns = initial_values.columns_of(self._program, table)
+        columns = initial_values.columns_of(self._program, table, rows.zero_columns)
         values[without] = initial_values.initial_rows(columns, key, distinct[without], table.dtype)
         found: npt.NDArray[np.float32] = values[inverse.reshape(ids.shape)]
         return found

@@ -93,6 +93,27 @@ TEST(SparseTableTest, RowsAreMadeOnFirstUseWithTheirInitialValues) {
 }
 
 // An update takes the places of rows from the pulls before it; what it does may not depend on that.
+TEST(SparseTableTest, ZeroColumnsTakeThePlaceOfInitialValues) {
+  for (const v1::DType values : {v1::FLOAT32, v1::BFLOAT16}) {
+    auto table = MakeTable({.width = 4, .initializer = Uniform(values), .values = values});
+    const std::vector<float> whole = Pull(*table, {7, 8}, /*create=*/false);
+    table->SetZeroColumns(1, 3);
+    for (const bool create : {false, true, false}) {
+      EXPECT_THAT(Pull(*table, {7, 8}, create), ElementsAre(whole[0], 0, 0, whole[3], whole[4], 0, 0, whole[7]));
+    }
+    // Columns 2 and 3 of rows of 5 floats.
+    const std::vector<int64_t> ids = {8, 7};
+    std::vector<float> rows(10, -1);
+    table->InitialValues(ids, 2, 4, rows.data() + 2, 5);
+    EXPECT_THAT(rows, ElementsAre(-1, -1, 0, whole[7], -1, -1, -1, 0, whole[3], -1));
+    EXPECT_THAT(table->InitialState(), ElementsAre(0));
+    // Rows that exist stay.
+    table->SetZeroColumns(0, 0);
+    EXPECT_EQ(Pull(*table, {7}), (std::vector<float>{whole[0], 0, 0, whole[3]}));
+    EXPECT_NE(Pull(*table, {9})[1], 0);
+  }
+}
+
 TEST(SparseTableTest, UpdatesAreTheSameWhateverWasReadBefore) {
   std::mt19937_64 random(9);
   auto read = MakeTable({.width = 3}), unread = MakeTable({.width = 3});
