@@ -14,6 +14,7 @@
 #include "pserver/cluster/job_program.h"
 #include "pserver/fault_point.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/start_paths.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 
@@ -47,6 +48,7 @@ absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Progr
                        .deadlines = config.deadlines(),
                        .checkpoint_dir = config.checkpoint().dir().empty() ? "" : job.Path(config.checkpoint().dir()),
                        .row_files = RowFiles(job),
+                       .start_from = StartPaths(job),
                        .process = ProcessName(),
                        .arithmetic = ResolvedArithmetic(PrecisionOnCpu(config.train())),
                        .clock = Clock::Real(),

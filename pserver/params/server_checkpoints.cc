@@ -10,7 +10,9 @@
 #include "framework/checkpoint/file.h"
 #include "framework/checkpoint/host_part.h"
 #include "framework/checkpoint/shard.h"
+#include "framework/checkpoint/start.h"
 #include "glog/logging.h"
+#include "proto/start.pb.h"
 
 namespace weir {
 
@@ -135,6 +137,14 @@ absl::Status ServerCheckpoints::CheckSame(const v1::LoadCheckpoint& load, const 
       "the checkpoint is ", load.directory(), "/", load.name(), ", and server ", server_id_, ", which reads its own ",
       "checkpoint.dir, ", none ? "has none at " : "has another one at ", path,
       ": start the servers with --set checkpoint.dir=", load.directory(), " (launch does so for --role=predict)"));
+}
+
+absl::Status ServerCheckpoints::Start(const v1::StartRun& start) {
+  v1::StartPlan plan;
+  if (!plan.ParseFromString(start.plan())) return absl::InvalidArgumentError("no StartPlan");
+  ASSIGN_OR_RETURN(const std::vector<StartCheckpoint> sources,
+                   FindStartCheckpoints(start_from_, plan, absl::StrCat("server ", server_id_)));
+  return params_->Start(sources, plan);
 }
 
 absl::StatusOr<ServerCheckpoints::Loaded> ServerCheckpoints::Load(const v1::LoadCheckpoint& load) {

@@ -23,9 +23,15 @@ namespace weir {
 class ServerCheckpoints {
  public:
   // `directory`: the owner's mark, in which the run is still missing; its `dir` is "" if the job keeps no checkpoints.
-  // `params` is borrowed.
-  ServerCheckpoints(OwnerOptions directory, int server_id, int servers, ServerParams* params)
-      : dir_(directory.dir), mark_(std::move(directory)), server_id_(server_id), servers_(servers), params_(params) {}
+  // `start_from`: StartPaths of the server's own job. `params` is borrowed.
+  ServerCheckpoints(OwnerOptions directory, std::vector<std::string> start_from, int server_id, int servers,
+                    ServerParams* params)
+      : dir_(directory.dir),
+        mark_(std::move(directory)),
+        start_from_(std::move(start_from)),
+        server_id_(server_id),
+        servers_(servers),
+        params_(params) {}
 
   // State of the job after a load. trainer_steps: async; for each trainer the smallest count among the shards that this
   // server's blocks and rows come from (the manifest's counts if these shards have none). If they come from one shard,
@@ -54,6 +60,10 @@ class ServerCheckpoints {
   absl::Status SetAside(const v1::SetPartsAside& request);
   absl::StatusOr<Loaded> Load(const v1::LoadCheckpoint& load);
 
+  // Takes values from the checkpoints of the job's start_from; needs no directory of the job. FailedPrecondition: this
+  // server finds others than the caller.
+  absl::Status Start(const v1::StartRun& start);
+
  private:
   absl::Status CheckDirectory() const;
   // Checks a checkpoint written per host: this server needs only its own shard, that of the same server out of the same
@@ -66,6 +76,7 @@ class ServerCheckpoints {
 
   const std::string dir_;
   const OwnerOptions mark_;
+  const std::vector<std::string> start_from_;
   std::unique_ptr<DirectoryOwner> owner_;  // null before Own
   std::string run_;                        // run of owner_
   const int server_id_;

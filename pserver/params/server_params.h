@@ -35,10 +35,15 @@
 
 namespace weir {
 
+namespace v1 {
+class StartPlan;
+}  // namespace v1
+
 class ParamTable;
 class PersistentRows;
 class SparseTable;
 struct RowTime;
+struct StartCheckpoint;
 struct UpdateTask;
 
 class ServerParams {
@@ -138,6 +143,11 @@ class ServerParams {
   absl::StatusOr<v1::CheckpointShard> Save(const std::string& path,
                                            const std::function<bool(const DensePiece&)>& writes = {});
   absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest);
+  // Takes values from checkpoints of other jobs, one for each of plan.sources() (framework/checkpoint/start.h); what
+  // the plan does not name stays. Called again with the same arguments it leaves the same. Returns errors of
+  // StartFromCheckpoints; after one that is not of a disk or of a table's limit, all is as before. Requires: no Apply
+  // has run.
+  absl::Status Start(absl::Span<const StartCheckpoint> sources, const v1::StartPlan& plan);
   absl::Status Digest(v1::ControlReply* reply);
   // Calls `exchange` with all that is dense, piece by piece in a fixed order: values, optimizer state and counters of
   // learning rates. The values that it leaves in a piece become the new state.
@@ -179,6 +189,10 @@ class ServerParams {
   std::vector<Piece> DensePieces();
   std::vector<Piece> BlockPieces();
   absl::Status ExchangePieces(const std::vector<Piece>& pieces, const Exchange& exchange);
+  // Sets each piece to what was read for it.
+  static void RestorePieces(const std::vector<Piece>& pieces, const std::vector<std::vector<float>>& read);
+  // Gives tables the zero columns that they have in a checkpoint.
+  void RestoreZeroColumns(const v1::CheckpointManifest& manifest);
   std::vector<PersistentRows> RowTables();
   absl::Status DigestRows(const PersistentRows& rows, VariableDigestSum* sum);
 

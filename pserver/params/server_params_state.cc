@@ -7,6 +7,7 @@
 #include "framework/checkpoint/digest.h"
 #include "framework/checkpoint/load.h"
 #include "framework/checkpoint/shard.h"
+#include "framework/checkpoint/start.h"
 #include "pserver/params/param_table.h"
 #include "pserver/params/persistent_rows.h"
 #include "pserver/params/server_params.h"
@@ -19,6 +20,32 @@ namespace {
 // Servers have the counters of learning rates in common; those of a server stand at its element of a variable that
 // exists in checkpoints only.
 constexpr int64_t kMostServers = int64_t{1} << 31;
+
+StartTargets::Table StartTargetOf(SparseTable* table) {
+  const std::vector<PersistentRows> all = PersistentRows::Of(table);
+  StartTargets::Table target;
+  target.rows = {
+      all[0].layout(), [table](uint32_t shard) { return table->OwnsShard(shard); },
+      [rows = all[0]](absl::Span<const int64_t> ids, absl::Span<const float> floats) { return rows.Add(ids, floats); }};
+  target.begin = [table](int zero_begin, int zero_end) {
+    RETURN_IF_ERROR(table->Clear());
+    table->SetZeroColumns(zero_begin, zero_end);
+    return absl::OkStatus();
+  };
+  target.initial_values = [table](absl::Span<const int64_t> ids, int begin, int end, float* rows, size_t stride) {
+    table->InitialValues(ids, begin, end, rows, stride);
+  };
+  target.initial_state = table->InitialState();
+  for (const SparseTable::Memory memory : {SparseTable::kCandidates, SparseTable::kTombstones}) {
+    const std::vector<std::string>& words = table->words(memory);
+    if (words.empty()) continue;
+    target.memories.push_back({PersistentRows::Suffix(memory), words,
+                               [table, memory](absl::Span<const int64_t> ids, absl::Span<const float> entries) {
+                                 return table->SetMemory(memory, ids, entries.data());
+                               }});
+  }
+  return target;
+}
 
 }  // namespace
 
@@ -92,6 +119,42 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
          [rows](absl::Span<const int64_t> ids, absl::Span<const float> floats) { return rows.Add(ids, floats); }});
   }
   RETURN_IF_ERROR(LoadCheckpoint(directory, manifest, plan));
+  RestoreZeroColumns(manifest);
+  RestorePieces(pieces, read);
+  return absl::OkStatus();
+}
+
+absl::Status ServerParams::Start(absl::Span<const StartCheckpoint> sources, const v1::StartPlan& plan) {
+  StartTargets targets;
+  // Put together beside what is there, as Load does.
+  std::vector<Piece> pieces = DensePieces();
+  std::vector<std::vector<float>> started;
+  for (const Piece& each : pieces) {
+    started.emplace_back(each.piece.bits.begin(), each.piece.bits.end());
+    targets.dense.push_back({each.piece.place, absl::MakeSpan(started.back())});
+  }
+  for (const auto& table : tables_) targets.tables.push_back(StartTargetOf(&table->rows()));
+  RETURN_IF_ERROR(StartFromCheckpoints(sources, plan, targets));
+  RestorePieces(pieces, started);
+  return absl::OkStatus();
+}
+
+void ServerParams::RestoreZeroColumns(const v1::CheckpointManifest& manifest) {
+  for (const auto& table : tables_) {
+    const v1::TableEntry* entry = nullptr;
+    for (const v1::CheckpointShard& shard : manifest.shards()) {
+      for (const v1::TableEntry& each : shard.tables()) {
+        if (each.table() == table->name()) entry = &each;
+      }
+    }
+    if (entry == nullptr) continue;
+    // Nothing has checked the entries of a shard that lies on another host.
+    const int end = std::clamp(entry->zero_end(), 0, table->rows().width());
+    table->rows().SetZeroColumns(std::clamp(entry->zero_begin(), 0, end), end);
+  }
+}
+
+void ServerParams::RestorePieces(const std::vector<Piece>& pieces, const std::vector<std::vector<float>>& read) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const absl::Span<float> to = pieces[i].piece.bits;
     if (pieces[i].block != nullptr) {
@@ -100,7 +163,6 @@ absl::Status ServerParams::Load(const std::string& directory, const v1::Checkpoi
       std::copy(read[i].begin(), read[i].end(), to.begin());
     }
   }
-  return absl::OkStatus();
 }
 
 absl::Status ServerParams::ExchangeDense(const Exchange& exchange) { return ExchangePieces(DensePieces(), exchange); }

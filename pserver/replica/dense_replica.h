@@ -74,7 +74,7 @@ class DenseReplica {
   absl::StatusOr<NormSums> FirstSums(int64_t step, absl::Span<const TrainerGradients> gradients,
                                      const std::set<std::string>& of);
   // Makes the values of all shares known to all trainers. Does nothing unless the replica is sharded. Requires: called
-  // once, after Load and before the first step.
+  // once, after Load or Start and before the first step.
   virtual absl::Status Gather() { return absl::OkStatus(); }
   // State that trainer `root` has loaded becomes that of all: all state, or with LoadValues values alone.
   virtual absl::Status Broadcast(int root);
@@ -98,6 +98,10 @@ class DenseReplica {
   // Reads what this trainer updates from a checkpoint, written by jobs of any kind, which `manifest` describes.
   virtual absl::Status Load(const std::string& directory, const v1::CheckpointManifest& manifest) {
     return params_->Load(directory, manifest);
+  }
+  // Takes what this trainer updates from checkpoints of other jobs (ServerParams::Start).
+  absl::Status Start(absl::Span<const StartCheckpoint> sources, const v1::StartPlan& plan) {
+    return params_->Start(sources, plan);
   }
   // Reads what a trainer needs that makes no step, and of a sharded replica no more: the values of all parameters.
   virtual absl::Status LoadValues(const std::string& directory, const v1::CheckpointManifest& manifest) {

@@ -35,7 +35,7 @@ std::string ActionName(const v1::ControlRequest& request) {
 
 ControlActions::ControlActions(Options options)
     : options_(std::move(options)),
-      checkpoints_(options_.checkpoints, options_.server_id, options_.servers, options_.params) {}
+      checkpoints_(options_.checkpoints, options_.start_from, options_.server_id, options_.servers, options_.params) {}
 
 ControlActions::~ControlActions() {
   if (!probe_.name.empty()) RemoveProbe(options_.checkpoints.dir, probe_.name);
@@ -73,6 +73,11 @@ absl::Status ControlActions::LoadRows(const State& state) {
   return absl::OkStatus();
 }
 
+absl::Status ControlActions::Start(const v1::StartRun& start, const State& state) {
+  RETURN_IF_ERROR(CheckNobodyHasPushed(state, "values of other checkpoints are taken"));
+  return checkpoints_.Start(start);
+}
+
 absl::StatusOr<v1::ControlReply> ControlActions::Dispatch(const v1::ControlRequest& request, const State& state,
                                                           std::optional<ServerCheckpoints::Loaded>* loaded) {
   v1::ControlReply reply;
@@ -103,6 +108,9 @@ absl::StatusOr<v1::ControlReply> ControlActions::Dispatch(const v1::ControlReque
       break;
     case v1::ControlRequest::kLoadRows:
       status = LoadRows(state);
+      break;
+    case v1::ControlRequest::kStart:
+      status = Start(request.start(), state);
       break;
     default:
       status = Load(request.load(), state, loaded);

@@ -25,6 +25,8 @@ class ControlActions {
     // ServerOptions::row_files.
     std::map<std::string, std::vector<std::string>> row_files;
     OwnerOptions checkpoints;
+    // ServerOptions::start_from.
+    std::vector<std::string> start_from = {};
     int server_id = 0;
     int servers = 1;
   };
@@ -58,6 +60,7 @@ class ControlActions {
   absl::Status Load(const v1::LoadCheckpoint& load, const State& state,
                     std::optional<ServerCheckpoints::Loaded>* loaded);
   absl::Status LoadRows(const State& state);
+  absl::Status Start(const v1::StartRun& start, const State& state);
 
   const Options options_;
   ServerCheckpoints checkpoints_;

@@ -60,7 +60,7 @@ absl::Status ControlQueue::Add(v1::ControlRequest request, const ReplyCallback& 
 
 bool ControlQueue::sets_values() const {
   const auto sets = [](const std::shared_ptr<ControlCall>& call) {
-    return call->request.has_load() || call->request.has_load_rows();
+    return call->request.has_load() || call->request.has_load_rows() || call->request.has_start();
   };
   return (running_ != nullptr && sets(running_)) || std::any_of(waiting_.begin(), waiting_.end(), sets);
 }

@@ -45,6 +45,8 @@ struct ServerOptions {
   std::string checkpoint_dir;
   // Row files that a fresh run begins with, by table; absolute paths.
   std::map<std::string, std::vector<std::string>> row_files = {};
+  // Checkpoints that a fresh run takes values from, in the order of the job; absolute paths.
+  std::vector<std::string> start_from = {};
   // "host:pid", for messages.
   std::string process;
   std::string arithmetic;  // "avx2", "avx512": resolved

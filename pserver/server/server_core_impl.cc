@@ -137,6 +137,7 @@ absl::Status ServerCoreImpl::Init() {
                                               .job = options_.job_name,
                                               .lease = OfSeconds(options_.deadlines.lease_s()),
                                               .beat = OfSeconds(options_.deadlines.heartbeat_s())},
+                              .start_from = options_.start_from,
                               .server_id = options_.server_id,
                               .servers = plan.servers()});
   RETURN_IF_ERROR(actions_->WriteProbe());

@@ -198,13 +198,15 @@ TEST_F(ServerReadersTest, AnUpdateWaitsForAReadAndFurtherReadsWaitForTheUpdate) 
 }
 
 TEST_F(ServerReadersTest, ALoadWaitsForAReadAndFurtherReadsWaitForTheLoad) {
-  for (const bool sync : {true, false}) {
+  for (const auto& [sync, starts] : {std::pair(true, false), std::pair(false, false), std::pair(true, true)}) {
     Start({.sync = sync});
     JoinAll();
     ASSERT_NO_FATAL_FAILURE(Become("reader:1"));
     v1::ControlRequest load;
     *load.mutable_caller() = CallerOf(0);
     load.mutable_load_rows();
+    // A plan that takes nothing.
+    if (starts) load.mutable_start();
     const std::string bytes = PullBytes(kReader, 0, 30, "b", 5);
     std::shared_ptr<Answer> loaded, second;
     core_->Handle(Method::kPull, {Slice::Own(bytes)}, [&](const absl::StatusOr<Slices>&) {
