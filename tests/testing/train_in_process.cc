@@ -24,6 +24,7 @@
 #include "trainer/predict/predict.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/load_job.h"
+#include "transpiler/job/start_paths.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
 
@@ -148,6 +149,7 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                   .deadlines = job.config.deadlines(),
                   .checkpoint_dir = CheckpointDir(run, job, i),
                   .row_files = RowFiles(job),
+                  .start_from = StartPaths(job),
                   .process = absl::StrCat("server:", i),
                   .arithmetic = ResolvedArithmetic(PrecisionOnCpu(job.config.train())),
                   .clock = Clock::Real(),
@@ -224,6 +226,9 @@ absl::StatusOr<InProcessResult> TrainInProcess(const InProcessRun& run) {
                                       .device = run.device ? run.device(seat.id) : nullptr,
                                       .reader_threads = 1,
                                       .resume = run.resume,
+                                      .run = run.run_id,
+                                      .resume_run = run.resume_run,
+                                      .plan_start = run.plan_start,
                                       .always_ahead = run.always_ahead,
                                       .out = lines.file(),
                                       .digest_log = run.digest_log});

@@ -42,6 +42,10 @@ struct InProcessRun {
   // Number of threads of each trainer, and of the servers together.
   int threads = 1;
   bool resume = false;
+  // TrainOptions::run, resume_run and plan_start.
+  std::string run_id = {};
+  bool resume_run = false;
+  StartPlanner plan_start = nullptr;
   // Asks for the end of the job, as a signal to trainer 0 does, once it is true; before its work if it is from the
   // beginning. Null: nobody asks.
   const std::atomic<bool>* stop = nullptr;

@@ -142,6 +142,9 @@ void SetEveryField(google::protobuf::Message* message) {
       case Field::CPPTYPE_DOUBLE:
         reflection.SetDouble(message, field, field->default_value_double() + 0.5);
         break;
+      case Field::CPPTYPE_ENUM:
+        reflection.SetEnumValue(message, field, field->default_value_enum()->number() + 1);
+        break;
       case Field::CPPTYPE_STRING:
         reflection.SetString(message, field, absl::StrCat("the ", field->name()));
         break;

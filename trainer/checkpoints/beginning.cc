@@ -3,17 +3,55 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/checkpoint/start.h"
 #include "glog/logging.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/start_paths.h"
 
 namespace weir {
 namespace {
 
 constexpr char kBeginning[] = "beginning";
+
+// Has the replica of this trainer, or its share of one, take values from the checkpoints of its own job's start_from.
+absl::Status StartReplica(const BeginOptions& o, const v1::StartPlan& plan) {
+  ASSIGN_OR_RETURN(const std::vector<StartCheckpoint> sources,
+                   FindStartCheckpoints(StartPaths(*o.job), plan, absl::StrCat("trainer ", o.trainer.id)));
+  return o.trainer.replica->Start(sources, plan);
+}
+
+// Has the servers take values from the checkpoints of start_from, as the chief, and the replica if each trainer has all
+// of it.
+absl::Status DecideStart(const BeginOptions& o, v1::Beginning* beginning) {
+  if (o.plan_start == nullptr) {
+    return o.job->positions.Error("start_from[0]", "start_from: this program cannot plan with other checkpoints");
+  }
+  ASSIGN_OR_RETURN(PlannedStart planned, o.plan_start(*o.job));
+  v1::ControlRequest request;
+  request.mutable_start()->set_plan(planned.plan.SerializeAsString());
+  RETURN_IF_ERROR(o.trainer.client->member().Control(request, /*until_stop=*/true).status());
+  // Those that hold shares read them when the job begins.
+  if (o.trainer.replica != nullptr && !o.trainer.replica->sharded()) {
+    RETURN_IF_ERROR(StartReplica(o, planned.plan));
+  }
+  for (const v1::StartSource& source : planned.plan.sources()) {
+    LOG(INFO) << "started from " << source.directory() << "/" << source.name();
+  }
+  *beginning->mutable_start() = std::move(planned.plan);
+  *beginning->mutable_trainers()->mutable_lineage() = std::move(planned.lineage);
+  return absl::OkStatus();
+}
+
+// Brings what `chief` has started from into the replicas of all trainers, which call it at the same time.
+absl::Status SpreadStart(const BeginOptions& o, const v1::StartPlan& plan, int chief) {
+  return o.trainer.replica->sharded() ? StartReplica(o, plan) : o.trainer.replica->Broadcast(chief);
+}
 
 // Has the servers load a checkpoint or row files, as the chief.
 absl::StatusOr<ResumePoint> Decide(const BeginOptions& o) {
@@ -33,6 +71,9 @@ absl::StatusOr<ResumePoint> Decide(const BeginOptions& o) {
     }
   } else if (kept != nullptr) {
     RETURN_IF_ERROR(kept->StartAfresh());
+  }
+  if (!point.beginning.resumed() && o.job->config.start_from_size() > 0) {
+    RETURN_IF_ERROR(DecideStart(o, &point.beginning));
   }
   if (!point.beginning.resumed() && !RowFiles(*o.job).empty()) {
     v1::ControlRequest load;
@@ -80,6 +121,8 @@ absl::StatusOr<Begun> Begin(const BeginOptions& o) {
       // A process without the chief's directory is refused when it joins.
       if (!o.checkpoints->keeps()) return absl::InternalError("the chief has resumed a job without checkpoint.dir");
       RETURN_IF_ERROR(o.checkpoints->checkpointing()->LoadReplica(beginning, word.by));
+    } else if (beginning.has_start()) {
+      RETURN_IF_ERROR(SpreadStart(o, beginning.start(), word.by));
     }
     RETURN_IF_ERROR(o.trainer.replica->Gather());
     RETURN_IF_ERROR(o.trainer.replica->CheckEqual("before the first step"));

@@ -3,9 +3,11 @@
 #define WEIR_TRAINER_CHECKPOINTS_BEGINNING_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/start.pb.h"
 #include "proto/stream_places.pb.h"
 #include "proto/trainer.pb.h"
 #include "trainer/checkpoints/job_checkpoints.h"
@@ -14,6 +16,14 @@
 namespace weir {
 
 struct Job;
+
+// What a fresh run takes from the checkpoints of its job's start_from, and where that comes from.
+struct PlannedStart {
+  v1::StartPlan plan;
+  v1::Lineage lineage;
+};
+// Plans the start of a job with start_from. Called on the chief, in a fresh run.
+using StartPlanner = std::function<absl::StatusOr<PlannedStart>(const Job& job)>;
 
 struct BeginOptions {
   ThisTrainer trainer;
@@ -24,6 +34,8 @@ struct BeginOptions {
   bool resume = false;
   // Continue from the newest checkpoint of this run (TrainOptions.run), or begin afresh.
   bool resume_run = false;
+  // Null: the job has no start_from.
+  StartPlanner plan_start = nullptr;
 };
 
 struct Begun {
@@ -39,10 +51,12 @@ struct Begun {
   v1::StreamPlaces places;
 };
 
-// Brings checkpoints or row files into the servers (the chief does that), gives all trainers the chief's dense
-// parameters where they hold them, restores residuals, and returns where this trainer begins. Every trainer calls this
-// once, after joining. A trainer that takes the place of a dead one finds the beginning decided. Errors are those of
-// Checkpointing::Resume and of calls to servers; Internal if what the chief has sent cannot be read.
+// Brings checkpoints or row files into the servers (the chief does that); in a fresh run of a job with start_from,
+// values of other jobs' checkpoints, and row files after them. Gives all trainers the chief's dense parameters where
+// they hold them, or has each read its share, restores residuals, and returns where this trainer begins. Every trainer
+// calls this once, after joining. A trainer that takes the place of a dead one finds the beginning decided. Errors are
+// those of Checkpointing::Resume, of the planner, of StartFromCheckpoints and of calls to servers; Internal if what the
+// chief has sent cannot be read.
 absl::StatusOr<Begun> Begin(const BeginOptions& options);
 
 }  // namespace weir

@@ -101,6 +101,7 @@ class TrainLoop {
   std::unique_ptr<Rounds> rounds_;
   std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<Digests> digests_;
+  v1::Lineage lineage_;  // of the run's values; empty: they are its own
   // The run was resumed at a step that has an evaluation, which is not in the checkpoint.
   bool makes_up_evaluation_ = false;
   int64_t step_ = 0;  // steps done
@@ -162,13 +163,15 @@ absl::Status TrainLoop::Begin() {
                                                    .job = o_.job,
                                                    .checkpoints = checkpoints_.get(),
                                                    .resume = o_.resume,
-                                                   .resume_run = o_.resume_run}));
+                                                   .resume_run = o_.resume_run,
+                                                   .plan_start = o_.plan_start}));
   step_ = version_ = begun.step;
   if (checkpoints_->keeps() && self_.IsChief()) {
     run_progress_ = std::make_unique<RunProgress>(o_.job->Path(config.checkpoint().dir()), o_.run, o_.clock);
     run_progress_->Begin(step_, begun.beginning.resumed(), o_.restarts);
   }
   const v1::TrainerState& state = begun.beginning.trainers();
+  lineage_ = state.lineage();
   loss_scaler_.Restore(state);
   early_stop_.Restore(state);
   makes_up_evaluation_ = order_->MakesUpEvaluations() && begun.beginning.not_evaluated() && step_ > 0 &&
@@ -407,6 +410,7 @@ BorderState TrainLoop::StateAtBorder() const {
   early_stop_.Save(&at.trainers);
   if (rounds_->first_step_examples() > 0) at.trainers.set_first_step_examples(rounds_->first_step_examples());
   at.trainers.set_stream_scheme(data_->spec().stream_scheme);
+  if (lineage_.ancestors_size() > 0) *at.trainers.mutable_lineage() = lineage_;
   if (KeepsPlaces()) at.places = [this] { return rounds_->Places(); };
   if (evaluations_->Has(step_)) at.eval = evaluations_->result();
   return at;

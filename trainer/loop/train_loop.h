@@ -15,6 +15,7 @@
 #include "proto/plan.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/replica/dense_replica.h"
+#include "trainer/checkpoints/beginning.h"
 #include "trainer/metrics/metric_result.h"
 #include "transpiler/split/transpile.h"
 
@@ -45,6 +46,8 @@ struct TrainOptions {
   // Name of the run (--run_id), "" if it has none; and whether to go on from its own checkpoints only.
   std::string run;
   bool resume_run = false;
+  // BeginOptions::plan_start.
+  StartPlanner plan_start = nullptr;
   // Number of times the job was started again, as given by the program that starts it.
   int64_t restarts = 0;
   // Sync with prefetch_rows: pulls ahead in every step, also where that takes longer than it saves (tests).
