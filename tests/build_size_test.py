@@ -12,13 +12,13 @@ import sys
 MOST_SOURCES = 480
 MORE_SOURCES = {
     "//tests/e2e/checkpoints:tests": 590,
-    "//tests/e2e/data:tests": 590,
-    "//tests/e2e/modes:tests": 640,
+    "//tests/e2e/data:tests": 600,
+    "//tests/e2e/modes:tests": 650,
     "//tests/e2e:device_tests": 650,
-    "//tests/e2e:tests": 690,
+    "//tests/e2e:tests": 700,
     "//tests/examples:corners_test": 580,
     "//tests/pserver/channels:tests": 500,
-    "//tests/tools:tests": 560,
+    "//tests/tools:tests": 570,
     "//tests/trainer:tests": 700,
 }
 # The same for programs of tests with threads: ThreadSanitizer compiles their sources again. It sees nothing in the

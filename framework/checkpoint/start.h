@@ -67,6 +67,8 @@ struct StartTargets {
 // step of a lifecycle becomes its distance to the end of the checkpoint: a row last seen 10 steps before is 10 steps
 // old at step 0. Memories are taken if they have the same words, without ids that have rows.
 //
+// State that the plan takes for a parameter is needed in the targets, unless they have none of this parameter at all.
+//
 // InvalidArgument: a plan that contradicts itself. FailedPrecondition: a plan that does not fit targets or checkpoints,
 // or a shard that lies on another host. DataLoss: a damaged file. Returns errors of the callbacks. After an error of a
 // callback or of the disk the targets may be partly filled.
