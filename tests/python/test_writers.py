@@ -21,6 +21,7 @@ from weir.errors import DamagedFileError, ProgramsMissingError, WeirError
 from weir.feature_id import feature_ids
 from weir.writers import distinct_ids
 from weir.writers.distinct_ids import DistinctIds
+from weir.writers.publication import write_manifest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GOLDEN = ROOT / "tests/framework/checkpoint/testdata/golden"
@@ -750,6 +751,27 @@ def test_a_table_is_cut(trained, tmp_path):
         weir.edit_checkpoint(old, tmp_path / "none", job=narrow,
                              tables={"vectors": lambda rows: (rows.ids, rows.values[:, :1], {})})
     assert os.listdir(tmp_path / "none") == []
+
+
+def test_columns_that_begin_with_zeros_stay_so(tmp_path):
+    """What a run says of rows that it has not made (start_from.new_values) goes into copies, cut with the table."""
+    shutil.copytree(GOLDEN_2, tmp_path / "old")
+    directory = tmp_path / "old/step-000000000042"
+    manifest = weir.Checkpoint(directory).manifest
+    for entry in (entry for shard in manifest.shards for entry in shard.tables):
+        entry.zero_begin, entry.zero_end = 1, 2
+    (directory / "MANIFEST").unlink()
+    write_manifest(str(directory), manifest)
+    old = weir.Checkpoint(directory)
+    assert old.table("t").zero_columns == (1, 2)
+    for i, (edit, zeros) in enumerate((
+            ({}, (1, 2)), ({"values": {"b": [1, 2, 3]}}, (1, 2)), ({"tables": {"t": lambda rows: rows}}, (1, 2)),
+            ({"tables": {"t": ([1], [[1.0, 2]])}}, (1, 2)),
+            ({"tables": {"t": lambda rows: (rows.ids, rows.values[:, :1], {})}}, (1, 1)))):
+        new = check(weir.edit_checkpoint(old, tmp_path / str(i), **edit))
+        assert new.table("t").zero_columns == zeros
+    new = check(weir.write_checkpoint(tmp_path / "new", {}, tables={"t": old.table("t"), "u": ([1], [[1.0]])}))
+    assert (new.table("t").zero_columns, new.table("u").zero_columns) == ((1, 2), (0, 0))
 
 
 def test_rows_are_dropped_replaced_and_added(trained, tmp_path):

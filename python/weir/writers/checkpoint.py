@@ -108,7 +108,7 @@ def write_checkpoint(path: Path, values: Mapping[str, npt.ArrayLike], *,
             for name, variable in variables.items():
                 add_variable(shard, name, variable)
             for name, source in sources.items():
-                _add_table(shard, name, shards[name], source, directory)
+                _add_table(shard, name, shards[name], source, directory, _like(tables[name]))
             described = shard.finish()
         described.file.name = "shard-00000"
         manifest.shards.append(described)
@@ -148,13 +148,21 @@ def raise_if_twice(table: str, seen: DistinctIds) -> None:
         raise ids_twice(table, *twice)
 
 
-def _add_table(shard: ShardFile, name: str, shards: int, source: Source, directory: str) -> None:
+def _like(rows: TableRows) -> Optional[checkpoint_pb2.TableEntry]:
+    """Returns what rows of a checkpoint say of rows that are not there."""
+    if not isinstance(rows, Rows) or rows.zero_columns == (0, 0):
+        return None
+    return checkpoint_pb2.TableEntry(zero_begin=rows.zero_columns[0], zero_end=rows.zero_columns[1])
+
+
+def _add_table(shard: ShardFile, name: str, shards: int, source: Source, directory: str,
+               like: Optional[checkpoint_pb2.TableEntry]) -> None:
     if source.distinct:
-        shard.add_table(name, source.layout, shards, source.runs)
+        shard.add_table(name, source.layout, shards, source.runs, like=like)
         return
     seen = DistinctIds(directory)
     try:
-        shard.add_table(name, source.layout, shards, source.runs, seen)
+        shard.add_table(name, source.layout, shards, source.runs, seen, like)
         raise_if_twice(name, seen)
     finally:
         seen.close()

@@ -92,6 +92,8 @@ class ShardFile:
             entry.CopyFrom(like)
         entry.table, entry.logical_shards = table, shards
         entry.width, entry.state_width = layout.width, layout.floats - layout.width
+        if entry.zero_end > layout.width:  # of a table that is cut
+            entry.zero_end, entry.zero_begin = layout.width, min(entry.zero_begin, layout.width)
         entry.state_names[:] = [name for name, _ in layout.states]
         entry.state_widths[:] = [width for _, width in layout.states]
         entry.row_count, entry.offset = len(run.ids), self._output.align()
