@@ -18,7 +18,7 @@ MORE_SOURCES = {
     "//tests/e2e:tests": 690,
     "//tests/examples:corners_test": 580,
     "//tests/pserver/channels:tests": 500,
-    "//tests/tools:tests": 560,
+    "//tests/tools:tests": 570,
     "//tests/trainer:tests": 700,
 }
 # The same for programs of tests with threads: ThreadSanitizer compiles their sources again. It sees nothing in the

@@ -1,6 +1,5 @@
 #include "transpiler/job/checkpoint_job.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <set>
 
