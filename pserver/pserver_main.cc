@@ -24,10 +24,14 @@
 #include "pserver/meet_others.h"
 #include "pserver/server_watch.h"
 #include "transpiler/job/check_job.h"
+#include "transpiler/job/checkpoint_job.h"
 #include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 
+ABSL_FLAG(std::string, checkpoint_job, "",
+          "for trainers with --role=predict --checkpoint_job: their --checkpoint, whose job's model replaces that of "
+          "--job");
 ABSL_FLAG(std::string, port_file, "", "a file that gets this server's host:port once it listens");
 
 namespace weir {
@@ -58,16 +62,20 @@ struct Runtime {
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   const std::string file = absl::GetFlag(FLAGS_job);
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
-  ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
+  BesideJob beside;
+  ASSIGN_OR_RETURN(beside.directory, JobDirectory());
+  if (const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint_job); !checkpoint.empty()) {
+    ASSIGN_OR_RETURN(beside.trained, JobTextOfCheckpoint(checkpoint));
+  }
   ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides, {.directory = directory}));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides, beside));
   ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kPserver, ClusterFlagsOfThisProcess(overrides),
                                               EnvironmentOfThisProcess(), r->job.config));
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
   if (r->cluster.overrides.empty()) return absl::OkStatus();
   std::vector<std::string> all = overrides;
   all.insert(all.end(), r->cluster.overrides.begin(), r->cluster.overrides.end());
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all, {.directory = directory}));
+  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all, beside));
   return absl::OkStatus();
 }
 

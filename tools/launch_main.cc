@@ -266,6 +266,14 @@ std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_argumen
   return dir.string();
 }
 
+// Returns the checkpoint of trainers with --checkpoint_job, for the servers; "" without the flag.
+std::string CheckpointOfJob(const std::vector<std::string>& trainer_arguments) {
+  const std::optional<std::string> given = ValueOf(trainer_arguments, "checkpoint_job");
+  if (!given.has_value() || *given == "false" || *given == "0") return "";
+  const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint").value_or("");
+  return std::filesystem::absolute(checkpoint).lexically_normal().string();
+}
+
 // Hosts of -H or --hostfile; none without them.
 absl::Status ReadHosts(PlacementFlags* flags) {
   const std::string list = absl::GetFlag(FLAGS_H), file = absl::GetFlag(FLAGS_hostfile);
@@ -519,6 +527,7 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
                   [](const std::string& override) { return override.starts_with("train.threads"); });
   if (const std::string dir = DirectoryToScoreWith(options.trainer_arguments); !dir.empty()) {
     options.overrides.push_back(absl::StrCat("checkpoint.dir=\"", absl::CEscape(dir), "\""));
+    options.checkpoint_job = CheckpointOfJob(options.trainer_arguments);
   }
   // Nodes may share a file system.
   if (absl::GetFlag(FLAGS_nnodes) > 1) {

@@ -57,6 +57,7 @@
 #include "trainer/predict/predict.h"
 #include "trainer/progress/training_watch.h"
 #include "transpiler/job/check_job.h"
+#include "transpiler/job/checkpoint_job.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
@@ -70,6 +71,9 @@ ABSL_FLAG(bool, resume_run, false,
 ABSL_FLAG(int64_t, restarts, 0, "how often the job was started again after a death (launch --restarts), for figures");
 ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
 ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
+ABSL_FLAG(bool, checkpoint_job, false,
+          "--role=predict: the model of the job in the checkpoint, instead of that of --job, which may be left out "
+          "then; files, batches and the cluster remain those of --job");
 ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
 ABSL_FLAG(
     std::string, output, "",
@@ -94,7 +98,7 @@ constexpr char kUsage[] =
     "trainer --job=FILE [--role=trainer] --init_method=tcp://H:P             the same; they meet at H:P\n"
     "trainer --job=FILE --role=local                                         the whole job in this process\n"
     "trainer --job=FILE --role=predict --checkpoint=DIR --output=FILE        scores files\n"
-    "        [--input=PATTERN] [--carry=COLUMN,COLUMN]\n"
+    "        [--input=PATTERN] [--carry=COLUMN,COLUMN] [--checkpoint_job]\n"
     "\n"
     "With distribute.servers: 0 --pservers has the address of every trainer, where it serves its part of the "
     "parameters\n"
@@ -317,10 +321,14 @@ absl::Status CheckFlags(const ClusterConfig& cluster) {
     if (!profile.file.empty()) {
       return absl::InvalidArgumentError("--profile is of steps of training; --role=predict has none");
     }
+    if (absl::GetFlag(FLAGS_checkpoint_job) && !absl::GetFlag(FLAGS_program).empty()) {
+      return absl::InvalidArgumentError("--program and --checkpoint_job both replace the model: give one of them");
+    }
     return absl::OkStatus();
   }
   for (const auto& [name, value] :
-       {std::pair{"checkpoint", absl::GetFlag(FLAGS_checkpoint)}, std::pair{"output", absl::GetFlag(FLAGS_output)},
+       {std::pair{"checkpoint_job", std::string(absl::GetFlag(FLAGS_checkpoint_job) ? "true" : "")},
+        std::pair{"checkpoint", absl::GetFlag(FLAGS_checkpoint)}, std::pair{"output", absl::GetFlag(FLAGS_output)},
         std::pair{"input", absl::GetFlag(FLAGS_input)},
         std::pair{"carry", absl::StrJoin(absl::GetFlag(FLAGS_carry), ",")}}) {
     if (!value.empty()) {
@@ -331,12 +339,36 @@ absl::Status CheckFlags(const ClusterConfig& cluster) {
   return absl::OkStatus();
 }
 
+// The text of a job, and what is beside it.
+struct JobInput {
+  std::string text, file;
+  BesideJob beside;
+};
+
+absl::StatusOr<JobInput> ReadJobInput() {
+  JobInput input{.file = absl::GetFlag(FLAGS_job)};
+  ASSIGN_OR_RETURN(input.beside.directory, JobDirectory());
+  const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint);
+  if (absl::GetFlag(FLAGS_checkpoint_job)) {
+    if (checkpoint.empty())
+      return absl::InvalidArgumentError("--checkpoint_job goes with --role=predict and --checkpoint=DIR");
+    ASSIGN_OR_RETURN(input.beside.trained, JobTextOfCheckpoint(checkpoint));
+  }
+  if (!input.file.empty()) {
+    ASSIGN_OR_RETURN(input.text, ReadJobFile(input.file));
+  } else if (!input.beside.trained.empty()) {
+    input.text = input.beside.trained;
+    input.file = absl::StrCat("the job in ", checkpoint);
+    if (input.beside.directory.empty()) input.beside.directory = ".";
+  } else {
+    return absl::InvalidArgumentError("--job=FILE is missing; see --help");
+  }
+  return input;
+}
+
 absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
-  const std::string file = absl::GetFlag(FLAGS_job);
-  if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
-  ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
-  ASSIGN_OR_RETURN(const std::string text, ReadJobFile(file));
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, overrides, {.directory = directory}));
+  ASSIGN_OR_RETURN(const JobInput input, ReadJobInput());
+  ASSIGN_OR_RETURN(r->job, ParseJob(input.text, input.file, overrides, input.beside));
   ASSIGN_OR_RETURN(r->cluster, ResolveCluster(Role::kTrainer, ClusterFlagsOfThisProcess(overrides),
                                               EnvironmentOfThisProcess(), r->job.config));
   RETURN_IF_ERROR(CheckFlags(r->cluster));
@@ -360,7 +392,14 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
       dir = std::filesystem::path(dir).parent_path();
     if (r->servers->TakesSettings()) all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
   }
-  ASSIGN_OR_RETURN(r->job, ParseJob(text, file, all, {.directory = directory}));
+  ASSIGN_OR_RETURN(r->job, ParseJob(input.text, input.file, all, input.beside));
+  if (r->cluster.role == Role::kPredict && !absl::GetFlag(FLAGS_program).empty()) {
+    LOG(WARNING) << "--program: what the program computes is not compared with the job of the checkpoint";
+  }
+  if (!input.beside.trained.empty()) {
+    LOG(INFO) << "--checkpoint_job: the model is that of the checkpoint's job"
+              << (r->job.replaced.empty() ? "" : absl::StrCat(", not this one: ", r->job.replaced));
+  }
   for (const std::string& warning : r->cluster.warnings) LOG(WARNING) << warning;
   return absl::OkStatus();
 }

@@ -17,9 +17,10 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/explain_plan.h"
+#include "transpiler/job/checkpoint_job.h"
 #include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
-#include "transpiler/job/model_differences.h"
+#include "transpiler/job/trained_job.h"
 #include "transpiler/job_questions.h"
 #include "transpiler/split/transpile.h"
 #include "transpiler/split/write_programs.h"
@@ -35,12 +36,15 @@ ABSL_FLAG(int, server, 0, "which server, from 0");
 ABSL_FLAG(std::string, print, "main",
           "main, startup, plan (who owns what), explain (what it will cost: bytes, messages, arithmetic, memory, "
           "balance), agreement "
-          "(all that processes must have in common), single (the program before it is split), differences (see "
-          "--trained_with), start (what the job takes from the checkpoints of its start_from), or passes");
+          "(all that processes must have in common), single (the program before it is split), differences or "
+          "checkpoint_job (see --trained_with), start (what the job takes from the checkpoints of its start_from), or "
+          "passes");
 ABSL_FLAG(
     std::string, trained_with, "",
-    "--print=differences: file with the job text of a checkpoint; prints the settings by which this job makes other "
-    "predictions, and nothing if it makes the same");
+    "file with the job text of a checkpoint. --print=differences: the settings by which this job makes other "
+    "predictions, "
+    "a line each with its place, and nothing if it makes the same. --print=checkpoint_job: this job with the model of "
+    "that one, by which trainer --checkpoint_job predicts");
 ABSL_FLAG(std::string, format, "text",
           "text (one operator per line), textproto or json; with --print=explain text, json or html");
 ABSL_FLAG(int64_t, sample, 0,
@@ -79,7 +83,7 @@ constexpr char kUsage[] =
     "transpile --job=F --role=trainer|pserver|replica [--trainer_id=N|--server=I] [--print=main|startup] "
     "[--format=text|textproto|json]\n"
     "transpile --job=F --print=plan|agreement|single\n"
-    "transpile --job=F --print=differences --trained_with=T\n"
+    "transpile --job=F --print=differences|checkpoint_job --trained_with=T\n"
     "transpile --job=F --print=start [--format=text|textproto|json]\n"
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
@@ -144,9 +148,12 @@ absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
                                         : absl::StrCat("--role must be trainer, pserver or replica, got '", role, "'"));
 }
 
-absl::StatusOr<Job> ReadJob(const std::string& file, const std::vector<std::string>& overrides) {
+// `trained`: as BesideJob::trained.
+absl::StatusOr<Job> ReadJob(const std::string& file, const std::vector<std::string>& overrides,
+                            const std::string& trained = "") {
   ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
-  return LoadJob(file, overrides, {.program = absl::GetFlag(FLAGS_program), .directory = directory});
+  return LoadJob(file, overrides,
+                 {.program = absl::GetFlag(FLAGS_program), .directory = directory, .trained = trained});
 }
 
 absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
@@ -155,15 +162,22 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (print == "passes") return absl::StrCat(absl::StrJoin(PassNames(), "\n"), "\n");
   if (file.empty()) return absl::InvalidArgumentError("--job is required");
   if (print != "main" && print != "startup" && print != "plan" && print != "explain" && print != "agreement" &&
-      print != "single" && print != "differences" && print != "start") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--print must be main, startup, plan, explain, agreement, single, differences, start or passes, got '", print,
-        "'"));
+      print != "single" && print != "differences" && print != "checkpoint_job" && print != "start") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--print must be main, startup, plan, explain, agreement, single, differences, checkpoint_job, "
+                     "start or passes, got '",
+                     print, "'"));
   }
-  if ((print == "differences") == absl::GetFlag(FLAGS_trained_with).empty()) {
-    return absl::InvalidArgumentError("--print=differences and --trained_with=FILE go together");
+  const std::string trained_with = absl::GetFlag(FLAGS_trained_with);
+  if ((print == "differences" || print == "checkpoint_job") == trained_with.empty()) {
+    return absl::InvalidArgumentError(
+        "--print=differences or --print=checkpoint_job, and --trained_with=FILE, go together");
   }
-  ASSIGN_OR_RETURN(const Job job, ReadJob(file, overrides));
+  std::string trained;
+  if (!trained_with.empty()) {
+    ASSIGN_OR_RETURN(trained, ReadWholeFile(trained_with));
+  }
+  ASSIGN_OR_RETURN(const Job job, ReadJob(file, overrides, print == "checkpoint_job" ? trained : ""));
   PassTrace trace{.dump_dir = absl::GetFlag(FLAGS_dump_dir), .stop_after = absl::GetFlag(FLAGS_stop_after)};
   const bool program = print == "main" || print == "startup";
   for (const auto& [flag, given] :
@@ -195,10 +209,17 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
                                .one_machine = absl::GetFlag(FLAGS_one_machine)});
   }
   if (print == "differences") {
-    ASSIGN_OR_RETURN(const std::string trained, ReadWholeFile(absl::GetFlag(FLAGS_trained_with)));
-    RETURN_IF_ERROR(ReadTrainedJob(trained).status());
-    const std::string text = ModelDifferenceText(trained, job.config, CheckpointUse::kPrediction);
-    return text.empty() ? "" : absl::StrCat(text, "\n");
+    ASSIGN_OR_RETURN(const v1::JobConfig earlier, ReadTrainedJob(trained));
+    std::string text;
+    for (const SettingDifference& each : ScoreDifferences(earlier, job)) {
+      absl::StrAppend(&text, DifferenceText(each, job), "\n");
+    }
+    return text;
+  }
+  if (print == "checkpoint_job") {
+    std::string text;
+    google::protobuf::TextFormat::PrintToString(job.config, &text);
+    return text;
   }
   if (print == "start") return FormatStart(job, format);
   if (print == "single") {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.ending import Ending
 from weir.errors import (
-    ClientError, DamagedFileError, JobError, OtherModelWarning, ProgramsMissingError, RunError, StoppedError, WeirError)
+    ClientError, DamagedFileError, JobError, ProgramsMissingError, RunError, StoppedError, WeirError)
 from weir.version import __version__
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ __all__ = [
     "Job",
     "JobError",
     "NotFoundError",
-    "OtherModelWarning",
     "ProgramsMissingError",
     "RowBatch",
     "RowFile",

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from weir.ending import Ending, ending_of
 
-__all__ = ["ClientError", "DamagedFileError", "JobError", "OtherModelWarning", "ProgramsMissingError", "RunError",
-           "StoppedError", "WeirError"]
+__all__ = ["ClientError", "DamagedFileError", "JobError", "ProgramsMissingError", "RunError", "StoppedError",
+           "WeirError"]
 
 
 class WeirError(Exception):
     """Base of all errors of this package."""
-
-
-class OtherModelWarning(UserWarning):
-    """A checkpoint is used with another job than the one that it was trained with, and scores are those of neither."""
 
 
 class ProgramsMissingError(WeirError):

@@ -343,10 +343,10 @@ class Job:
     def _ask(self, *arguments: str) -> str:
         with self.as_file() as file:
             done = _transpile(file.arguments, arguments)
-            if done.returncode == 0:
-                return done.stdout
             source = self._source
             shown = self._file_name() if file.is_temporary or source is None else source.shown
+            if done.returncode == 0:
+                return done.stdout.replace(f"{file.path}:", f"{shown}:")
             raise _error(done, str(file.path), shown, _reads(file.path) or "")
 
     def _file_name(self) -> str:

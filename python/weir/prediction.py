@@ -6,7 +6,6 @@ import csv
 import os
 import re
 import tempfile
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
@@ -14,8 +13,10 @@ import numpy as np
 from google.protobuf import text_format
 
 from weir import child, programs
+from weir.checkpoint import Checkpoint
+from weir.checkpoint_job import with_model_of
 from weir.csv_arrays import columns_of, write_csv
-from weir.errors import JobError, OtherModelWarning, RunError, WeirError
+from weir.errors import JobError, RunError, WeirError
 from weir.job_on_disk import JobOnDisk
 from weir.protos import job_pb2
 from weir.text_message import parse_text
@@ -31,15 +32,13 @@ _SECONDS_TO_END = 10
 _LONGEST_FIELD = 2**31 - 1
 # Stands for the temporary file with the inputs in messages.
 _INPUTS = "inputs"
-# In the program's warning if the checkpoint is of another model.
-_OTHER_MODEL = " was trained with another job: "
 # Message of the program if the job is right, but Python could not read it and wrote no inputs.
 _NO_INPUT = f"--input.files: {_INPUTS} is empty"
 
 
 def predict(
     job: Any, checkpoint: Union[str, os.PathLike[str]], inputs: Any = None, carry: Optional[Sequence[str]] = None,
-    overrides: Sequence[str] = (), *, allow_pipes: bool = False,
+    overrides: Sequence[str] = (), *, allow_pipes: bool = False, checkpoint_job: bool = False,
 ) -> Union[np.ndarray, pandas.DataFrame]:
     """Scores examples with a checkpoint, in one process on all cores of this machine.
 
@@ -59,6 +58,9 @@ def predict(
             be named, too.
         overrides: fields of the job that have another value: ["train.threads=1"].
         allow_pipes: runs the commands that the job names (data.pipe, data.pipe_list) to read files.
+        checkpoint_job: takes the model from the job in the checkpoint, and only files, batches and the cluster from
+            `job`, which may be None: then all is that of the job in the checkpoint, with relative paths from the
+            current directory.
 
     Returns:
         float32 [n], or [n, classes], one for each example in order. NaN for a line that was skipped (data.bad_line:
@@ -66,19 +68,19 @@ def predict(
         index of an input DataFrame.
 
     Raises:
-        weir.RunError: the job, the checkpoint or a line of the data is wrong. Of a line of arrays, the text says which
-            row it is.
+        weir.RunError: the job, the checkpoint or a line of the data is wrong, or the job makes other scores than the
+            model in the checkpoint. Of a line of arrays, the text says which row it is.
         weir.StoppedError: a signal from elsewhere has ended the program before it had scored all.
         ValueError: the arrays do not fit the job.
         ImportError: `carry` without pandas.
-
-    Warns:
-        OtherModelWarning: the checkpoint was trained with a job that gives other scores.
     """
     carried = _names(carry)
     child.arguments_of(overrides)  # refuses wrong ones
     if carried:
         _import_pandas()
+    if checkpoint_job:
+        # Overrides hold for `job`, so that they are in this one.
+        job, overrides = with_model_of(Checkpoint(checkpoint), job, overrides), ()
     from_files = inputs is None or isinstance(inputs, (str, os.PathLike))
     with JobOnDisk(job) as file, tempfile.TemporaryDirectory(prefix="weir-predict-") as directory:
         columns = {} if from_files else columns_of(inputs)
@@ -208,9 +210,6 @@ def _score(arguments: Sequence[str], file: JobOnDisk, temporary: Optional[Path])
         raise
     code = child.exit_code_of(process)
     if code == 0:
-        for line in _lines(err, file, temporary):
-            if _OTHER_MODEL in line:
-                warnings.warn(line.split("] ", 1)[-1], OtherModelWarning, stacklevel=3)
         return
     out_lines, lines = _lines(out, file, temporary), _lines(err, file, temporary)
     notes = []

@@ -1119,9 +1119,23 @@ CHOSEN = [
     Chosen(
         "another-model-unsaid-in-prediction",
         "trainer/predict/predict.cc",
-        "!difference.empty()",
-        "false",
+        "RETURN_IF_ERROR(CheckSameScores(*o.job, newest.manifest.job_text(), newest.found.path, &unknown));",
+        "CheckSameScores(*o.job, newest.manifest.job_text(), newest.found.path, &unknown).IgnoreError();",
         tests=("//tests/e2e/checkpoints:predict_test",),
+    ),
+    Chosen(
+        "seed-decides-nothing",
+        "transpiler/job/model_differences.cc",
+        "return !predicts || (of_table ? was_distributed || is_distributed : draws_);",
+        "return !predicts || (of_table && (was_distributed || is_distributed));",
+        tests=("//tests/transpiler/job:checkpoint_job_test",),
+    ),
+    Chosen(
+        "model-of-the-checkpoint-keeps-settings-of-the-job",
+        "transpiler/job/trained_job.cc",
+        "} else if (!inside.IsCourse()) {",
+        "} else if (inside.what() == v1::SCORES) {",
+        tests=("//tests/transpiler/job:checkpoint_job_test",),
     ),
     # One example a lane (P02).
     Chosen(

@@ -14,7 +14,6 @@ import random
 import shutil
 import subprocess
 import sys
-import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -612,32 +611,99 @@ def test_a_checkpoint_of_another_job_is_refused(trained, table_model):
         weir.export_onnx(trained("dense").job, table_model.checkpoint, table_model.directory / "x.onnx")
 
 
-def test_a_job_of_another_model_is_warned_of(table_model):
-    other = weir.Job.from_text(table_model.job.to_text().replace("SQRT_N", "SUM"), table_model.directory)
-    told = r"was trained with another job: model.layer\[0\].embedding.pooling was SQRT_N, and is SUM in this job"
-    with pytest.warns(weir.OtherModelWarning, match=told):
-        weir.export_onnx(other, table_model.checkpoint, table_model.directory / "x.onnx", weighted=["tags"])
-    with pytest.warns(weir.OtherModelWarning, match=told):
+def with_sum(of):
+    """Returns the job of a model with another pooling, and the place of that in it."""
+    text = of.job.to_text()
+    assert "pooling: SQRT_N" in text
+    line = text[:text.index("pooling: SQRT_N")].count("\n") + 1
+    column = text.splitlines()[line - 1].index("pooling") + 1
+    return weir.Job.from_text(text.replace("SQRT_N", "SUM", 1), of.directory), f"{line}:{column}"
+
+
+def test_a_job_of_another_model_is_refused_with_its_place(table_model):
+    other, place = with_sum(table_model)
+    told = (rf":{place}: model.layer\[0\].embedding.pooling was SQRT_N in the checkpoint's job, and is SUM here: "
+            "the scores would not be those of the model in .*; set it back, or ")
+    path = table_model.directory / "other.onnx"
+    with pytest.raises(weir.JobError, match=r"^tables.textproto" + told):
+        weir.export_onnx(other, table_model.checkpoint, path, weighted=["tags"])
+    with pytest.raises(weir.JobError, match=r"^tables.textproto:.* \(1 more setting differs\): the scores"):
+        changed = other.copy()
+        changed.train.seed = 77
+        weir.export_onnx(changed, table_model.checkpoint, path, weighted=["tags"])
+    assert not path.exists()
+    with pytest.raises(weir.RunError, match=r"^tables.textproto" + told) as raised:
         weir.predict(other, table_model.checkpoint)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        weir.predict(table_model.job, table_model.checkpoint)
+    assert raised.value.exit_code == 2
+    exported_path, _ = exported(table_model)
+    with pytest.raises(weir.JobError, match=told):
+        weir.onnx_inputs(exported_path, other, table_model.checkpoint)
+
+
+def test_settings_that_do_not_decide_scores_may_differ(table_model):
+    job = table_model.job.copy()
+    job.data.batch_size = 8
+    job.optimizer.Clear()
+    job.optimizer.sgd.learning_rate = 1
+    job.model.loss[0].weight = 3
+    path = table_model.directory / "same.onnx"
+    weir.export_onnx(job, table_model.checkpoint, path, weighted=["tags"])
+    assert path.read_bytes() == open(exported(table_model)[0], "rb").read()
+
+
+def test_the_job_in_the_checkpoint_has_the_model(table_model, monkeypatch):
+    other, _ = with_sum(table_model)
+    other.table[0].width = 9
+    wanted, _ = exported(table_model)
+    path = table_model.directory / "own.onnx"
+    weir.export_onnx(other, table_model.checkpoint, path, weighted=["tags"], checkpoint_job=True)
+    assert path.read_bytes() == open(wanted, "rb").read()
+    inputs = weir.onnx_inputs(path, other, table_model.checkpoint, checkpoint_job=True)
+    of_job = weir.onnx_inputs(path, table_model.job, table_model.checkpoint)
+    assert all((inputs[name] == of_job[name]).all() for name in of_job)
+    scores = weir.predict(other, table_model.checkpoint, checkpoint_job=True)
+    assert scores.tolist() == table_model.scores.tolist()
+    # Without a job all is that of the checkpoint's, with files in the current directory.
+    monkeypatch.chdir(table_model.directory)
+    alone = weir.predict(None, table_model.checkpoint, checkpoint_job=True)
+    assert alone.tolist() == table_model.scores.tolist()
 
 
 def test_a_job_that_has_changed_is_refused(table_model):
     path = table_model.directory / "changed.onnx"
     wider = table_model.job.copy()
     wider.set("table[2].width", 9)
-    with pytest.raises(WeirError, match="rows of table 'table_c' have 4 values in .*, and 9 in the job; the "
-                       "checkpoint is of another version of job 'tables'"):
+    with pytest.raises(WeirError, match=r"table\[2\].width was 4 in the checkpoint's job, and is 9 here"):
         weir.export_onnx(wider, table_model.checkpoint, path)
     other = weir.Job.from_text(table_model.job.to_text().replace('"logit"', '"score"'), table_model.directory)
-    with pytest.raises(WeirError, match="has no variable 'score.[bw]'.*; the checkpoint is of another version of job"):
+    with pytest.raises(WeirError, match=r"model.layer\[\d+\] was not set in the checkpoint's job, and is { name: "
+                       '"score"'):
         weir.export_onnx(other, table_model.checkpoint, path)
     longer = weir.Job.from_text(table_model.job.to_text().replace('input: "j"', 'input: "j" input: "j"'),
                                 table_model.directory)
-    with pytest.raises(WeirError, match=r"'logit.w' is \[\d+, 1\] in .*, and \[\d+, 1\] in the job"):
+    with pytest.raises(WeirError, match=r"model.layer\[\d+\].*input\[\d\] was .* and is .*\"j\" here"):
         weir.export_onnx(longer, table_model.checkpoint, path)
+    assert not path.exists()
+
+
+def test_a_checkpoint_without_its_job_is_refused_by_its_variables(table_model):
+    opened = weir.Checkpoint(table_model.checkpoint)
+    opened.manifest.job_text = ""
+    path = table_model.directory / "changed.onnx"
+    wider = table_model.job.copy()
+    wider.set("table[2].width", 9)
+    with pytest.raises(WeirError, match="rows of table 'table_c' have 4 values in .*, and 9 in the job; the "
+                       "checkpoint is of another version of job 'tables'"):
+        weir.export_onnx(wider, opened, path)
+    other = weir.Job.from_text(table_model.job.to_text().replace('"logit"', '"score"'), table_model.directory)
+    with pytest.raises(WeirError, match="has no variable 'score.[bw]'.*; the checkpoint is of another version of job"):
+        weir.export_onnx(other, opened, path)
+    with pytest.raises(WeirError, match="does not have its job: give the job that it was trained with"):
+        weir.export_onnx(other, opened, path, checkpoint_job=True)
+    longer = weir.Job.from_text(table_model.job.to_text().replace('input: "j"', 'input: "j" input: "j"'),
+                                table_model.directory)
+    with pytest.raises(WeirError, match=r"'logit.w' is \[\d+, 1\] in .*, and \[\d+, 1\] in the job"):
+        weir.export_onnx(longer, opened, path)
     assert not path.exists()
 
 
@@ -694,8 +760,12 @@ def test_inputs_need_the_model_of_the_job(trained, table_model, tmp_path):
     path, _ = exported(table_model)
     with pytest.raises(WeirError, match="tables.onnx is of job 'tables', and the checkpoint is of job 'dense'"):
         weir.onnx_inputs(path, trained("dense").job, trained("dense").checkpoint)
-    with pytest.raises(WeirError, match="has an input 'seen.*', which is no variable of the job"):
+    with pytest.raises(WeirError, match="in the checkpoint's job, and is .* here"):
         weir.onnx_inputs(path, trained("dense").job, table_model.checkpoint)
+    opened = weir.Checkpoint(table_model.checkpoint)
+    opened.manifest.job_text = ""
+    with pytest.raises(WeirError, match="has an input 'seen.*', which is no variable of the job"):
+        weir.onnx_inputs(path, trained("dense").job, opened)
     cut = tmp_path / "cut.onnx"
     cut.write_bytes(pathlib.Path(path).read_bytes()[:1001])
     with pytest.raises(DamagedFileError, match="cut.onnx is no ONNX model, or is cut"):

@@ -234,7 +234,7 @@ def test_a_job_object_predicts(trained):
     job = weir.Job.from_file(trained.job)
     assert predict(job, trained.checkpoint, trained.columns).tobytes() == trained.scores.tobytes()
     files = sorted(trained.job.parent.iterdir())
-    job.train.seed = 7
+    job.train.epochs = 7
     assert predict(job, trained.checkpoint, trained.columns).tobytes() == trained.scores.tobytes()
     assert sorted(trained.job.parent.iterdir()) == files
 

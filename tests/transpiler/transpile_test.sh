@@ -122,6 +122,32 @@ expect_error() {
 }
 "$transpile" --job=$job --print=differences --trained_with=$job > "$TEST_TMPDIR/out" || fail "--print=differences"
 [ -s "$TEST_TMPDIR/out" ] && fail "a job differs from itself: $(cat "$TEST_TMPDIR/out")"
+cat > "$TEST_TMPDIR/model.textproto" <<'END'
+name: "model"
+data { train { files: "t" } csv { column { name: "label" } column { name: "u" type: ID } } }
+model {
+  layer { name: "e" embedding { ids: "u" table: "t" pooling: SUM } }
+  layer { name: "out" fc { input: "e" size: 1 } }
+  loss { sigmoid_cross_entropy { logits: "out" label: "label" } }
+}
+table { name: "t" width: 2 is_sparse: true is_distributed: true }
+optimizer { sgd {} }
+train { seed: 3 epochs: 2 }
+END
+model=$TEST_TMPDIR/model.textproto
+"$transpile" --job="$model" --set train.seed=77 --set model.layer[1].fc.bias=false \
+  --set model.loss[0].weight=2 --print=differences --trained_with="$model" > "$TEST_TMPDIR/out" ||
+  fail "--print=differences of another model"
+cmp "$TEST_TMPDIR/out" - <<'END' || fail "other differences: $(cat "$TEST_TMPDIR/out")"
+--set model.layer[1].fc.bias: model.layer[1].fc.bias was true in the checkpoint's job, and is false here
+--set train.seed: train.seed was 3 in the checkpoint's job, and is 77 here
+END
+"$transpile" --job="$model" --set train.seed=77 --set train.epochs=5 --print=checkpoint_job --trained_with="$model" \
+  > "$TEST_TMPDIR/own.textproto" || fail "--print=checkpoint_job"
+grep -q '^  epochs: 5$' "$TEST_TMPDIR/own.textproto" || fail "epochs are not those of the job"
+"$transpile" --job="$TEST_TMPDIR/own.textproto" --print=differences --trained_with="$model" > "$TEST_TMPDIR/out" ||
+  fail "--print=checkpoint_job is no job"
+[ -s "$TEST_TMPDIR/out" ] && fail "the job of the checkpoint differs: $(cat "$TEST_TMPDIR/out")"
 expect_error "--job is required" --role=trainer
 expect_error "nowhere.textproto: No such file or directory" --job=nowhere.textproto --role=trainer
 expect_error "fluid_example.program: No such file or directory" --job="$TEST_TMPDIR/copy/job.textproto" --print=plan
@@ -133,7 +159,8 @@ expect_error "updates nothing itself" --job=$job --role=replica
 expect_error "--trainer_id must be in [0, 2), got 2" --job=$job --role=replica --trainer_id=2
 expect_error "there is no server 2; distribute.servers is 2" --job=$job --role=pserver --server=2
 expect_error "--print must be main" --job=$job --role=trainer --print=all
-expect_error "--print=differences and --trained_with=FILE go together" --job=$job --print=differences
+expect_error "--print=differences or --print=checkpoint_job, and --trained_with=FILE, go together" \
+  --job=$job --print=differences
 expect_error "there is no pass 'slice_variable' (did you mean 'slice_variables'?); passes are build_forward, " \
   --job=$job --stop_after=slice_variable
 expect_error "nowhere.program" --job=$job --program=nowhere.program --role=trainer

@@ -155,6 +155,7 @@ ChildCommand ServerCommand(const LaunchOptions& options, int id, int threads) {
     child.command.push_back("--pservers=" + absl::StrJoin(ServerEndpoints(options.placement), ","));
   }
   AddSettings(options, /*server=*/true, id, threads, &child.command);
+  if (!options.checkpoint_job.empty()) child.command.push_back("--checkpoint_job=" + options.checkpoint_job);
   return child;
 }
 

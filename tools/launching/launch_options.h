@@ -77,6 +77,9 @@ struct LaunchOptions {
   int job_fd = -1;
   // --job_dir of every process; "": not given.
   std::string job_dir;
+  // --checkpoint_job of every server: the absolute path of the checkpoint whose job's model the trainers predict with;
+  // "": not given.
+  std::string checkpoint_job = {};
   // Processes and their hosts. At least one trainer.
   Placement placement;
   ProgramPaths programs;

@@ -11,6 +11,7 @@
 #include "trainer/files/data_set.h"
 #include "transpiler/job/check_modes.h"
 #include "transpiler/job/model_differences.h"
+#include "transpiler/job/trained_job.h"
 #include "transpiler/split/transpile.h"
 
 namespace weir {

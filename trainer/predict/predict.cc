@@ -29,8 +29,8 @@
 #include "trainer/predict/scores.h"
 #include "trainer/session/same_inputs.h"
 #include "trainer/session/session.h"
+#include "transpiler/job/checkpoint_job.h"
 #include "transpiler/job/job.h"
-#include "transpiler/job/model_differences.h"
 
 namespace weir {
 namespace {
@@ -66,12 +66,9 @@ absl::StatusOr<Model> LoadModel(const PredictOptions& o) {
           o.job->config.name(), "'; give the job file that it was trained with, or that job's checkpoint"));
     }
     RETURN_IF_ERROR(CheckSameGeo(newest.found.path, newest.manifest, o.job->config));
-    if (const std::string difference =
-            ModelDifferenceText(newest.manifest.job_text(), o.job->config, CheckpointUse::kPrediction);
-        !difference.empty()) {
-      LOG(WARNING) << "the checkpoint " << newest.found.path << " was trained with another job: " << difference
-                   << "; the scores are not those of the model that was trained: give the job file of the training";
-    }
+    std::string unknown;
+    RETURN_IF_ERROR(CheckSameScores(*o.job, newest.manifest.job_text(), newest.found.path, &unknown));
+    if (!unknown.empty()) LOG(WARNING) << unknown;
     const std::string path = std::filesystem::absolute(newest.found.path).lexically_normal().string();
     RETURN_IF_ERROR(
         LoadIntoServers(o.client, path.ends_with('/') ? path.substr(0, path.size() - 1) : path, newest.manifest));

@@ -45,7 +45,8 @@ struct PredictOptions {
 };
 
 // Returns the number of examples scored, over all trainers. Every trainer of the job must call it. FailedPrecondition:
-// the checkpoint does not fit this job. Unavailable: a trainer has died; predict again. Cancelled: the end was
+// the checkpoint does not fit this job, or the job would give other scores than the model in it
+// (transpiler/job/checkpoint_job.h). Unavailable: a trainer has died; predict again. Cancelled: the end was
 // requested; nothing has been written.
 absl::StatusOr<int64_t> RunPredict(const PredictOptions& options);
 

@@ -25,6 +25,9 @@ struct Job {
   // True if the program was given beside the file and replaces its model; settings of the file about updates were meant
   // for the model.
   bool program_given = false;
+  // BesideJob::trained: settings of the file that were replaced and would have given other scores, for a message; "" if
+  // there are none.
+  std::string replaced;
 
   // Returns an absolute path unchanged, a relative one joined to `directory`.
   std::string Path(std::string_view path) const;

@@ -8,6 +8,8 @@
 #include "framework/base/textproto.h"
 #include "transpiler/job/check_job.h"
 #include "transpiler/job/corner.h"
+#include "transpiler/job/model_differences.h"
+#include "transpiler/job/trained_job.h"
 
 namespace weir {
 namespace {
@@ -34,6 +36,14 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, con
   RETURN_IF_ERROR(ParseTextProto(text, file, &job.config, &job.positions));
   for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
+  }
+  if (!beside.trained.empty()) {
+    if (!beside.program.empty()) {
+      return absl::InvalidArgumentError("--program and --checkpoint_job both replace the model: give one of them");
+    }
+    ASSIGN_OR_RETURN(const v1::JobConfig trained, ReadTrainedJob(beside.trained));
+    job.replaced = ModelDifferenceText(beside.trained, job.config, CheckpointUse::kPrediction);
+    job.config = WithModelOf(trained, job.config);
   }
   if (!beside.program.empty()) {
     job.config.clear_model();

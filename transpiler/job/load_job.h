@@ -18,6 +18,8 @@ struct BesideJob {
   // Directory to which paths in the job are relative (job_dir.h). "": that of the file, or the working directory if the
   // file is a pipe or standard input.
   std::string directory;
+  // Job text of a checkpoint, whose model replaces that of the file (WithModelOf in trained_job.h). "": none.
+  std::string trained = {};
 };
 
 // Reads the job, applies overrides ("distribute.servers=3", in order), and checks every setting that can be checked

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from typing import Any, List, NoReturn, Optional, Sequence
 
-from weir.errors import DamagedFileError, OtherModelWarning, RunError, WeirError
+from weir.errors import DamagedFileError, RunError, WeirError
 
 __all__ = ["COMMANDS", "run"]
 
@@ -70,6 +69,8 @@ def _export(arguments: Sequence[str]) -> int:
                       help="variables of data.multi_slot whose ids have weights")
     onnx.add_argument("--set", action="append", default=[], metavar="path.to.field=value",
                       help="overrides a field of the job; may be given many times")
+    onnx.add_argument("--checkpoint_job", action="store_true", help="take the model from the job in the checkpoint, "
+                      "and only files, batches and the cluster from JOB")
     onnx.add_argument("--check", action="store_true", help="score data.eval with the model in onnxruntime and with "
                       "--role=predict, and fail if scores differ by more than 1e-6, or 1e-5 of their size")
     values = parser.add_argument_group("safetensors")
@@ -98,12 +99,9 @@ def _export_onnx(given: Any) -> int:
 
     job, directory, output = given.paths
     checkpoint = _open(directory, given.step)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always", OtherModelWarning)
-        made = export_onnx(job, checkpoint, output, outputs=given.outputs, dense_only=given.dense_only,
-                           lookup=given.lookup, unknown=given.unknown, weighted=given.weighted, overrides=given.set)
-    for warning in found:
-        print(f"weir export: warning: {warning.message}", file=sys.stderr)
+    made = export_onnx(job, checkpoint, output, outputs=given.outputs, dense_only=given.dense_only, lookup=given.lookup,
+                       unknown=given.unknown, weighted=given.weighted, overrides=given.set,
+                       checkpoint_job=given.checkpoint_job)
     for file in made.files:
         print(f"{file}: {os.path.getsize(file)} bytes")
     for kind, values in (("input", made.inputs), ("output", made.outputs)):
@@ -127,11 +125,8 @@ def _check(given: Any, checkpoint: Any) -> int:
     job, _, output = given.paths
     if given.outputs is not None:
         raise WeirError("--check compares the prediction, and --outputs names other variables")
-    inputs = onnx_inputs(output, job, checkpoint, overrides=given.set)
-    with warnings.catch_warnings():
-        # The export has said so.
-        warnings.simplefilter("ignore", OtherModelWarning)
-        scores = predict(job, checkpoint.path, overrides=given.set)
+    inputs = onnx_inputs(output, job, checkpoint, overrides=given.set, checkpoint_job=given.checkpoint_job)
+    scores = predict(job, checkpoint.path, overrides=given.set, checkpoint_job=given.checkpoint_job)
     session = onnxruntime.InferenceSession(output)
     name = session.get_outputs()[0].name
     # As many as fit into memory whatever the model.

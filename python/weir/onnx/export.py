@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-import warnings
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
@@ -14,7 +12,8 @@ from google.protobuf import text_format
 
 from weir import data_columns, initial_values
 from weir.checkpoint import Checkpoint
-from weir.errors import OtherModelWarning, WeirError
+from weir.checkpoint_job import as_job, check_same_scores, with_model_of
+from weir.errors import WeirError
 from weir.job import Job
 from weir.nearest import did_you_mean
 from weir.onnx.graph import Dim, Graph, write_model
@@ -48,7 +47,7 @@ class OnnxExport(NamedTuple):
 def export_onnx(
     job: Any, checkpoint: Union[Path, Checkpoint], path: Path, *, outputs: Optional[Sequence[str]] = None,
     dense_only: bool = False, lookup: str = "auto", unknown: str = "initial", weighted: Sequence[str] = (),
-    overrides: Sequence[str] = (), map_bytes: int = MAP_BYTES,
+    overrides: Sequence[str] = (), map_bytes: int = MAP_BYTES, checkpoint_job: bool = False,
 ) -> OnnxExport:
     """Writes the part of a model that makes its predictions as an ONNX model (operator set 18).
 
@@ -73,14 +72,13 @@ def export_onnx(
         weighted: variables of data.multi_slot whose ids have weights.
         overrides: fields of the job that have another value.
         map_bytes: most bytes of ids in the model.
+        checkpoint_job: takes the model from the job in the checkpoint. `job` may be None then.
 
     Raises:
-        JobError: the job is wrong.
+        JobError: the job is wrong, or makes other scores than the model in the checkpoint; the message has the first
+            setting that differs, and its place.
         WeirError: an operator has no form in ONNX; the checkpoint is of another job; the ids of a table do not fit.
         OSError: a file cannot be written.
-
-    Warns:
-        OtherModelWarning: the checkpoint was trained with a job that gives other scores.
     """
     for name, value, known in (("lookup", lookup, LOOKUPS), ("unknown", unknown, UNKNOWN)):
         if value not in known:
@@ -89,10 +87,10 @@ def export_onnx(
     directory = os.path.dirname(path) or "."
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"there is no directory {directory} for {path}")
-    job = as_job(job, overrides)
     opened = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    job = with_model_of(opened, job, overrides) if checkpoint_job else as_job(job, overrides)
     _check_job(job, opened)
-    _warn_of_another_model(job, opened)
+    check_same_scores(job, opened)
     export = _Export(job, opened, dense_only, lookup, unknown, weighted, map_bytes)
     made = export.make(outputs)
     metadata = {
@@ -107,22 +105,6 @@ def export_onnx(
     return made._replace(files=files)
 
 
-def as_job(job: Any, overrides: Sequence[str] = ()) -> Job:
-    """Returns a job with overrides, of a weir.Job, the path of a job file, or the text of a job."""
-    if isinstance(job, Job):
-        job = job.copy()
-    elif isinstance(job, str) and ("\n" in job or "{" in job) and not os.path.isfile(job):
-        job = Job.from_text(job)
-    elif isinstance(job, (str, os.PathLike)):
-        job = Job.from_file(job)
-    else:
-        raise TypeError(f"a job is a weir.Job, the path of a file, or a text, got {type(job).__name__}")
-    for each in overrides:
-        job.override(each)
-    found: Job = job
-    return found
-
-
 def program_of(job: Job) -> Any:
     """Returns the program of a job before it is split (weir.v1.ProgramDesc). Raises as Job.check()."""
     return text_format.Parse(job._ask("--print=single", "--format=textproto"), program_pb2.ProgramDesc())
@@ -132,19 +114,6 @@ def _check_job(job: Job, checkpoint: Checkpoint) -> None:
     if job.name != checkpoint.job_name:
         raise WeirError(f"the checkpoint {checkpoint.path} is of job '{checkpoint.job_name}', and this is job "
                         f"'{job.name}'; give the job file that it was trained with, or that job's checkpoint")
-
-
-def _warn_of_another_model(job: Job, checkpoint: Checkpoint) -> None:
-    if not checkpoint.manifest.job_text:
-        return
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".textproto") as trained:
-        trained.write(checkpoint.manifest.job_text)
-        trained.flush()
-        difference = job._ask("--print=differences", f"--trained_with={trained.name}").strip()
-    if difference:
-        warnings.warn(f"the checkpoint {checkpoint.path} was trained with another job: {difference}; the exported "
-                      "model is not the one that was trained: give the job file of the training", OtherModelWarning,
-                      stacklevel=3)
 
 
 def one_each(job: Job, program: Any) -> Set[str]:

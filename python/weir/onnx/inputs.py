@@ -17,6 +17,7 @@ from google.protobuf import message
 
 from weir import child, data_columns, initial_values, prediction
 from weir.checkpoint import Checkpoint
+from weir.checkpoint_job import as_job, check_same_scores, with_model_of
 from weir.csv_arrays import columns_of
 from weir.data_statistics import DataStatistics, read_statistics
 from weir.errors import DamagedFileError, WeirError
@@ -24,7 +25,7 @@ from weir.example_file import Examples, read_examples
 from weir.feature_id import missing_id, padding_id, rare_id, slot_salt
 from weir.job import Job
 from weir.job_on_disk import JobOnDisk
-from weir.onnx.export import as_job, program_of
+from weir.onnx.export import program_of
 from weir.onnx.ops import variables_of
 from weir.protos import job_pb2, onnx_subset_pb2, program_pb2
 from weir.rows import Path
@@ -49,7 +50,8 @@ class _Slots(NamedTuple):
 
 
 def onnx_inputs(
-    model: Path, job: Any, checkpoint: Union[Path, Checkpoint], inputs: Any = None, overrides: Sequence[str] = (),
+    model: Path, job: Any, checkpoint: Union[Path, Checkpoint], inputs: Any = None, overrides: Sequence[str] = (), *,
+    checkpoint_job: bool = False,
 ) -> Dict[str, npt.NDArray[Any]]:
     """Returns the inputs of an exported model for data, as arrays by name, all examples in one batch.
 
@@ -66,14 +68,17 @@ def onnx_inputs(
         inputs: as of weir.predict: files of the job's reader, a frame or a dict of columns for a csv reader, or None
             for data.eval.
         overrides: fields of the job that have another value.
+        checkpoint_job: as of the export.
 
     Raises:
+        JobError: the job is wrong, or makes other scores than the model in the checkpoint.
         WeirError: the model is not of this job; ids have weights, and the model does not take them.
         weir.RunError, ValueError: as weir.predict.
     """
     opened = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
     wanted = _inputs_of(model, opened.job_name)
-    job = as_job(job, overrides)
+    job = with_model_of(opened, job, overrides) if checkpoint_job else as_job(job, overrides)
+    check_same_scores(job, opened)
     program = program_of(job)
     variables = {var.name: var for var in program.blocks[0].vars}
     needed = _variables_of(wanted, variables, os.fspath(model))

@@ -200,15 +200,58 @@ TEST_F(PredictTest, AStopWritesNothingAndSaysSo) {
   EXPECT_EQ(files(), before);
 }
 
-TEST_F(PredictTest, AnotherModelThanTheCheckpointsIsWarnedOf) {
-  const auto log_of = [](const std::string& job) {
-    ::testing::internal::CaptureStderr();
-    EXPECT_TRUE(Predict(1, 1, "", "of_another", job).ok());
-    return ::testing::internal::GetCapturedStderr();
-  };
-  EXPECT_THAT(log_of(absl::StrReplaceAll(kSlotJob, {{"activation: RELU", "activation: TANH"}})),
-              ::testing::HasSubstr("was trained with another job: model.layer[3].fc.activation was RELU, and is TANH"));
-  EXPECT_THAT(log_of(kSlotJob), ::testing::Not(::testing::HasSubstr("another job")));
+// transpiler/job/checkpoint_job_test.cc has every kind of edit.
+TEST_F(PredictTest, AnotherModelThanTheCheckpointsIsRefused) {
+  const std::string other = absl::StrReplaceAll(kSlotJob, {{"activation: RELU", "activation: TANH"}});
+  const size_t at = other.find("activation: TANH"), line_begin = other.rfind('\n', at);
+  const std::string place =
+      absl::StrCat(std::count(other.begin(), other.begin() + static_cast<int64_t>(at), '\n') + 1, ":", at - line_begin);
+  for (const auto& [servers, trainers] : {std::pair{1, 1}, {2, 2}}) {
+    const absl::Status status = Predict(servers, trainers, "", "of_another", other).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(
+        std::string(status.message()),
+        ::testing::HasSubstr(absl::StrCat("job.textproto:", place, ": model.layer[3].fc.activation was RELU in ",
+                                          "the checkpoint's job, and is TANH here: the scores would not be ",
+                                          "those of the model in ", Checkpoints(), "/step-")));
+    EXPECT_FALSE(std::filesystem::exists(Path("of_another")));
+  }
+}
+
+TEST_F(PredictTest, SettingsThatDecideScoresAreRefused) {
+  for (const char* const setting :
+       {"model.layer[3].fc.activation=TANH", "model.layer[3].fc.bias=false", "model.layer[1].embedding.pooling=MEAN",
+        "model.layer[0].embedding.padding_id=3", "data.dense.transform=LOG1P", "data.ids.empty=ZERO",
+        "data.ids.min_count=3", "data.ids.shared=[]", "train.seed=4", "table[0].initializer={ constant {} }",
+        "table[1].storage=FLOAT16", "data.multi_slot.slot[3].name=\"c\""}) {
+    const absl::Status status = PredictInProcess({.job_text = kSlotJob, .directory = dir_, .overrides = {setting}},
+                                                 {.checkpoints = Checkpoints(), .input = "", .output = Path("edited")})
+                                    .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << setting << ": " << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(" in the checkpoint's job, and is ")) << setting;
+    EXPECT_FALSE(std::filesystem::exists(Path("edited"))) << setting;
+  }
+}
+
+TEST_F(PredictTest, SettingsThatDoNotDecideScoresChangeNone) {
+  for (const char* const setting :
+       {"data.batch_size=16", "data.shuffle=NO_SHUFFLE", "data.bad_line=SKIP", "data.drop_last=true", "train.lanes=4",
+        "train.epochs=2", "train.accumulate_steps=2", "distribute.sync=false", "checkpoint.keep_last=1",
+        "model.layer[3].fc.weight_initializer={ constant {} }", "model.loss[0].weight=3", "model.loss[0].name=click",
+        "table[0].dict_size=1000000", "table[0].min_value=-0.0001", "optimizer.adam.learning_rate=7"}) {
+    const absl::StatusOr<int64_t> scored =
+        PredictInProcess({.job_text = kSlotJob, .directory = dir_, .overrides = {setting}},
+                         {.checkpoints = Checkpoints(), .input = "", .output = Path("edited")});
+    ASSERT_TRUE(scored.ok()) << setting << ": " << scored.status();
+    std::istringstream scores(Contents(Path("edited"))), reference(Reference());
+    for (int i = 0; i < kEvalEnd - kEvalBegin; ++i) {
+      double score = 0, expected = 1;
+      ASSERT_TRUE(scores >> score && reference >> expected) << setting;
+      // Other batches have their sums cut elsewhere.
+      ASSERT_NEAR(score, expected, 1e-6) << setting << ", line " << i;
+    }
+    std::filesystem::remove(Path("edited"));
+  }
 }
 
 TEST_F(PredictTest, LabelsMayBeMissing) {
@@ -327,11 +370,13 @@ TEST_F(PredictTest, TheCheckpointOfAnotherJobIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(Path("other")));
 }
 
-TEST_F(PredictTest, TheCheckpointOfAnotherModelIsRefusedByItsVariable) {
+TEST_F(PredictTest, TheCheckpointOfAWiderModelIsRefused) {
   const std::string wider = absl::StrReplaceAll(kSlotJob, {{"size: 16", "size: 17"}});
   const absl::Status status = Predict(2, 2, "", "wider", wider).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_NE(status.message().find("deep."), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("model.layer[3].fc.size was 16 in the checkpoint's job, and is 17 here"),
+            absl::string_view::npos)
+      << status;
   EXPECT_FALSE(std::filesystem::exists(Path("wider")));
 }
 

@@ -66,6 +66,7 @@ full "$transpile" --job="$job" --out_dir="$work/programs"
 full "$transpile" --job="$job" --verify --steps=1
 sed 's/width: 4/width: 8/' "$job" > "$work/other.textproto"
 full "$transpile" --job="$job" --print=differences --trained_with="$work/other.textproto"
+full "$transpile" --job="$job" --print=checkpoint_job --trained_with="$work/other.textproto"
 
 scene "tools"
 full "$tools/convert" --job="$job" --output="$work/examples"

@@ -61,7 +61,7 @@ scene "servers with another checkpoint under the same name"
   fail "training with another seed"
 [ "$(ls "$work/other" | grep step | tail -n 1)" = "$(newest)" ] || fail "the two checkpoints have two names"
 trainer_flags=(--role=predict --checkpoint="$work/other" --input="$work/input.txt" --output="$work/wrong.scores")
-cluster 2 2
+cluster 2 2 --set train.seed=2
 trainer_flags=()
 wait_end 60 trainer.0 trainer.1 server.0 server.1
 expect_rc 2 trainer.0 server.0 server.1
@@ -73,13 +73,45 @@ expect_log trainer.0 \
 [ ! -e "$work/wrong.scores" ] || fail "scores of another checkpoint were written"
 
 scene "launch tells the servers where the checkpoint is"
-"$trainer" --job="$job" --role=predict --checkpoint="$work/other" --input="$work/input.txt" \
+"$trainer" --job="$job" --role=predict --set train.seed=2 --checkpoint="$work/other" --input="$work/input.txt" \
   --output="$work/other.scores" > "$work/alone.log" 2>&1 || fail "prediction in one process"
-(cd "$work" && "$root/tools/launch" --job="$job" --servers=2 --trainers=2 --log_dir="$work/mylog" -- --role=predict \
-  --checkpoint=other/ --input="$work/input.txt" --output="$work/launched.scores") > "$work/launch.log" 2>&1 ||
-  fail "prediction by launch ends with $?"
+(cd "$work" && "$root/tools/launch" --job="$job" --servers=2 --trainers=2 --set train.seed=2 --log_dir="$work/mylog" \
+  -- --role=predict --checkpoint=other/ --input="$work/input.txt" --output="$work/launched.scores") \
+  > "$work/launch.log" 2>&1 || fail "prediction by launch ends with $?"
 cmp "$work/other.scores" "$work/launched.scores" || fail "other scores"
 cmp -s "$work/scores" "$work/launched.scores" && fail "the two checkpoints give the same scores"
+
+scene "a job that gives other scores is refused, with the place"
+sed 's/sizes: \[1200, 8\]/& activation: TANH/' "$job" > "$work/tanh.textproto"
+at=$(grep -n 'activation: TANH' "$work/tanh.textproto" | cut -d: -f1)
+column=$(($(grep 'activation: TANH' "$work/tanh.textproto" | grep -bo activation | cut -d: -f1) + 1))
+refused="$work/tanh.textproto:$at:$column: model.layer.2..mlp.activation was RELU in the checkpoint's job, and is TANH"
+refuse 2 "$refused" "$trainer" --job="$work/tanh.textproto" --role=predict --checkpoint="$work/checkpoints" \
+  --input="$work/input.txt" --output="$work/tanh.scores"
+refuse 2 "--set train.seed: train.seed was 1 in the checkpoint's job, and is 2 here" "$trainer" --job="$job" \
+  --role=predict --set train.seed=2 --checkpoint="$work/checkpoints" --input="$work/input.txt" \
+  --output="$work/tanh.scores"
+refuse 2 "$refused" "$root/tools/launch" --job="$work/tanh.textproto" --servers=2 --trainers=2 \
+  --log_dir="$work/refused" -- --role=predict --checkpoint="$work/checkpoints" --input="$work/input.txt" \
+  --output="$work/tanh.scores"
+[ ! -e "$work/tanh.scores" ] || fail "other scores were written"
+
+scene "the job in the checkpoint predicts"
+"$trainer" --job="$work/tanh.textproto" --role=predict --checkpoint_job --checkpoint="$work/checkpoints" \
+  --input="$work/input.txt" --output="$work/own.scores" > "$work/own.log" 2>&1 || fail "--checkpoint_job"
+cmp "$work/scores" "$work/own.scores" || fail "--checkpoint_job writes other scores"
+expect_log own 'not this one: model.layer\[2\].mlp.activation was RELU, and is TANH in this job'
+"$trainer" --role=predict --checkpoint_job --checkpoint="$work/checkpoints/$(newest)" --input="$work/input.txt" \
+  --output="$work/own2.scores" > "$work/own.log" 2>&1 || fail "--checkpoint_job without --job"
+cmp "$work/scores" "$work/own2.scores" || fail "--checkpoint_job without --job writes other scores"
+"$root/tools/launch" --job="$work/tanh.textproto" --servers=2 --trainers=2 --log_dir="$work/own_logs" -- \
+  --role=predict --checkpoint_job --checkpoint="$work/checkpoints" --input="$work/input.txt" \
+  --output="$work/own3.scores" > "$work/launch.log" 2>&1 || fail "launch with --checkpoint_job ends with $?"
+cmp "$work/scores" "$work/own3.scores" || fail "launch with --checkpoint_job writes other scores"
+refuse 2 'no complete checkpoint in' "$trainer" --job="$job" --role=predict --checkpoint_job \
+  --checkpoint="$work/nowhere" --output="$work/tanh.scores"
+refuse 2 '--checkpoint_job goes with --role=predict' "$trainer" --job="$job" --role=local --checkpoint_job \
+  --checkpoint="$work/checkpoints"
 
 scene "a line that does not parse is nan where it stands"
 awk 'NR == 100 { print "no line of this format" } { print }' "$work/input.txt" > "$work/gap.txt"

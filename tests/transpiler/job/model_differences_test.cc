@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "transpiler/job/trained_job.h"
 
 namespace weir {
 namespace {
