@@ -16,7 +16,7 @@
 #include "transpiler/base/programs.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job/load_job.h"
-#include "transpiler/job/model_differences.h"
+#include "transpiler/job/trained_job.h"
 #include "transpiler/split/transpile.h"
 #include "transpiler/start/data_elements.h"
 #include "transpiler/start/element_match.h"
