@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -241,12 +242,17 @@ bool CsvParser::ParseFast(std::string_view line, Example* example) const {
   return true;
 }
 
+// Returns true if an id that ends at `stop`, or null, goes on to `end` as CsvColumn::whole_floats permits. Apart from
+// ReadCsvId, whose callers are to stay small.
+ABSL_ATTRIBUTE_NOINLINE bool EndsInZeros(const CsvColumn& column, const char* stop, const char* end) {
+  return column.whole_floats && stop != nullptr &&
+         IsZeroFraction({stop, static_cast<size_t>(end - stop)}, column.point);
+}
+
 // Reads an id of a field or of an element that ends at `end`.
 WEIR_INLINE bool ReadCsvId(const CsvColumn& column, const char* p, const char* end, int64_t* id) {
   const char* const stop = ReadId(p, end, id);
-  if (stop == end) return true;
-  return column.whole_floats && stop != nullptr &&
-         IsZeroFraction({stop, static_cast<size_t>(end - stop)}, column.point);
+  return stop == end || EndsInZeros(column, stop, end);
 }
 
 // Reads a field that is no list, without its quotes. `ids`: number of ids that the example has so far.

@@ -22,7 +22,7 @@
 #include "pserver/tables/lifecycle_rules.h"
 #include "tools/reporting/table_facts.h"
 #include "tools/reporting/table_pass.h"
-#include "transpiler/job/model_differences.h"
+#include "transpiler/job/trained_job.h"
 
 namespace weir {
 namespace {
