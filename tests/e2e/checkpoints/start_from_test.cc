@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -333,6 +334,38 @@ TEST_F(StartFromTest, WhatIsFrozenHoldsStill) {
   }
   const auto none = TryTrain("none", kJob, {"train.freeze=nothing.*"}, Clusters()[0]);
   EXPECT_THAT(none.status().message(), AllOf(HasSubstr("train.freeze[0] 'nothing.*' matches no parameter")));
+}
+
+std::string ContentsOf(const std::string& path) {
+  std::ifstream in(path);
+  EXPECT_TRUE(in.is_open()) << path;
+  std::stringstream all;
+  all << in.rdbuf();
+  return all.str();
+}
+
+// examples/evolve: the flights of three months with a new column, beside the old model and a run on all months.
+TEST_F(StartFromTest, AColumnAddedToFlights) {
+  const char* const data = std::getenv("WEIR_DATA_DIR");
+  const std::string flights = absl::StrCat(data == nullptr ? "" : data, "/nycflights-late/flights.csv.gz");
+  if (!std::filesystem::exists(flights)) {
+    GTEST_SKIP() << "WEIR_DATA_DIR does not name the data sets (nycflights-late)";
+  }
+  std::filesystem::create_directories(absl::StrCat(dir_, "/data"));
+  std::filesystem::create_symlink(std::filesystem::absolute(flights), absl::StrCat(dir_, "/data/flights.csv.gz"));
+  const std::string before = ContentsOf("examples/evolve/before.textproto");
+  const std::string after = ContentsOf("examples/evolve/after.textproto");
+  const size_t start = after.find("start_from {");
+  ASSERT_NE(start, std::string::npos);
+  std::string alone = after.substr(0, start);
+  ASSERT_EQ(absl::StrReplaceAll({{"of: \"month\" from: 10", "of: \"month\" below: 13"}}, &alone), 1);
+  const TrainSummary old = Train("checkpoints/before", before, {}, Clusters()[1]);
+  const TrainSummary started = Train("checkpoints/after", after, {}, Clusters()[1]);
+  const TrainSummary fresh = Train("checkpoints/fresh", alone, {}, Clusters()[1]);
+  ASSERT_TRUE(old.eval.has_value() && started.eval.has_value() && fresh.eval.has_value());
+  EXPECT_GT(started.eval->Measure("auc"), old.eval->Measure("auc") + 0.01);
+  EXPECT_GT(started.eval->Measure("auc"), fresh.eval->Measure("auc") - 0.002);
+  EXPECT_LE(started.steps, 0.4 * static_cast<double>(fresh.steps));
 }
 
 TEST_F(StartFromTest, NothingIsWrittenWhereTheStartIsIncomplete) {

@@ -131,10 +131,12 @@ TEST_F(PartitionsTest, TheBitsAreThoseOfColumnsInTheFile) {
 }
 
 TEST_F(PartitionsTest, PredictionsTakeThemFromTheNamesOfTheInput) {
-  Run({.job_text = Flat(), .overrides = {CheckpointIn("trained")}});
+  // Columns from names and from files are other settings of the data, so each job predicts with its own checkpoint.
   const auto predict = [&](const std::string& job, const std::string& output) {
+    const std::string checkpoints = absl::StrCat("of_", output);
+    Run({.job_text = job, .overrides = {CheckpointIn(checkpoints)}});
     const absl::StatusOr<int64_t> scored = PredictInProcess({.job_text = job, .directory = dir_, .trainers = 2},
-                                                            {.checkpoints = Path("trained"), .output = Path(output)});
+                                                            {.checkpoints = Path(checkpoints), .output = Path(output)});
     EXPECT_TRUE(scored.ok()) << scored.status();
     std::ifstream in(Path(output));
     return std::string(std::istreambuf_iterator<char>(in), {});

@@ -98,6 +98,7 @@ TEST(PassesTest, EachHasSomethingToDoAndTwiceIsOnce) {
   changed.merge(Changed(JobOf(Replaced(kDeepFm, "servers: 2", "servers: 2 dense: ALL_REDUCE update: SHARDED"))));
   // Only metrics of a catalogue keep what they read.
   changed.merge(Changed(JobOf(kCatalogue)));
+  changed.merge(Changed(JobOf(absl::StrCat(kDeepFm, "train { freeze: \"vectors\" }\n"))));
   const std::vector<std::string> names = PassNames();
   EXPECT_EQ(changed, std::set<std::string>(names.begin(), names.end()));
 }
