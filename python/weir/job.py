@@ -94,6 +94,7 @@ class Job:
         cluster: Union[_Fields, v1.Cluster, None] = None,
         comm: Union[_Fields, v1.Comm, None] = None,
         metric: Union[Sequence[Union[_Fields, v1.Metric]], _Fields, v1.Metric, None] = None,
+        start_from: Union[Sequence[Union[_Fields, v1.StartFrom]], _Fields, v1.StartFrom, None] = None,
         **unknown: NoReturn,
     ):
         """Makes a job of Python values: dicts or messages of weir.v1, lists of them, names of enum values.
@@ -110,7 +111,7 @@ class Job:
         values = {
             "name": name, "data": data, "model": model, "program": program, "table": table, "optimizer": optimizer,
             "distribute": distribute, "train": train, "checkpoint": checkpoint, "deadlines": deadlines,
-            "cluster": cluster, "comm": comm, "metric": metric,
+            "cluster": cluster, "comm": comm, "metric": metric, "start_from": start_from,
         }
         fill(self.config, {**values, **unknown})
 
@@ -230,6 +231,11 @@ class Job:
     def metric(self) -> RepeatedCompositeFieldContainer[v1.Metric]:
         """Figures of evaluations."""
         return self.config.metric
+
+    @property
+    def start_from(self) -> RepeatedCompositeFieldContainer[v1.StartFrom]:
+        """Checkpoints of other jobs whose values this job begins with."""
+        return self.config.start_from
 
     # Changes.
 

@@ -44,7 +44,9 @@ WRONG = [
     ("data.csv.column[1].name", "label", "data.csv.column[1].name 'label' is the name of an earlier column",
      'name: "label"'),
     ("data.csv.column[1].name", "", "data.csv.column[1] needs a name", "column {"),
-    ("data.csv.separator", ";;", "data.csv.separator must be one character, got ';;'", 'separator: ";;"'),
+    ("data.csv.separator", "", "data.csv.separator must be one character or several, got ''", 'separator: ""'),
+    ("start_from", {"checkpoint": "x", "new": "("}, "start_from[0].new[0]: '(' is no regular expression: missing )",
+     'new: "("'),
     ("data.shuffle_window", -1, "data.shuffle_window must be at least 0, got -1", "shuffle_window: -1"),
     ("data.eval", {}, "data.eval names no files", "eval {"),
     # The model.
