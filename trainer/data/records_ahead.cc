@@ -396,7 +396,9 @@ absl::StatusOr<Block*> RecordsAhead::State::Fetch(const DataFile& file, const Re
     const bool by_lanes = ReadByLanes(from.file);
     // So that no lane waits for a block that another one reads, a few are read ahead, by whoever comes.
     const bool few = from.behind() <= std::max(next, from.furthest()) + kAheadOfLanes;
-    if (by_lanes && few && !from.busy && !from.ended && (next == from.behind() || HasRoom(from))) {
+    // A lane that has come to a later pass may want a block behind those that are read: it reads on with a full window,
+    // too, since the lane that the first block is kept for may never come.
+    if (by_lanes && few && !from.busy && !from.ended && (next >= from.behind() || HasRoom(from))) {
       ReadNext(&from);
       continue;
     }
