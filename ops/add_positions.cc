@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -114,6 +115,13 @@ absl::Status ExpectPositions(const InferContext& ctx, std::string_view slot) {
   return ExpectDims(ctx, "W", {x[1], x[2]});
 }
 
+void PositionElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  const v1::VarDesc& w = ctx.Input("W");
+  if (x.size() == 2) ctx.NameParameter("W", {AxisOf(w.name(), w.dims(0)), x.back()});
+  ctx.NameOutput("Out", x);
+}
+
 REGISTER_OP(add_positions)
 ({.type = "add_positions",
   .summary = "each element of a sequence plus the vector of its position",
@@ -127,7 +135,9 @@ REGISTER_OP(add_positions)
   },
   .gradient = GradOpRule({"W", "Length"}, {}, {"Out"}, {"X", "W"}),
   .cost = ElementwiseCost(1),
-  .in_place = {{"X", "Out"}}});
+  .in_place = {{"X", "Out"}},
+  .elements = PositionElements,
+  .effect = ElementEffect::kApart});
 REGISTER_OP(add_positions_grad)
 ({.type = "add_positions_grad",
   .summary = "gradients of add_positions",

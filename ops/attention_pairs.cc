@@ -10,8 +10,11 @@
 // is 0.
 #include <algorithm>
 #include <memory>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/attention_math.h"
@@ -133,6 +136,18 @@ Cost PairsCost(InferContext& ctx) {
   return {.flops = 2 * elements, .bytes = 4 * 5 * elements};
 }
 
+// Four vectors side by side, each with the columns of the sequence.
+void PairedElements(ElementContext& ctx) {
+  const ElementAxes& sequence = ctx.Names("Sequence");
+  if (sequence.size() != 2) return;
+  ElementAxis columns;
+  for (const char* part : {"q", "k", "q-k", "q*k"}) {
+    const ElementAxis named = PrefixAxis(absl::StrCat(ctx.Output("Out").name(), "/", part), sequence.back());
+    columns.insert(columns.end(), named.begin(), named.end());
+  }
+  ctx.NameOutput("Out", {sequence.front(), std::move(columns)});
+}
+
 REGISTER_OP(attention_pairs)
 ({.type = "attention_pairs",
   .summary = "[q, k, q - k, q * k] of a query and each element of a sequence",
@@ -146,7 +161,9 @@ REGISTER_OP(attention_pairs)
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"Query", "Sequence", "Length"}, {}, {"Out"}, {"Query", "Sequence"}),
-  .cost = PairsCost});
+  .cost = PairsCost,
+  .elements = PairedElements,
+  .effect = ElementEffect::kApart});
 
 REGISTER_OP(attention_pairs_grad)
 ({.type = "attention_pairs_grad",

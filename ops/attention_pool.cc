@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/attention_math.h"
@@ -147,6 +148,12 @@ Cost PoolCost(InferContext& ctx) {
   return {.flops = 2 * elements, .bytes = 4 * elements};
 }
 
+// A pooled vector has the name of the sequence in front, as that of sequence_pool.
+void PooledSequence(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("Sequence");
+  if (x.size() == 2 && !x.front().empty()) ctx.NameOutput("Out", {PrefixAxis(x.front().front().of, x.back())});
+}
+
 REGISTER_OP(attention_pool)
 ({.type = "attention_pool",
   .summary = "weighted sum of the elements of a sequence",
@@ -169,7 +176,9 @@ REGISTER_OP(attention_pool)
     return MakeGradOp(ctx, {"Sequence", "Length"}, {"Weight"}, {"Out"}, {"Score", "Sequence"});
   },
   .cost = PoolCost,
-  .in_place = {{"Score", "Weight"}}});
+  .in_place = {{"Score", "Weight"}},
+  .elements = PooledSequence,
+  .effect = ElementEffect::kApart});
 
 REGISTER_OP(attention_pool_grad)
 ({.type = "attention_pool_grad",

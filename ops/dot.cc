@@ -88,6 +88,13 @@ CostRule DotCost(int products) {
   };
 }
 
+// The product with a vector has its name, behind that of the products.
+void ProductElements(ElementContext& ctx) {
+  const ElementAxes& y = ctx.Names("Y");
+  if (y.size() != 2) return OwnElements()(ctx);
+  ctx.NameOutput("Out", {PrefixAxis(ctx.Output("Out").name(), y.front())});
+}
+
 REGISTER_OP(dot)
 ({.type = "dot",
   .summary = "products of a vector with each of several",
@@ -101,7 +108,7 @@ REGISTER_OP(dot)
   },
   .gradient = GradOpRule({"X", "Y"}, {}, {"Out"}, {"X", "Y"}),
   .cost = DotCost(1),
-  .elements = OwnElements(),
+  .elements = ProductElements,
   .effect = ElementEffect::kMultiplied,
   .zero_of_zero = true});
 REGISTER_OP(dot_grad)

@@ -144,6 +144,23 @@ class ReduceSumGradKernel : public OpKernel {
   const bool keep_dim_;
 };
 
+// Axes that are not added up keep their names, behind that of the sum.
+void KeptElements(ElementContext& ctx) {
+  const ElementAxes& x = ctx.Names("X");
+  const std::string& name = ctx.Output("Out").name();
+  const std::vector<int64_t> dims = ctx.attrs().Ints("dims");
+  ElementAxes out;
+  for (size_t axis = 0; axis < x.size(); ++axis) {
+    const bool added = dims.empty() || std::any_of(dims.begin(), dims.end(), [&](int64_t given) {
+                         return NormalAxis(given, x.size() + 1) == static_cast<int64_t>(axis) + 1;
+                       });
+    if (!added) out.push_back(PrefixAxis(name, x[axis]));
+    if (added && ctx.attrs().Bool("keep_dim")) out.push_back(AxisOf(name, 1));
+  }
+  if (out.empty()) return OwnElements()(ctx);
+  ctx.NameOutput("Out", std::move(out));
+}
+
 REGISTER_OP(reduce_sum)
 ({.type = "reduce_sum",
   .summary = "sum along dims of each example",
@@ -158,7 +175,7 @@ REGISTER_OP(reduce_sum)
         cost.flops = Elements(ctx.Input("X"));
         return cost;
       },
-  .elements = OwnElements(),
+  .elements = KeptElements,
   .effect = ElementEffect::kAdded,
   .zero_of_zero = true});
 REGISTER_OP(reduce_sum_grad)

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -89,7 +90,8 @@ REGISTER_OP(softmax)
   .shape = SoftmaxShape,
   .gradient = GradOpRule({}, {"Out"}, {"Out"}, {"X"}),
   .cost = ElementwiseCost(25),
-  .in_place = {{"X", "Out"}}});
+  .in_place = {{"X", "Out"}},
+  .elements = SameElements()});
 REGISTER_OP(softmax_grad)
 ({.type = "softmax_grad",
   .summary = "gradient of softmax",

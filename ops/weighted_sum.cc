@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/elements.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/fit.h"
@@ -85,6 +86,11 @@ CostRule WeightedSumCost(int products) {
   };
 }
 
+void SummedElements(ElementContext& ctx) {
+  const ElementAxes& y = ctx.Names("Y");
+  if (!y.empty()) ctx.NameOutput("Out", {PrefixAxis(ctx.Output("Out").name(), y.back())});
+}
+
 REGISTER_OP(weighted_sum)
 ({.type = "weighted_sum",
   .summary = "vectors of an example, added with weights",
@@ -97,7 +103,8 @@ REGISTER_OP(weighted_sum)
     return absl::OkStatus();
   },
   .gradient = GradOpRule({"Weight", "Y"}, {}, {"Out"}, {"Weight", "Y"}),
-  .cost = WeightedSumCost(1)});
+  .cost = WeightedSumCost(1),
+  .elements = SummedElements});
 REGISTER_OP(weighted_sum_grad)
 ({.type = "weighted_sum_grad",
   .summary = "gradients of weighted_sum",

@@ -1,6 +1,7 @@
 #include "trainer/checkpoints/beginning.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,10 +30,29 @@ absl::Status StartReplica(const BeginOptions& o, const v1::StartPlan& plan) {
   return o.trainer.replica->Start(sources, plan);
 }
 
+// Refuses checkpoints in the directory of this job, which a fresh run sets aside.
+absl::Status CheckApart(const Job& job, const v1::StartPlan& plan) {
+  if (job.config.checkpoint().dir().empty()) return absl::OkStatus();
+  const auto normal = [](const std::string& path) {
+    return (std::filesystem::absolute(path) / "").lexically_normal().string();
+  };
+  for (int i = 0; i < plan.sources_size(); ++i) {
+    if (normal(plan.sources(i).directory()) != normal(job.Path(job.config.checkpoint().dir()))) continue;
+    const std::string path = absl::StrCat("start_from[", i, "].checkpoint");
+    return job.positions.Error(
+        path,
+        absl::StrCat(path, ": '", job.config.start_from(i).checkpoint(), "' is in this job's checkpoint.dir, whose ",
+                     "checkpoints a fresh run sets aside: give this job a checkpoint.dir of its own, or go on ",
+                     "with --resume"));
+  }
+  return absl::OkStatus();
+}
+
 // Has the servers take values from the checkpoints of start_from, as the chief, and the replica if each trainer has all
 // of it.
 absl::Status DecideStart(const BeginOptions& o, v1::Beginning* beginning) {
   ASSIGN_OR_RETURN(Start planned, o.plan_start == nullptr ? PlanStart(*o.job) : o.plan_start(*o.job));
+  RETURN_IF_ERROR(CheckApart(*o.job, planned.plan));
   const std::string account = StartText(planned);
   for (const absl::string_view line : absl::StrSplit(account, '\n', absl::SkipEmpty())) {
     LOG(INFO) << "start_from: " << line;
@@ -65,10 +85,11 @@ absl::Status SpreadStart(const BeginOptions& o, const v1::StartPlan& plan, int c
 absl::StatusOr<ResumePoint> Decide(const BeginOptions& o) {
   ResumePoint point;
   Checkpointing* const kept = o.checkpoints->checkpointing();
+  bool sets_aside = false;
   if (kept != nullptr && o.resume_run) {
     ASSIGN_OR_RETURN(const bool of_this_run, kept->HasOfThisRun());
     if (!of_this_run) LOG(INFO) << "--resume_run: no checkpoint of this run yet, starts at step 0";
-    if (!of_this_run) RETURN_IF_ERROR(kept->StartAfresh());
+    sets_aside = !of_this_run;
     if (of_this_run) {
       ASSIGN_OR_RETURN(point, kept->Resume());
     }
@@ -77,12 +98,14 @@ absl::StatusOr<ResumePoint> Decide(const BeginOptions& o) {
     if (!point.beginning.resumed()) {
       LOG(WARNING) << "--resume: no checkpoint in " << o.job->config.checkpoint().dir() << ", starts at step 0";
     }
-  } else if (kept != nullptr) {
-    RETURN_IF_ERROR(kept->StartAfresh());
+  } else {
+    sets_aside = kept != nullptr;
   }
   if (!point.beginning.resumed() && o.job->config.start_from_size() > 0) {
     RETURN_IF_ERROR(DecideStart(o, &point.beginning));
   }
+  // A start that fails leaves the checkpoints of earlier runs where they are.
+  if (sets_aside) RETURN_IF_ERROR(kept->StartAfresh());
   if (!point.beginning.resumed() && !RowFiles(*o.job).empty()) {
     v1::ControlRequest load;
     load.mutable_load_rows();

@@ -82,12 +82,6 @@ IndexRanges Complement(const IndexRanges& ranges, int64_t size) {
   return rest;
 }
 
-IndexRanges Union(const IndexRanges& a, const IndexRanges& b) {
-  IndexRanges both = a;
-  for (const IndexRange& range : b) AddRange(range, &both);
-  return both;
-}
-
 int64_t SizeOf(const IndexRanges& ranges) {
   int64_t size = 0;
   for (const IndexRange& range : ranges) size += range.end - range.begin;
@@ -160,20 +154,23 @@ bool NameSet::HasAll(std::string_view part) const {
 IndexRanges NameSet::In(const ElementAxis& axis) const {
   IndexRanges in;
   int64_t at = 0;
+  const auto add = [&](const IndexRanges& ranges, const ElementRun& run) {
+    for (const IndexRange& range : ranges) {
+      const int64_t begin = std::max(range.begin, run.first), end = std::min(range.end, run.first + run.count);
+      if (begin < end) AddRange({at + begin - run.first, at + end - run.first}, &in);
+    }
+  };
   for (const ElementRun& run : axis) {
+    if (const auto whole = parts_.find(run.of); whole != parts_.end()) add(whole->second, run);
     ForEachPart(run.of, [&](std::string_view part, bool last) {
       int64_t index;
       const auto found = parts_.find(WithoutIndex(part, &index));
       if (found == parts_.end()) return;
+      if (last) return add(found->second, run);
+      // A part without a number is a single element.
+      const int64_t place = std::max<int64_t>(index, 0);
       for (const IndexRange& range : found->second) {
-        if (!last) {
-          // A part without a number is a single element.
-          const int64_t place = std::max<int64_t>(index, 0);
-          if (range.begin <= place && place < range.end) AddRange({at, at + run.count}, &in);
-          continue;
-        }
-        const int64_t begin = std::max(range.begin, run.first), end = std::min(range.end, run.first + run.count);
-        if (begin < end) AddRange({at + begin - run.first, at + end - run.first}, &in);
+        if (range.begin <= place && place < range.end) AddRange({at, at + run.count}, &in);
       }
     });
     at += run.count;

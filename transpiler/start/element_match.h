@@ -24,7 +24,6 @@ using IndexRanges = std::vector<IndexRange>;
 
 void AddRange(IndexRange range, IndexRanges* ranges);
 IndexRanges Complement(const IndexRanges& ranges, int64_t size);
-IndexRanges Union(const IndexRanges& a, const IndexRanges& b);
 int64_t SizeOf(const IndexRanges& ranges);
 
 // Returns the runs of `here` that have names of `there`. The nth element of a name here is the nth of that name there.
@@ -35,14 +34,13 @@ IndexRanges RangesFrom(absl::Span<const v1::AxisRun> runs);
 // Returns the parts of a name: of "cat.C7/vectors" the words "cat.C7" and "vectors", without "[3]" behind a part.
 std::vector<std::string> NameParts(std::string_view of);
 
-// A set of names: of parts with all their elements, or of single elements of a name.
+// A set of names: of parts with all their elements, or of single elements of a part or of a whole name.
 class NameSet {
  public:
   // All elements whose name has this part.
   void Add(std::string_view part) { Add(part, 0, kAll); }
-  // Elements [begin, end) of this part.
+  // Elements [begin, end) of this part, or of this name.
   void Add(std::string_view part, int64_t begin, int64_t end);
-  bool empty() const { return parts_.empty(); }
   bool HasAll(std::string_view part) const;
   // Returns the indices of the elements of `axis` that are in the set.
   IndexRanges In(const ElementAxis& axis) const;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "framework/base/stable_hash.h"
 #include "framework/base/string_views.h"
 #include "framework/graph/elements.h"
 #include "glog/logging.h"
@@ -94,7 +96,10 @@ ProgramElements::ProgramElements(const v1::ProgramDesc& main, const std::map<std
     if (op.role() != v1::FORWARD && op.role() != v1::LOSS) continue;
     if (const OpDef* const def = OpRegistry::Global().Find(op.type()); def != nullptr) Add(op, *def);
   }
-  for (const auto& [name, var] : parameters_) axes_.emplace(name, Places(*var, 0));
+  for (const auto& [name, var] : parameters_) {
+    // One that a rule has named has axes, and its place says nothing.
+    if (!axes_.emplace(name, Places(*var, 0)).second) places_.erase(name);
+  }
 }
 
 void ProgramElements::Add(const v1::OpDesc& op, const OpDef& def) {
@@ -118,8 +123,20 @@ void ProgramElements::Add(const v1::OpDesc& op, const OpDef& def) {
     Context context(this, &each);
     def.elements(context);
   }
+  std::string reads = op.type();
+  for (const std::string& name : each.inputs) {
+    for (const ElementAxis& axis : Variable(name)) {
+      absl::StrAppend(&reads, "|");
+      for (const ElementRun& run : axis) absl::StrAppend(&reads, run.of, "[", run.first, "+", run.count, "]");
+    }
+  }
+  const Place place{.type = op.type(), .reads = StableHash(reads)};
+  for (const std::string& name : each.parameters) {
+    if (Find(name)->kind() != v1::TABLE) places_.emplace(name, place);
+  }
   for (const std::string& name : each.outputs) {
-    if (const v1::VarDesc* const var = Find(name); var != nullptr) axes_.emplace(name, Places(*var, 1));
+    const v1::VarDesc* const var = Find(name);
+    if (var != nullptr && axes_.emplace(name, Places(*var, 1)).second) places_.emplace(name, place);
   }
   ops_.push_back(std::move(each));
 }

@@ -3,6 +3,7 @@
 #ifndef WEIR_TRANSPILER_START_PROGRAM_ELEMENTS_H_
 #define WEIR_TRANSPILER_START_PROGRAM_ELEMENTS_H_
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -37,6 +38,14 @@ class ProgramElements {
   const ElementAxes& Parameter(std::string_view name) const;
   // Returns the axes of a variable, without that of the batch. Requires: an op reads or writes it.
   const ElementAxes& Variable(std::string_view name) const;
+  // Names that say no more than a place, since the operator has no rule for them: of its outputs, and of parameters. By
+  // name: the operator's type and a hash of what it reads. Places mean the same in two programs only if these are
+  // equal.
+  struct Place {
+    std::string type;
+    uint64_t reads = 0;
+  };
+  const std::map<std::string, Place, std::less<>>& places() const { return places_; }
   // Variables of the data that an op reads.
   const std::set<std::string>& read_data() const { return read_data_; }
   const v1::VarDesc* Find(std::string_view name) const;
@@ -48,6 +57,7 @@ class ProgramElements {
   std::map<std::string, const v1::VarDesc*, std::less<>> vars_;
   std::map<std::string, const v1::VarDesc*, std::less<>> parameters_;
   std::map<std::string, ElementAxes, std::less<>> axes_;
+  std::map<std::string, Place, std::less<>> places_;
   std::set<std::string> read_data_;
   std::vector<Op> ops_;
 };

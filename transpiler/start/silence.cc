@@ -94,15 +94,16 @@ class Search {
         if (const v1::VarDesc* const table = TableOf(op); table != nullptr) return ZeroNewRows(op, *table);
         if (IsAlike(op)) return absl::OkStatus();
         for (const std::string& name : op.inputs) {
-          if (HasFresh(name)) RETURN_IF_ERROR(MakeZero(name, op));
+          if (IsHeard(op, name)) RETURN_IF_ERROR(MakeZero(name, op));
         }
         return absl::OkStatus();
       case ElementEffect::kMultiplied: {
         if (IsAlike(op)) return absl::OkStatus();
         absl::Status error;
         for (const std::string& name : op.inputs) {
-          error = HasFresh(name) ? MakeZero(name, op) : absl::OkStatus();
-          if (HasFresh(name) && error.ok()) return error;
+          if (!IsHeard(op, name)) continue;
+          error = MakeZero(name, op);
+          if (error.ok()) return error;
         }
         return error;
       }
@@ -114,6 +115,37 @@ class Search {
 
   absl::Status Mixed(const Op& op) const {
     return absl::InvalidArgumentError(absl::StrCat("in ", Text(op), " new elements change what the others become"));
+  }
+
+  // Returns true if new elements of an input become part of elements that are not new: false if each has one of its own
+  // in the output, as the product of a new slot with another.
+  bool IsHeard(const Op& op, const std::string& input) const {
+    const std::vector<IndexRanges> fresh = Fresh(input);
+    const ElementAxes& axes = program_.Variable(input);
+    for (size_t d = 0; d < axes.size(); ++d) {
+      for (const IndexRange& range : fresh[d]) {
+        for (const ElementRun& run : SliceAxis(axes[d], range.begin, range.end - range.begin)) {
+          if (!HasOwn(op, run)) return true;
+        }
+      }
+    }
+    return false;
+  }
+  // Returns whether an output has new elements with all parts of this name.
+  bool HasOwn(const Op& op, const ElementRun& run) const {
+    const std::vector<std::string> wanted = NameParts(run.of);
+    for (const std::string& output : op.outputs) {
+      for (const ElementAxis& axis : program_.Variable(output)) {
+        for (const ElementRun& own : axis) {
+          const std::vector<std::string> parts = NameParts(own.of);
+          const bool all = std::all_of(wanted.begin(), wanted.end(), [&](const std::string& part) {
+            return std::find(parts.begin(), parts.end(), part) != parts.end();
+          });
+          if (all && !fresh_.In({own}).empty()) return true;
+        }
+      }
+    }
+    return false;
   }
 
   // Returns true if the output has the new elements of all inputs, which are at the same places.

@@ -123,6 +123,12 @@ class Planner {
     return said;
   }
 
+  // Returns whether the user has said of what both have that it is new here and dropped there.
+  bool IsReplaced(const std::string& name, StartSource* there) {
+    const bool is_new = SaidNew(name), is_dropped = there->SaidDrop(name);
+    return is_new && is_dropped;
+  }
+
   // Returns the part of a name that the other side lacks, else the last one that is a word.
   static std::string Telling(const ElementRun& run, const std::set<std::string>& known) {
     const std::vector<std::string> parts = NameParts(run.of);
@@ -200,7 +206,7 @@ class Planner {
     const int64_t bytes = 4 * Count(var.dims());
     for (size_t s = 0; s < sources_.size(); ++s) {
       const StartSource::Dense* const from = sources_[s]->FindDense(name);
-      if (from == nullptr) continue;
+      if (from == nullptr || IsReplaced(name, sources_[s].get())) continue;
       for (size_t later = s + 1; later < sources_.size(); ++later) {
         if (sources_[later]->config().take_size() == 0 || sources_[later]->FindDense(name) == nullptr) continue;
         problems_.push_back(absl::StrCat("'", name, "' is taken from start_from[", later, "] and given by start_from[",
@@ -236,6 +242,7 @@ class Planner {
     part->set_variable(from.name);
     part->mutable_dims()->Add(from.dims.begin(), from.dims.end());
     there.Use(from);
+    if (there.has_program()) CheckPlaces(name, here_axes, there);
     std::vector<std::string> new_names, dropped_names;
     int64_t taken = 1;
     bool whole = true;
@@ -275,18 +282,38 @@ class Planner {
     if (from.name != name) line->set_from(from.name);
   }
 
+  // Refuses elements that are known by their places only, where these places are of something else.
+  void CheckPlaces(const std::string& name, const ElementAxes& axes, const StartSource& there) {
+    for (const ElementAxis& axis : axes) {
+      for (const ElementRun& run : axis) {
+        for (const std::string& part : NameParts(run.of)) {
+          const auto place = here_.places().find(part);
+          const auto was = there.places().find(part);
+          if (place == here_.places().end() || was == there.places().end()) continue;
+          if (place->second.type == was->second.type && place->second.reads == was->second.reads) continue;
+          const std::string problem =
+              absl::StrCat("'", name, "' cannot be matched: its elements are known by their places in '", part,
+                           "' only, of operator ", place->second.type, ", which reads something else in ", there.name(),
+                           ": name it by new here and by drop there");
+          if (std::find(problems_.begin(), problems_.end(), problem) == problems_.end()) problems_.push_back(problem);
+        }
+      }
+    }
+  }
+
   // Elements that are in no checkpoint.
   void Unmatched(const ElementAxis& axis, const IndexRanges& ranges, std::vector<std::string>* names) {
     for (const IndexRange& range : ranges) {
       for (const ElementRun& run : SliceAxis(axis, range.begin, range.end - range.begin)) {
-        const std::vector<std::string> parts = NameParts(run.of);
-        fresh_.Add(parts.back(), run.first, run.first + run.count);
-        if (parts.size() > 1) {
-          // Of an input that is new, not all that has the last part.
-          const std::string telling = TellingOf(run);
-          if (telling != parts.back()) fresh_.Add(telling);
-        }
         const std::string shown = TellingOf(run);
+        const bool unknown = std::none_of(sources_.begin(), sources_.end(),
+                                          [&](const auto& source) { return source->parts().count(shown) > 0; });
+        if (unknown) {
+          fresh_.Add(shown);
+        } else {
+          // All parts are known, and these elements of them are not.
+          fresh_.Add(run.of, run.first, run.first + run.count);
+        }
         if (std::find(names->begin(), names->end(), shown) == names->end()) names->push_back(shown);
         if (!SaidNew(run)) wanted_new_.insert(shown);
       }
@@ -327,6 +354,7 @@ class Planner {
       StartSource& there = *sources_[s];
       // Tables of several checkpoints are merged where the user says so.
       if (table.parts_size() > 0 && there.config().take_size() == 0) break;
+      if (IsReplaced(name, &there)) continue;
       for (const StartSource::Table* const from : there.FindTables(name)) {
         there.Use(*from);
         v1::TablePart* const part = table.add_parts();

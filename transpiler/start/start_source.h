@@ -67,6 +67,8 @@ class StartSource {
   // Returns the names of a parameter's elements by its job's program, under their names here; nullopt if that job has
   // no model that this build can read, of which why_no_program() says why.
   std::optional<ElementAxes> Axes(const Dense& dense) const;
+  // Returns ProgramElements::places of its program, by their names here. Requires: has_program().
+  const std::map<std::string, ProgramElements::Place, std::less<>>& places() const { return elements_->places(); }
   bool has_program() const { return elements_ != nullptr; }
   const std::string& why_no_program() const { return why_no_program_; }
   // Returns whether it holds statistics of its data, and how its job reads them; nullopt: that cannot be read.

@@ -368,12 +368,21 @@ TEST_F(StartFromTest, AColumnAddedToFlights) {
   EXPECT_LE(started.steps, 0.4 * static_cast<double>(fresh.steps));
 }
 
-TEST_F(StartFromTest, NothingIsWrittenWhereTheStartIsIncomplete) {
-  const auto result = TryTrain("nothing", Started(Edited({{"width: 8", "width: 16"}}), ""), {}, Clusters()[1]);
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(result.status().message(), AllOf(HasSubstr("start_from[0]"), HasSubstr("new: \"vectors\"")));
-  const absl::StatusOr<std::vector<CheckpointPath>> written = ListCheckpoints(absl::StrCat(dir_, "/nothing"));
-  EXPECT_TRUE(!written.ok() || written->empty());
+TEST_F(StartFromTest, AStartThatFailsChangesNothing) {
+  Train("kept", kJob, {"train.max_steps=1"}, Clusters()[1]);
+  const auto kept = [] {
+    const absl::StatusOr<std::vector<CheckpointPath>> all = ListCheckpoints(absl::StrCat(dir_, "/kept"));
+    return all.ok() ? all->size() : 0;
+  };
+  ASSERT_EQ(kept(), 1u);
+  const auto incomplete = TryTrain("kept", Started(Edited({{"width: 8", "width: 16"}}), ""), {}, Clusters()[1]);
+  EXPECT_EQ(incomplete.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(incomplete.status().message(), AllOf(HasSubstr("start_from[0]"), HasSubstr("new: \"vectors\"")));
+  EXPECT_EQ(kept(), 1u);
+  const auto own = TryTrain("kept", Started(kJob, "", "kept"), {}, Clusters()[1]);
+  EXPECT_THAT(own.status().message(), AllOf(HasSubstr("start_from[0].checkpoint: '"),
+                                            HasSubstr("is in this job's checkpoint.dir"), HasSubstr("--resume")));
+  EXPECT_EQ(kept(), 1u);
 }
 
 }  // namespace

@@ -286,6 +286,24 @@ TEST_P(RecordsOfManyThreadsTest, LanesAtAnySpeedGetEveryLine) {
   }
 }
 
+// A lane that falls out of the first pass joins another, whose first block is kept for a lane that never comes.
+TEST_F(RecordsAheadTest, ALaneThatFallsOutDoesNotWaitForOneThatNeverComes) {
+  const DataFile& file = File("f", Text(3000));
+  const PlacedLines all = Plainly(file);
+  RecordsAhead ahead({.lanes = 3, .threads = 1, .block = 512, .ahead = 1, .window = 3});
+  const auto fast = Open(ahead, file, {.lane = 0, .round = 0, .shared = true});
+  const auto slow = Open(ahead, file, {.lane = 2, .round = 0, .shared = true});
+  // Together, far beyond the window; then one runs ahead.
+  constexpr int64_t kTogether = 300;
+  for (int64_t i = 0; i < kTogether; ++i) {
+    ASSERT_EQ(fast->Skip(1), 1);
+    ASSERT_EQ(slow->Skip(1), 1);
+  }
+  const PlacedLines rest(all.begin() + kTogether, all.end());
+  EXPECT_EQ(Rest(*fast), rest);
+  EXPECT_EQ(Rest(*slow), rest);
+}
+
 TEST_F(RecordsAheadTest, LinesBeforeTheDamageAreGivenAndThenTheError) {
   const std::string whole = Gzip(Text(1000));
   const DataFile& file = File("f", whole.substr(0, whole.size() - 100));

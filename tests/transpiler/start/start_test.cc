@@ -338,6 +338,80 @@ TEST_F(StartTest, ErrorsNameThePlaceAndTheLines) {
   }
 }
 
+// Layers between the look-up and an fc, in place of the flattened fields.
+std::string Between(const std::string& layers, const std::string& input) {
+  return Replaced(
+      kOld, "  layer { name: \"input\" concat { input: \"fields\" input: \"dense\" } }\n",
+      absl::StrCat(layers, "  layer { name: \"input\" concat { input: \"", input, "\" input: \"dense\" } }\n"));
+}
+
+TEST_F(StartTest, WhatSumsAndProductsKeepOfSlotsIsFollowed) {
+  const std::string column = "    column { name: \"user\"";
+  const std::string no_fm = "  layer { name: \"fm\" fm_interaction { input: \"fields\" } }\n";
+  // Sums over the columns of each slot: [B, slots].
+  std::string sums = Between("  layer { name: \"sums\" reduce_sum { input: \"fields\" axis: 2 } }\n", "sums");
+  sums = Edited({{no_fm, ""}, {" input: \"fm\"", ""}}, sums);
+  WriteCheckpoint("sums", sums);
+  const absl::StatusOr<Start> first =
+      Plan(Edited({{column, kNewColumn + column}}, sums), "new: \"cat.shop\" new_values: ZERO", "sums");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(Map(*first, "deep.0.w", 0), "1<-0x4");
+  EXPECT_EQ(Zeros(*first, "deep.0.w"), "0-1 x 0-16");
+  EXPECT_EQ(ZeroColumns(*first, "vectors"), "0-0");
+  // Products of pairs: those with the new slot have weights of their own, which are 0, so that its rows learn.
+  std::string pairs = Between("  layer { name: \"pairs\" dot_interaction { input: \"fields\" } }\n", "pairs");
+  pairs = Edited({{no_fm, ""}, {" input: \"fm\"", ""}}, pairs);
+  WriteCheckpoint("pairs", pairs);
+  const absl::StatusOr<Start> crossed =
+      Plan(Edited({{column, kNewColumn + column}}, pairs), "new: \"cat.shop\" new_values: ZERO", "pairs");
+  ASSERT_TRUE(crossed.ok()) << crossed.status();
+  EXPECT_EQ(Map(*crossed, "deep.0.w", 0), "2<-0x3");
+  EXPECT_EQ(Zeros(*crossed, "deep.0.w"), "0-2 x 0-16");
+  EXPECT_EQ(ZeroColumns(*crossed, "vectors"), "0-0");
+}
+
+TEST_F(StartTest, PartsOfAnAttentionAreFollowed) {
+  const std::string layers = R"(  layer { name: "past" embedding { ids: "history" table: "vectors" sequence: 5 } }
+  layer { name: "now" embedding { ids: "cat" table: "vectors" pooling: SUM } }
+  layer { name: "attended" attention_pool { query: "now" sequence: "past" sizes: [6] } }
+)";
+  const std::string text = Edited({{"  }\n  batch_size",
+                                    "    column { name: \"history\" type: ID list: \" \" }\n"
+                                    "  }\n  batch_size"}},
+                                  Between(layers, "attended"));
+  WriteCheckpoint("attended", text);
+  const absl::StatusOr<Start> wide = Plan(Edited({{"width: 4", "width: 6"}}, text), "new: \"vectors\"", "attended");
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_EQ(Map(*wide, "attended.0.w", 0), "0<-0x4 6<-4x4 12<-8x4 18<-12x4");
+  EXPECT_EQ(Map(*wide, "deep.0.w", 0), "0<-0x4 6<-4x2");
+}
+
+TEST_F(StartTest, PlacesOfAnOperatorWithoutNamesAreTakenOfEqualInputsOnly) {
+  const std::string layers = R"(  layer { name: "past" embedding { ids: "history" table: "vectors" sequence: 5 } }
+  layer { name: "unit" gru { input: "past" size: 3 } }
+)";
+  const std::string text = Edited({{"  }\n  batch_size",
+                                    "    column { name: \"history\" type: ID list: \" \" }\n"
+                                    "  }\n  batch_size"}},
+                                  Between(layers, "unit"));
+  WriteCheckpoint("unit", text);
+  const absl::StatusOr<Start> same = Plan(text, "", "unit");
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(Map(*same, "unit.w", 1), "0<-0x9");
+  EXPECT_EQ(Map(*same, "deep.0.w", 0), "0<-0x5");
+  const std::string wide = Edited({{"width: 4", "width: 6"}}, text);
+  EXPECT_THAT(Plan(wide, "new: \"vectors\"", "unit").status().message(),
+              AllOf(HasSubstr("'unit.w' cannot be matched"), HasSubstr("of operator gru"),
+                    HasSubstr("by new here and by drop there")));
+  // The way out that it names.
+  const absl::StatusOr<Start> replaced =
+      Plan(wide, "new: \"vectors|unit.*|deep.0.w\" drop: \"unit.*|deep.0.w\"", "unit");
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  EXPECT_EQ(Map(*replaced, "unit.w", 1), "none");
+  EXPECT_EQ(Map(*replaced, "deep.1.w", 0), "0<-0x16");
+  EXPECT_THAT(StartText(*replaced), AllOf(HasSubstr("new       unit.w"), HasSubstr("dropped   unit.w")));
+}
+
 TEST_F(StartTest, AnInputThatIsReadAnotherWayIsAnotherInput) {
   const std::string text = Edited({{"  batch_size", "  dense { column { index: 1 transform: LOG1P } }\n  batch_size"}});
   EXPECT_THAT(Plan(text, "").status().message(),
