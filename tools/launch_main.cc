@@ -254,12 +254,12 @@ absl::StatusOr<std::string> FindProgram(const std::string& room, const std::stri
                                           "; build it, or give --bin_dir"));
 }
 
-// Returns the directory of the checkpoints that trainers with --role=predict score with; "" for other trainers. Servers
-// must read the same checkpoint, so all processes get it as their checkpoint.dir.
+// Returns the directory of the checkpoints that trainers with --role=predict or importance score with; "" for other
+// trainers. Servers must read the same checkpoint, so all processes get it as their checkpoint.dir.
 std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_arguments) {
   const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint").value_or("");
-  if (checkpoint.empty() || absl::AsciiStrToLower(ValueOf(trainer_arguments, "role").value_or("")) != "predict")
-    return "";
+  const std::string role = absl::AsciiStrToLower(ValueOf(trainer_arguments, "role").value_or(""));
+  if (checkpoint.empty() || (role != "predict" && role != "importance")) return "";
   std::filesystem::path dir = std::filesystem::absolute(checkpoint).lexically_normal();
   if (!dir.has_filename()) dir = dir.parent_path();
   if (dir.filename().string().starts_with("step-")) dir = dir.parent_path();

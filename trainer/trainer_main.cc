@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/clock.h"
@@ -54,6 +55,7 @@
 #include "pserver/trainer_group.h"
 #include "trainer/files/piped_command.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/predict/importance.h"
 #include "trainer/predict/predict.h"
 #include "trainer/progress/training_watch.h"
 #include "transpiler/job/check_job.h"
@@ -70,17 +72,27 @@ ABSL_FLAG(bool, resume_run, false,
           "there is none");
 ABSL_FLAG(int64_t, restarts, 0, "how often the job was started again after a death (launch --restarts), for figures");
 ABSL_FLAG(int, local_rank, -1, "place of this process on its machine; chooses the CUDA device");
-ABSL_FLAG(std::string, checkpoint, "", "--role=predict: directory of checkpoints, or of one step");
+ABSL_FLAG(std::string, checkpoint, "", "--role=predict, importance: directory of checkpoints, or of one step");
 ABSL_FLAG(bool, checkpoint_job, false,
-          "--role=predict: the model of the job in the checkpoint, instead of that of --job, which may be left out "
-          "then; files, batches and the cluster remain those of --job");
-ABSL_FLAG(std::string, input, "", "--role=predict: files to score (a pattern); default: data.eval of the job");
+          "--role=predict, importance: the model of the job in the checkpoint, instead of that of --job, which may be "
+          "left out then; files, batches and the cluster remain those of --job");
+ABSL_FLAG(std::string, input, "",
+          "--role=predict, importance: files to score (a pattern); default: data.eval of the job");
 ABSL_FLAG(
     std::string, output, "",
     "--role=predict: file for the predictions, in input order: .csv, .tfrecord, .examples; .txt and others: text, "
-    "one line per example; a further .gz or .zst compresses");
+    "one line per example; a further .gz or .zst compresses. --role=importance: file for the figures as JSON; default: "
+    "none");
 ABSL_FLAG(std::vector<std::string>, carry, {},
           "--role=predict: columns of the input that the output carries: user,item");
+ABSL_FLAG(std::string, alter, "shuffle",
+          "--role=importance: shuffle gives each example the value of another one, blank takes the value away");
+ABSL_FLAG(int, repeats, 0,
+          "--role=importance: how often each part is shuffled; errors are from the differences. Default: 5");
+ABSL_FLAG(std::vector<std::string>, parts, {},
+          "--role=importance: patterns of the inputs that are measured: age,cat.C.*; default: all");
+ABSL_FLAG(std::vector<std::string>, together, {},
+          "--role=importance: inputs that are altered together: items+categories,city+country");
 ABSL_FLAG(std::string, server_program, "",
           "distribute.servers: 0: main program of the server in this trainer, dumped by `transpile`");
 ABSL_FLAG(std::string, server_startup_program, "", "startup program of that server; goes with --server_program");
@@ -99,6 +111,8 @@ constexpr char kUsage[] =
     "trainer --job=FILE --role=local                                         the whole job in this process\n"
     "trainer --job=FILE --role=predict --checkpoint=DIR --output=FILE        scores files\n"
     "        [--input=PATTERN] [--carry=COLUMN,COLUMN] [--checkpoint_job]\n"
+    "trainer --job=FILE --role=importance --checkpoint=DIR [--output=FILE]   shows what each input is worth\n"
+    "        [--alter=shuffle|blank] [--repeats=N] [--parts=NAME,NAME] [--together=NAME+NAME]\n"
     "\n"
     "With distribute.servers: 0 --pservers has the address of every trainer, where it serves its part of the "
     "parameters\n"
@@ -123,7 +137,7 @@ struct Nccl {
 // Returns whether the whole job runs in this process, with one server and one trainer whatever the job's cluster is.
 bool IsEmbedded(const ClusterConfig& cluster) {
   return cluster.role == Role::kLocal ||
-         (cluster.role == Role::kPredict && cluster.pservers.empty() && !cluster.init_method.has_value());
+         (IsScoring(cluster.role) && cluster.pservers.empty() && !cluster.init_method.has_value());
 }
 
 // Connects to the servers of the cluster.
@@ -312,29 +326,44 @@ struct Runtime {
   std::unique_ptr<ProcessWatch> watch;  // null: nobody watches
 };
 
+// A flag that goes with some roles only, and whether it was given.
+struct RoleFlag {
+  const char* name;
+  bool given;
+  std::vector<Role> roles;
+};
+
 absl::Status CheckFlags(const ClusterConfig& cluster) {
-  if (cluster.role == Role::kPredict) {
-    if (absl::GetFlag(FLAGS_checkpoint).empty() || absl::GetFlag(FLAGS_output).empty()) {
-      return absl::InvalidArgumentError("--role=predict needs --checkpoint=DIR and --output=FILE");
-    }
-    ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
-    if (!profile.file.empty()) {
-      return absl::InvalidArgumentError("--profile is of steps of training; --role=predict has none");
-    }
-    if (absl::GetFlag(FLAGS_checkpoint_job) && !absl::GetFlag(FLAGS_program).empty()) {
-      return absl::InvalidArgumentError("--program and --checkpoint_job both replace the model: give one of them");
-    }
-    return absl::OkStatus();
+  const std::vector<Role> scoring = {Role::kPredict, Role::kImportance};
+  for (const RoleFlag& flag : {RoleFlag{"checkpoint_job", absl::GetFlag(FLAGS_checkpoint_job), scoring},
+                               RoleFlag{"checkpoint", !absl::GetFlag(FLAGS_checkpoint).empty(), scoring},
+                               RoleFlag{"output", !absl::GetFlag(FLAGS_output).empty(), scoring},
+                               RoleFlag{"input", !absl::GetFlag(FLAGS_input).empty(), scoring},
+                               RoleFlag{"carry", !absl::GetFlag(FLAGS_carry).empty(), {Role::kPredict}},
+                               RoleFlag{"alter", absl::GetFlag(FLAGS_alter) != "shuffle", {Role::kImportance}},
+                               RoleFlag{"repeats", absl::GetFlag(FLAGS_repeats) != 0, {Role::kImportance}},
+                               RoleFlag{"parts", !absl::GetFlag(FLAGS_parts).empty(), {Role::kImportance}},
+                               RoleFlag{"together", !absl::GetFlag(FLAGS_together).empty(), {Role::kImportance}}}) {
+    if (!flag.given || std::find(flag.roles.begin(), flag.roles.end(), cluster.role) != flag.roles.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag.name, " goes with --role=",
+        absl::StrJoin(flag.roles, " or ", [](std::string* out, Role role) { out->append(RoleName(role)); }),
+        ", the role is ", std::string(RoleName(cluster.role))));
   }
-  for (const auto& [name, value] :
-       {std::pair{"checkpoint_job", std::string(absl::GetFlag(FLAGS_checkpoint_job) ? "true" : "")},
-        std::pair{"checkpoint", absl::GetFlag(FLAGS_checkpoint)}, std::pair{"output", absl::GetFlag(FLAGS_output)},
-        std::pair{"input", absl::GetFlag(FLAGS_input)},
-        std::pair{"carry", absl::StrJoin(absl::GetFlag(FLAGS_carry), ",")}}) {
-    if (!value.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, " goes with --role=predict, the role is ", std::string(RoleName(cluster.role))));
-    }
+  if (!IsScoring(cluster.role)) return absl::OkStatus();
+  const bool needs_output = cluster.role == Role::kPredict;
+  if (absl::GetFlag(FLAGS_checkpoint).empty() || (needs_output && absl::GetFlag(FLAGS_output).empty())) {
+    return absl::InvalidArgumentError(absl::StrCat("--role=", std::string(RoleName(cluster.role)),
+                                                   " needs --checkpoint=DIR",
+                                                   needs_output ? " and --output=FILE" : ""));
+  }
+  ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
+  if (!profile.file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--profile is of steps of training; --role=", std::string(RoleName(cluster.role)), " has none"));
+  }
+  if (absl::GetFlag(FLAGS_checkpoint_job) && !absl::GetFlag(FLAGS_program).empty()) {
+    return absl::InvalidArgumentError("--program and --checkpoint_job both replace the model: give one of them");
   }
   return absl::OkStatus();
 }
@@ -351,7 +380,8 @@ absl::StatusOr<JobInput> ReadJobInput() {
   const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint);
   if (absl::GetFlag(FLAGS_checkpoint_job)) {
     if (checkpoint.empty())
-      return absl::InvalidArgumentError("--checkpoint_job goes with --role=predict and --checkpoint=DIR");
+      return absl::InvalidArgumentError(
+          "--checkpoint_job goes with --role=predict or importance, and --checkpoint=DIR");
     ASSIGN_OR_RETURN(input.beside.trained, JobTextOfCheckpoint(checkpoint));
   }
   if (!input.file.empty()) {
@@ -384,7 +414,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
     all.push_back("cluster={}");
     r->cluster.trainer_id = 0;
   }
-  if (r->cluster.role == Role::kPredict) {
+  if (IsScoring(r->cluster.role)) {
     // The servers read the checkpoint from their checkpoint.dir.
     std::string dir = std::filesystem::absolute(absl::GetFlag(FLAGS_checkpoint)).lexically_normal().string();
     while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
@@ -393,7 +423,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
     if (r->servers->TakesSettings()) all.push_back(absl::StrCat("checkpoint.dir=\"", dir, "\""));
   }
   ASSIGN_OR_RETURN(r->job, ParseJob(input.text, input.file, all, input.beside));
-  if (r->cluster.role == Role::kPredict && !absl::GetFlag(FLAGS_program).empty()) {
+  if (IsScoring(r->cluster.role) && !absl::GetFlag(FLAGS_program).empty()) {
     LOG(WARNING) << "--program: what the program computes is not compared with the job of the checkpoint";
   }
   if (!input.beside.trained.empty()) {
@@ -468,8 +498,9 @@ absl::Status ChooseInterface(Runtime* r) {
 absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* signals, Runtime* r) {
   if (absl::GetFlag(FLAGS_allow_pipes)) AllowPipes();
   RETURN_IF_ERROR(ReadJob(overrides, r));
-  if (r->cluster.role == Role::kPredict) {
-    signals->SetMeaning("the prediction ends at once, and writes no output");
+  if (IsScoring(r->cluster.role)) {
+    signals->SetMeaning(absl::StrCat("the ", r->cluster.role == Role::kPredict ? "prediction" : "importance",
+                                     " ends at once, and writes no output"));
   }
   const v1::Train& train = r->job.config.train();
   RETURN_IF_ERROR(LoadNccl(r));
@@ -573,7 +604,7 @@ absl::Status StartWatching(Runtime* r) {
     LOG(WARNING) << "--tensorboard_histograms: parameters and gradients on a device are not read; there are none";
     events.histogram_steps = 0;
   }
-  if (r->cluster.role != Role::kPredict) {
+  if (!IsScoring(r->cluster.role)) {
     ASSIGN_OR_RETURN(r->figures, TrainingWatch::Create({.trainer_id = id,
                                                         .tensorboard = events.directory,
                                                         .histogram_steps = events.histogram_steps}));
@@ -600,24 +631,53 @@ absl::Status StartWatching(Runtime* r) {
   return absl::OkStatus();
 }
 
-// Trains or predicts. Sets *stopped if the training has ended before it was complete because its end was requested.
+Scoring ScoringOf(Runtime* r) {
+  return {.job = &r->job,
+          .programs = &r->programs,
+          .client = r->client.get(),
+          .replica = r->replica.get(),
+          .pool = r->pool.get(),
+          .trainer_id = r->cluster.trainer_id,
+          .device = r->device_memory.get(),
+          .checkpoint = absl::GetFlag(FLAGS_checkpoint),
+          .input = absl::GetFlag(FLAGS_input)};
+}
+
+absl::Status Predict(Runtime* r, std::string* last_line) {
+  ASSIGN_OR_RETURN(const int64_t examples, RunPredict({.scoring = ScoringOf(r),
+                                                       .output = absl::GetFlag(FLAGS_output),
+                                                       .carry = absl::GetFlag(FLAGS_carry)}));
+  *last_line = absl::StrCat("predicted examples=", examples, " output=", absl::GetFlag(FLAGS_output));
+  return absl::OkStatus();
+}
+
+absl::Status MeasureImportance(Runtime* r, std::string* last_line) {
+  const std::string alter = absl::AsciiStrToLower(absl::GetFlag(FLAGS_alter));
+  if (alter != "shuffle" && alter != "blank") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--alter is '", absl::GetFlag(FLAGS_alter), "', must be shuffle or blank"));
+  }
+  const int repeats = absl::GetFlag(FLAGS_repeats);
+  ASSIGN_OR_RETURN(const v1::Importance found,
+                   RunImportance({.scoring = ScoringOf(r),
+                                  .alteration = alter == "blank" ? v1::Importance::BLANK : v1::Importance::SHUFFLE,
+                                  .repeats = repeats != 0 ? repeats : (alter == "blank" ? 1 : 5),
+                                  .parts = absl::GetFlag(FLAGS_parts),
+                                  .together = absl::GetFlag(FLAGS_together),
+                                  .output = absl::GetFlag(FLAGS_output)}));
+  if (r->cluster.trainer_id == 0) std::fputs(ImportanceText(found).c_str(), stdout);
+  *last_line = absl::StrCat("importance examples=", found.examples(), " parts=", found.part_size());
+  const std::string output = absl::GetFlag(FLAGS_output);
+  if (!output.empty()) absl::StrAppend(last_line, " output=", output);
+  return absl::OkStatus();
+}
+
+// Trains, predicts or measures. Sets *stopped if the training has ended before it was complete because its end was
+// requested.
 absl::Status Work(Runtime* r, std::string* last_line, bool* stopped) {
   RETURN_IF_ERROR(HoldDense(r));
-  if (r->cluster.role == Role::kPredict) {
-    ASSIGN_OR_RETURN(const int64_t examples, RunPredict({.job = &r->job,
-                                                         .programs = &r->programs,
-                                                         .client = r->client.get(),
-                                                         .replica = r->replica.get(),
-                                                         .pool = r->pool.get(),
-                                                         .trainer_id = r->cluster.trainer_id,
-                                                         .device = r->device_memory.get(),
-                                                         .checkpoint = absl::GetFlag(FLAGS_checkpoint),
-                                                         .input = absl::GetFlag(FLAGS_input),
-                                                         .output = absl::GetFlag(FLAGS_output),
-                                                         .carry = absl::GetFlag(FLAGS_carry)}));
-    *last_line = absl::StrCat("predicted examples=", examples, " output=", absl::GetFlag(FLAGS_output));
-    return absl::OkStatus();
-  }
+  if (r->cluster.role == Role::kPredict) return Predict(r, last_line);
+  if (r->cluster.role == Role::kImportance) return MeasureImportance(r, last_line);
   if (absl::GetFlag(FLAGS_resume_run)) {
     if (absl::GetFlag(FLAGS_resume)) {
       return absl::InvalidArgumentError(

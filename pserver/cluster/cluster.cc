@@ -169,12 +169,13 @@ absl::StatusOr<Role> ResolveRole(Role program, const Settings& settings) {
   ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Role());
   if (!setting.has_value()) return program;
   std::optional<Role> role;
-  for (const Role each : {Role::kPserver, Role::kTrainer, Role::kLocal, Role::kPredict}) {
+  for (const Role each : {Role::kPserver, Role::kTrainer, Role::kLocal, Role::kPredict, Role::kImportance}) {
     const std::string name(RoleName(each));
     if (absl::EqualsIgnoreCase(setting->value, name)) role = each;
   }
   if (!role.has_value()) {
-    return Invalid(setting->source, " is '", setting->value, "', must be pserver, trainer, local or predict");
+    return Invalid(setting->source, " is '", setting->value,
+                   "', must be pserver, trainer, local, predict or importance");
   }
   if ((program == Role::kPserver) != (*role == Role::kPserver)) {
     const std::string other = *role == Role::kPserver ? "pserver" : "trainer";
@@ -457,14 +458,14 @@ absl::Status ResolveServingTrainer(const Settings& settings, const v1::JobConfig
   ASSIGN_OR_RETURN(const MaybeSourced trainers, settings.ServingTrainers());
   ASSIGN_OR_RETURN(const ServerList list, ResolveList(trainers, job));
   RETURN_IF_ERROR(CountServingTrainers(settings, list, job, config));
-  const bool alone = config->role == Role::kPredict && !StartedAmongOthers(settings);
+  const bool alone = IsScoring(config->role) && !StartedAmongOthers(settings);
   if (list.endpoints.empty() && !alone) {
     ASSIGN_OR_RETURN(config->init_method, settings.Method(/*by_default=*/true));
     if (!config->init_method.has_value()) return NoAddresses(settings);
     return ResolveMeetingServer(settings, job, config);
   }
   if (list.endpoints.empty()) {
-    // Prediction without a list is one process, whatever the cluster that trained.
+    // Scoring without a list is one process, whatever the cluster that trained.
     config->trainer_id = 0;
     return absl::OkStatus();
   }
@@ -496,8 +497,8 @@ absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, 
   ASSIGN_OR_RETURN(const ServerList list, ResolveList(pservers, job));
   RETURN_IF_ERROR(CountServers(list, job, config));
   for (const Endpoint& endpoint : list.endpoints) config->pservers.push_back(endpoint.ToString());
-  // Prediction without servers is one process, whatever the cluster that trained.
-  const bool alone = config->role == Role::kPredict && config->pservers.empty() && !StartedAmongOthers(settings);
+  // Scoring without servers is one process, whatever the cluster that trained.
+  const bool alone = IsScoring(config->role) && config->pservers.empty() && !StartedAmongOthers(settings);
   if (config->pservers.empty() && !alone) {
     return Invalid(
         "no servers are given: use --pservers=HOST:PORT,HOST:PORT or the variable ",
@@ -523,6 +524,8 @@ std::string_view RoleName(Role role) {
       return "local";
     case Role::kPredict:
       return "predict";
+    case Role::kImportance:
+      return "importance";
   }
   return "unknown";
 }
@@ -560,7 +563,7 @@ absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& f
                    " is the name that trainer 0 gives where the processes meet: trainer 0 needs a ",
                    "name, the other trainers an --init_method, and servers no name");
   }
-  if (config.role != Role::kPredict && config.servers > config.trainers) {
+  if (!IsScoring(config.role) && config.servers > config.trainers) {
     config.warnings.push_back(absl::StrCat(config.servers, " servers for ", config.trainers,
                                            config.trainers == 1 ? " trainer" : " trainers",
                                            ": more servers than trainers seldom help"));

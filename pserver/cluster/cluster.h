@@ -55,9 +55,11 @@
 
 namespace weir {
 
-enum class Role { kPserver, kTrainer, kLocal, kPredict };
-// Returns "pserver", "trainer", "local" or "predict".
+enum class Role { kPserver, kTrainer, kLocal, kPredict, kImportance };
+// Returns "pserver", "trainer", "local", "predict" or "importance".
 std::string_view RoleName(Role role);
+// Returns whether the role scores examples with a checkpoint and trains nothing.
+inline bool IsScoring(Role role) { return role == Role::kPredict || role == Role::kImportance; }
 
 // Flag values from the command line; empty: not given.
 struct ClusterFlags {

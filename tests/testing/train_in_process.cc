@@ -21,6 +21,7 @@
 #include "pserver/replica/dense_replica.h"
 #include "pserver/replica/make_replica.h"
 #include "tests/testing/printed_lines.h"
+#include "trainer/predict/importance.h"
 #include "trainer/predict/predict.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/load_job.h"
@@ -254,21 +255,45 @@ absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProces
   std::vector<int64_t> scored(run.trainers);
   RETURN_IF_ERROR(RunCluster(run, std::move(overrides), [&](const Seat& seat) -> absl::Status {
                     const Stopper stopper(seat.id == 0 ? run.stop : nullptr, seat.client);
-                    ASSIGN_OR_RETURN(scored[seat.id], RunPredict({.job = &seat.job,
-                                                                  .programs = &seat.programs,
-                                                                  .client = seat.client,
-                                                                  .replica = seat.replica,
-                                                                  .pool = seat.pool,
-                                                                  .trainer_id = seat.id,
-                                                                  .device = run.device ? run.device(seat.id) : nullptr,
-                                                                  .reader_threads = 1,
-                                                                  .checkpoint = prediction.checkpoints,
-                                                                  .input = prediction.input,
-                                                                  .output = prediction.output,
-                                                                  .carry = prediction.carry}));
+                    ASSIGN_OR_RETURN(scored[seat.id],
+                                     RunPredict({.scoring = {.job = &seat.job,
+                                                             .programs = &seat.programs,
+                                                             .client = seat.client,
+                                                             .replica = seat.replica,
+                                                             .pool = seat.pool,
+                                                             .trainer_id = seat.id,
+                                                             .device = run.device ? run.device(seat.id) : nullptr,
+                                                             .reader_threads = 1,
+                                                             .checkpoint = prediction.checkpoints,
+                                                             .input = prediction.input},
+                                                 .output = prediction.output,
+                                                 .carry = prediction.carry}));
                     return absl::OkStatus();
                   }).status());
   return *std::max_element(scored.begin(), scored.end());
+}
+
+absl::StatusOr<v1::Importance> ImportanceInProcess(const InProcessRun& run, const ImportanceOptions& options) {
+  std::vector<std::string> overrides = run.overrides;
+  overrides.push_back(absl::StrCat("checkpoint.dir=\"", options.scoring.checkpoint, "\""));
+  std::vector<v1::Importance> found(run.trainers);
+  RETURN_IF_ERROR(RunCluster(run, std::move(overrides), [&](const Seat& seat) -> absl::Status {
+                    const Stopper stopper(seat.id == 0 ? run.stop : nullptr, seat.client);
+                    ImportanceOptions of_trainer = options;
+                    of_trainer.scoring = {.job = &seat.job,
+                                          .programs = &seat.programs,
+                                          .client = seat.client,
+                                          .replica = seat.replica,
+                                          .pool = seat.pool,
+                                          .trainer_id = seat.id,
+                                          .device = run.device ? run.device(seat.id) : nullptr,
+                                          .reader_threads = 1,
+                                          .checkpoint = options.scoring.checkpoint,
+                                          .input = options.scoring.input};
+                    ASSIGN_OR_RETURN(found[seat.id], RunImportance(of_trainer));
+                    return absl::OkStatus();
+                  }).status());
+  return found[0];
 }
 
 }  // namespace weir

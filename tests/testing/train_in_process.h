@@ -19,6 +19,7 @@
 #include "pserver/protocol/transport.h"
 #include "pserver/server/server_core.h"
 #include "trainer/loop/train_loop.h"
+#include "trainer/predict/importance.h"
 #include "transpiler/base/programs.h"
 
 namespace weir {
@@ -110,6 +111,10 @@ struct InProcessPrediction {
   std::vector<std::string> carry = {};
 };
 absl::StatusOr<int64_t> PredictInProcess(const InProcessRun& run, const InProcessPrediction& prediction);
+
+// Runs --role=importance likewise: `options` without its trainers' part of `scoring`, which has the checkpoint and the
+// input. Returns what the chief has found.
+absl::StatusOr<v1::Importance> ImportanceInProcess(const InProcessRun& run, const ImportanceOptions& options);
 
 }  // namespace weir
 

@@ -27,21 +27,7 @@ absl::StatusOr<std::string> Evaluations::ReadAndEvaluate(int64_t version) {
   JobMetrics metrics(o_.metrics);
   RETURN_IF_ERROR(o_.session->Evaluate(version, reader.get(), o_.trainer.UntilStop(), &metrics));
   WarnOfSkippedLines(*reader, "data.eval");
-  v1::EvaluationPart part;
-  metrics.Serialize(&part);
-  // Metrics of groups send every example. Server 0 has room for twice as much of one trainer: the evaluation before may
-  // still be there.
-  constexpr size_t kMostBytes = size_t{512} << 20;
-  if (part.ByteSizeLong() > kMostBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the evaluation of one trainer has ", part.ByteSizeLong() >> 20,
-                     " MiB of examples for auc, gauc and "
-                     "the metrics of groups; ",
-                     kMostBytes >> 20,
-                     " MiB are possible, of about 60 million examples: "
-                     "evaluate fewer examples, on more trainers, or without these metrics"));
-  }
-  return part.SerializeAsString();
+  return metrics.SerializedPart();
 }
 
 absl::StatusOr<MetricResult> Evaluations::Merge(const std::vector<std::string>& all, std::vector<size_t>* without,

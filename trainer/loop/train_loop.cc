@@ -200,12 +200,6 @@ absl::Status TrainLoop::CreateParts(const Begun& begun) {
                                       data_->statistics() == nullptr ? nullptr : &data_->statistics()->learned()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const MetricPlan> in_training,
                    MetricPlan::CreateForTraining(o_.job->config, o_.programs->main, reader->columns()));
-  std::vector<std::string> judged, items;
-  for (const v1::LossDesc& loss : metrics->losses()) judged.insert(judged.end(), {loss.prediction(), loss.label()});
-  for (const MetricPlan::Catalogue& catalogue : metrics->catalogues()) {
-    judged.push_back(catalogue.plan.query);
-    items.push_back(catalogue.plan.item);
-  }
   ASSIGN_OR_RETURN(workers_, Workers::Create({.trainer = self_,
                                               .pool = o_.pool,
                                               .device = o_.device,
@@ -213,8 +207,8 @@ absl::Status TrainLoop::CreateParts(const Begun& begun) {
                                               .programs = o_.programs,
                                               .columns = reader->columns(),
                                               .first_step = step_,
-                                              .judged = judged,
-                                              .items = items}));
+                                              .judged = metrics->JudgedVariables(),
+                                              .items = metrics->ItemVariables()}));
   rounds_ = std::make_unique<Rounds>(Rounds::Options{.trainer = self_,
                                                      .mode = mode_,
                                                      .max_steps = train().max_steps(),

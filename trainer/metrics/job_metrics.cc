@@ -247,6 +247,30 @@ std::string MetricPlan::SliceName(const Metric& metric, uint64_t value) const {
   return raw < kLargestNumber && raw > -kLargestNumber ? absl::StrCat(raw) : absl::StrCat("0x", absl::Hex(raw));
 }
 
+std::vector<std::string> MetricPlan::JudgedVariables() const {
+  std::vector<std::string> names;
+  for (const v1::LossDesc& loss : losses_) names.insert(names.end(), {loss.prediction(), loss.label()});
+  for (const Catalogue& catalogue : catalogues_) names.push_back(catalogue.plan.query);
+  return names;
+}
+
+std::vector<std::string> MetricPlan::ItemVariables() const {
+  std::vector<std::string> names;
+  for (const Catalogue& catalogue : catalogues_) names.push_back(catalogue.plan.item);
+  return names;
+}
+
+int64_t MetricPlan::BytesOf(int64_t examples) const {
+  // Values of `by` that are likely; each has sums of its own.
+  constexpr size_t kSlices = 16;
+  size_t bytes = 0;
+  for (const Metric& metric : metrics_) {
+    if (metric.rule.of_group == nullptr)
+      bytes += metric.rule.SliceBytes(metric.classes) * (metric.by < 0 ? 1 : kSlices);
+  }
+  return static_cast<int64_t>(bytes) + examples * static_cast<int64_t>(group_sets_.size() * sizeof(uint64_t) * 3);
+}
+
 JobMetrics::JobMetrics(std::shared_ptr<const MetricPlan> plan)
     : plan_(std::move(plan)),
       groups_(plan_->group_sets_.size()),
@@ -491,6 +515,22 @@ void JobMetrics::Serialize(v1::EvaluationPart* part) {
       slice->mutable_doubles()->Add(sums.doubles.begin(), sums.doubles.end());
     }
   }
+}
+
+absl::StatusOr<std::string> JobMetrics::SerializedPart() {
+  v1::EvaluationPart part;
+  Serialize(&part);
+  // Metrics of groups send every example. Server 0 has room for twice as much of one trainer: the evaluation before may
+  // still be there.
+  constexpr size_t kMostBytes = size_t{512} << 20;
+  if (part.ByteSizeLong() > kMostBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the evaluation of one trainer has ", part.ByteSizeLong() >> 20,
+                     " MiB of examples for auc, gauc and the metrics of groups; ", kMostBytes >> 20,
+                     " MiB are possible, of about 60 million examples: evaluate fewer examples, on more trainers, or "
+                     "without these metrics"));
+  }
+  return part.SerializeAsString();
 }
 
 absl::Status JobMetrics::Merge(const v1::EvaluationPart& part) {

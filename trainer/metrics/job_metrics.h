@@ -63,6 +63,13 @@ class MetricPlan {
   };
   const std::vector<Catalogue>& catalogues() const { return catalogues_; }
 
+  // Variables that Session reads for the metrics: predictions, labels and queries, and the vectors of candidates.
+  std::vector<std::string> JudgedVariables() const;
+  std::vector<std::string> ItemVariables() const;
+
+  // Returns about the memory, in bytes, of a JobMetrics that has so many examples.
+  int64_t BytesOf(int64_t examples) const;
+
  private:
   friend class JobMetrics;
   // Variable of the data whose values are keys or slices.
@@ -138,6 +145,8 @@ class JobMetrics {
 
   // Ranks what waits in the catalogues, and logs how many items are no candidates.
   void Serialize(v1::EvaluationPart* part);
+  // Returns the bytes of that part. ResourceExhausted: they are more than server 0 can take of one trainer.
+  absl::StatusOr<std::string> SerializedPart();
   // DataLoss: the part is not one of this plan. InvalidArgument: `by` has too many values over all parts. *this is then
   // unusable.
   absl::Status Merge(const v1::EvaluationPart& part);

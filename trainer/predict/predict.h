@@ -7,33 +7,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "framework/base/thread_pool.h"
-#include "framework/tensor/device_memory.h"
-#include "pserver/client/client.h"
-#include "pserver/replica/dense_replica.h"
-#include "transpiler/split/transpile.h"
+#include "trainer/predict/scoring.h"
 
 namespace weir {
 
-struct Job;
-
 struct PredictOptions {
-  // All borrowed for the call.
-  const Job* job = nullptr;
-  const Programs* programs = nullptr;
-  Client* client = nullptr;         // joined
-  DenseReplica* replica = nullptr;  // as TrainOptions::replica
-  ThreadPool* pool = nullptr;
-  int trainer_id = 0;
-  // Device that computes lanes; null: the CPU.
-  DeviceMemory* device = nullptr;
-  // Threads that read; 0: as many as cores, at most one per stream.
-  int reader_threads = 0;
-  // A checkpoint directory (its newest complete checkpoint is used) or a step's directory. The servers read their own
-  // <checkpoint.dir>/<step>, and refuse if that is another checkpoint.
-  std::string checkpoint;
-  // Pattern of the files to score, relative to the working directory; empty: data.eval of the job. Labels may be empty.
-  std::string input;
+  // Labels of its examples may be missing.
+  Scoring scoring;
   // Output file, written by the chief, whole or not at all, in the format of its ending
   // (trainer/predict/prediction_file.h). It holds, for each example, the prediction of the first loss: one number, or
   // one per class. An input line that does not parse (data.bad_line: SKIP; else it is an error) has nan for each value,

@@ -531,26 +531,47 @@ absl::Status Session::NextBatches(LaneReader* reader, std::vector<LaneBatch>* ba
   }
 }
 
+absl::Status Session::RunForward(int64_t step, std::vector<LaneBatch>* batches) {
+  RETURN_IF_ERROR(Feed(forward_.get(), batches));
+  health_.Reset();
+  RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
+  return forward_->Run(Context(step, /*training=*/false), batch_sizes_);
+}
+
+namespace {
+
+bool AllEnded(const std::vector<LaneBatch>& batches) {
+  return std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; });
+}
+
+// A copy of a tensor would share its memory.
+Variable CopyOf(const Variable& var) {
+  const auto* const tensor = std::get_if<Tensor>(&var);
+  if (tensor == nullptr) return var;
+  Tensor copy(tensor->dtype(), tensor->dims());
+  copy.CopyFrom(*tensor);
+  return copy;
+}
+
+}  // namespace
+
 absl::Status Session::Forward(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                               const Use& use, const Before& before) {
   std::vector<LaneBatch> batches;
   while (true) {
     if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
     RETURN_IF_ERROR(NextBatches(reader, &batches, keep_waiting));
-    if (std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; }))
-      return absl::OkStatus();
+    if (AllEnded(batches)) return absl::OkStatus();
     if (before != nullptr) RETURN_IF_ERROR(before(batches));
-    RETURN_IF_ERROR(Feed(forward_.get(), &batches));
-    health_.Reset();
-    RETURN_IF_ERROR(channel_->BeginStep(step, /*read_only=*/true));
-    RETURN_IF_ERROR(forward_->Run(Context(step, /*training=*/false), batch_sizes_));
+    RETURN_IF_ERROR(RunForward(step, &batches));
     RETURN_IF_ERROR(use(*forward_, batches));
   }
 }
 
-absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
-                               JobMetrics* metrics) {
-  const std::vector<MetricPlan::Catalogue>& catalogues = metrics->plan().catalogues();
+absl::Status Session::SetItems(int64_t step, const std::function<absl::Status()>& keep_waiting,
+                               absl::Span<JobMetrics* const> metrics) {
+  if (metrics.empty()) return absl::OkStatus();
+  const std::vector<MetricPlan::Catalogue>& catalogues = metrics[0]->plan().catalogues();
   std::vector<std::shared_ptr<const PackedItems>> computed;
   for (size_t c = 0; c < catalogues.size(); ++c) {
     const auto same = std::find_if(catalogues.begin(), catalogues.begin() + static_cast<std::ptrdiff_t>(c),
@@ -561,12 +582,45 @@ absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::func
     } else {
       ASSIGN_OR_RETURN(computed.emplace_back(), ComputeItems(step, catalogues[c].plan, keep_waiting));
     }
-    metrics->SetItems(c, computed.back(), options_.pool);
+    for (JobMetrics* const each : metrics) each->SetItems(c, computed.back(), options_.pool);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
+                               JobMetrics* metrics) {
+  RETURN_IF_ERROR(SetItems(step, keep_waiting, {metrics}));
   return Forward(
       step, reader, keep_waiting,
       [&](Executor& executor, const std::vector<LaneBatch>&) { return AddMetrics(executor, metrics); },
       [&](const std::vector<LaneBatch>& batches) { return metrics->TakeKeys(batches); });
+}
+
+absl::Status Session::EvaluateEach(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
+                                   const std::vector<Alteration>& alterations) {
+  std::vector<JobMetrics*> metrics;
+  for (const Alteration& alteration : alterations) metrics.push_back(alteration.metrics);
+  RETURN_IF_ERROR(SetItems(step, keep_waiting, metrics));
+  std::vector<LaneBatch> batches, altered;
+  while (true) {
+    RETURN_IF_ERROR(NextBatches(reader, &batches, keep_waiting));
+    if (AllEnded(batches)) return absl::OkStatus();
+    altered.resize(batches.size());
+    for (const Alteration& alteration : alterations) {
+      if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
+      RETURN_IF_ERROR(alteration.metrics->TakeKeys(batches));
+      for (size_t lane = 0; lane < batches.size(); ++lane) {
+        altered[lane].examples = batches[lane].examples;
+        altered[lane].vars.clear();
+        for (const Variable& var : batches[lane].vars) altered[lane].vars.push_back(CopyOf(var));
+        if (alteration.alter != nullptr && batches[lane].examples > 0) {
+          alteration.alter(batches[lane], &altered[lane].vars);
+        }
+      }
+      RETURN_IF_ERROR(RunForward(step, &altered));
+      RETURN_IF_ERROR(AddMetrics(*forward_, alteration.metrics));
+    }
+  }
 }
 
 }  // namespace weir

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "framework/base/counters.h"
 #include "framework/base/thread_pool.h"
 #include "framework/device/device_executor.h"
@@ -126,6 +127,17 @@ class Session {
   absl::Status Evaluate(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
                         JobMetrics* metrics);
 
+  // An evaluation of altered examples.
+  struct Alteration {
+    // Changes copies of the variables of a lane's batch. Null: the examples are as they are.
+    std::function<void(const LaneBatch& batch, std::vector<Variable>* vars)> alter;
+    JobMetrics* metrics = nullptr;
+  };
+  // As Evaluate, for several alterations of each batch that `reader` gives. Keys of metrics (JobMetrics::TakeKeys) are
+  // those of the unaltered examples. The metrics are of one plan.
+  absl::Status EvaluateEach(int64_t step, LaneReader* reader, const std::function<absl::Status()>& keep_waiting,
+                            const std::vector<Alteration>& alterations);
+
   // Returns a lane's variable after Train; nullptr if the program has no such variable. Gradients and activations have
   // their value only if they keep memory of their own. Received parameters are one variable for all lanes.
   const Variable* Find(int lane, std::string_view name) const { return train_->Find(lane, name); }
@@ -154,6 +166,11 @@ class Session {
   // Swaps the batches' variables with the executor's.
   absl::Status Feed(Executor* executor, std::vector<LaneBatch>* batches);
   absl::Status AddMetrics(Executor& executor, JobMetrics* metrics);
+  // Gives the metrics the vectors of the candidates of their catalogues.
+  absl::Status SetItems(int64_t step, const std::function<absl::Status()>& keep_waiting,
+                        absl::Span<JobMetrics* const> metrics);
+  // Runs forward over a batch per lane, whose memory it takes.
+  absl::Status RunForward(int64_t step, std::vector<LaneBatch>* batches);
   // Computes the vectors of all candidates, on the parameters of the last step and rows as they are before `step`.
   absl::StatusOr<std::unique_ptr<PackedItems>> ComputeItems(int64_t step, const CataloguePlan& catalogue,
                                                             const std::function<absl::Status()>& keep_waiting);
