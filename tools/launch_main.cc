@@ -254,12 +254,17 @@ absl::StatusOr<std::string> FindProgram(const std::string& room, const std::stri
                                           "; build it, or give --bin_dir"));
 }
 
+// Returns whether the trainers score examples with a checkpoint.
+bool ScoresExamples(const std::vector<std::string>& trainer_arguments) {
+  const std::string role = absl::AsciiStrToLower(ValueOf(trainer_arguments, "role").value_or(""));
+  return role == "predict" || role == "importance";
+}
+
 // Returns the directory of the checkpoints that trainers with --role=predict or importance score with; "" for other
 // trainers. Servers must read the same checkpoint, so all processes get it as their checkpoint.dir.
 std::string DirectoryToScoreWith(const std::vector<std::string>& trainer_arguments) {
   const std::string checkpoint = ValueOf(trainer_arguments, "checkpoint").value_or("");
-  const std::string role = absl::AsciiStrToLower(ValueOf(trainer_arguments, "role").value_or(""));
-  if (checkpoint.empty() || (role != "predict" && role != "importance")) return "";
+  if (checkpoint.empty() || !ScoresExamples(trainer_arguments)) return "";
   std::filesystem::path dir = std::filesystem::absolute(checkpoint).lexically_normal();
   if (!dir.has_filename()) dir = dir.parent_path();
   if (dir.filename().string().starts_with("step-")) dir = dir.parent_path();
@@ -383,6 +388,11 @@ absl::StatusOr<JobSettings> ReadJobSettings(LaunchOptions* options) {
     ASSIGN_OR_RETURN(options->restarts.limit, ParseRestarts("cluster.restarts", job->cluster().restarts()));
   }
   options->restarts.keeps_checkpoints = !job->checkpoint().dir().empty();
+  if (options->restarts.keeps_checkpoints) {
+    ASSIGN_OR_RETURN(std::string directory, JobDirectory());
+    if (directory.empty()) directory = std::filesystem::path(options->job).parent_path();
+    options->watching.checkpoints = std::filesystem::path(directory) / job->checkpoint().dir();
+  }
   return JobSettings{.numbers = {.servers = distribute.servers(), .trainers = distribute.trainers()},
                      .fixed = WhyTrainersAreFixed(*job)};
 }
@@ -417,8 +427,7 @@ absl::Status ReadRestarts(const JobSettings& job, LaunchOptions* options) {
     return absl::InvalidArgumentError(
         "--restarts ends all processes when one has failed, and --keep_going none: give one of them");
   }
-  const bool predicts = absl::AsciiStrToLower(ValueOf(options->trainer_arguments, "role").value_or("")) == "predict";
-  if (predicts) options->restarts.keeps_checkpoints = false;
+  if (ScoresExamples(options->trainer_arguments)) options->restarts.keeps_checkpoints = false;
   const auto given = [&](const char* flag) { return ValueOf(options->trainer_arguments, flag).has_value(); };
   if (options->restarts.keeps_checkpoints && !given("resume") && !given("resume_run")) {
     // Checkpoints of an earlier run in the same directory are none of this one. Where nodes meet, the first one names

@@ -66,6 +66,36 @@ def since_of(state: State, since: Optional[int]) -> State:
 ENDS = {"done": 0, "stopped": 5, "failed": 137}
 
 
+# As importance.json and report.json have them: 64-bit integers are texts.
+FINDINGS: State = {
+    "findings": 1,
+    "importance": {
+        "job": "synthetic_ctr",
+        "step": "574",
+        "examples": "32735",
+        "alteration": "SHUFFLE",
+        "repeats": 5,
+        "figure": {"loss": 0.456929, "auc": 0.779108},
+        "part": [
+            {"name": "cat.C6",
+             "lost": {"loss": {"mean": 0.0126, "error": 0.0002}, "auc": {"mean": 0.0185, "error": 0.0003}}},
+            {"name": "dense.I3",
+             "lost": {"loss": {"mean": -0.0004, "error": 0.0001}, "auc": {"mean": 0.0001, "error": 0.0001}}},
+        ],
+    },
+    "report": {
+        "step": "574",
+        "table": [
+            {"name": "field_vectors", "rows": "20000", "bytes": {"values": "640000", "state": "1280000"},
+             "norm": {"p50": 0.41, "p99": 1.3}, "zero_rows": "0", "training": {"by": "step", "at_most_once": "1000"},
+             "hottest": {"top_percent": 0.62}, "age_steps": {"p50": 12.0},
+             "lifecycle": [{"setting": "lifecycle.ttl_steps=1000", "rows": "400", "bytes": "38400"}],
+             "saving": [{"setting": "storage=FLOAT16", "bytes": "320000"}]},
+        ],
+    },
+}
+
+
 class PlayedJob:
     """A job that has run for `age` seconds when it is made, with figures that depend on nothing but the time."""
 
@@ -245,6 +275,7 @@ class PlayedJob:
                 "processes": [self._process(role, index, second) for role, index in names],
                 "tables": self._tables(second) if self.servers else [],
                 "plan": PLAN,
+                **FINDINGS,
                 **self.state,
             }
             # Later seconds must not change it.
@@ -266,6 +297,10 @@ class HostileJob(PlayedJob):
             process["time"] = {HOSTILE: 1, "__proto__": 2, "wait": 1}
         state["processes"][0].update(name=HOSTILE, role="__proto__", state="constructor")
         state["tables"][0].update(name=HOSTILE)
+        state["importance"]["part"][0].update(name=HOSTILE)
+        state["importance"]["figure"][HOSTILE] = 0.5
+        state["report"]["table"][0].update(name=HOSTILE)
+        state["report"]["table"][0]["saving"][0].update(setting=HOSTILE)
         for line in state["log"]:
             line.update(text=HOSTILE_LINE, process=HOSTILE, severity=HOSTILE)
         for point in state["points"]:

@@ -178,13 +178,27 @@ def test_the_figures_of_a_job_are_shown(window: chromium.Browser, play: Play) ->
 def test_a_played_job_fills_every_section(window: chromium.Browser, play: Play) -> None:
     play(PlayedJob())
     assert window.texts("#sections a") == [
-        *("Processes", "Curves", "Time", "Memory", "Tables", "Evaluations", "Checkpoints", "Log", "Plan")
+        *("Processes", "Curves", "Time", "Memory", "Tables", "Importance", "Report", "Evaluations", "Checkpoints", "Log",
+          "Plan")
     ]
     assert window.evaluate("[...document.querySelectorAll('section')].filter(x => x.hidden).length") == 0
     assert window.text("#tables tbody td") == "field_vectors"
     assert "server 1: 16.2 k parameters" in window.text("#plan pre")
     assert window.texts("#phase-table tbody td:first-child") == [" read", " pull", " compute", " push", " wait"]
     assert window.evaluate("document.querySelectorAll('#phases .stack span').length") == 10
+
+
+def test_importance_and_report_of_a_checkpoint_are_shown(window: chromium.Browser, play: Play) -> None:
+    play(PlayedJob())
+    assert window.texts("#importance tbody td") == [
+        *("cat.C6", "", "+0.01260 ± 0.00020", "+0.01850 ± 0.00030"),
+        *("dense.I3", "", "-0.00040 ± 0.00010", "+0.00010 ± 0.00010"),
+    ]
+    assert window.text("#importance-note") == "shuffled 5 times, 32,735 examples, step 574"
+    assert window.texts("#report tbody td") == [
+        *("field_vectors", "20,000", "1.83 MiB", "0.4100", "1.3000", "0.0 %", "5.0 %", "62 %", "12"),
+        "storage=FLOAT16 312.5 KiB, lifecycle.ttl_steps=1000 37.5 KiB",
+    ]
 
 
 def test_it_says_who_waits_for_whom(window: chromium.Browser, play: Play) -> None:

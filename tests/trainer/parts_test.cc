@@ -66,7 +66,8 @@ TEST(PartsTest, SeveralAreAlteredTogether) {
 TEST(PartsTest, NamesThatAreNotThereAreRefused) {
   const auto no_pattern = Parts({"cat.C3"});
   EXPECT_EQ(no_pattern.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(no_pattern.status().message(), HasSubstr("'cat.C3' matches nothing that the prediction reads: dense.age"));
+  EXPECT_THAT(no_pattern.status().message(),
+              HasSubstr("'cat.C3' matches nothing that the prediction reads: dense.age"));
   EXPECT_THAT(Parts({"cat.("}).status().message(), HasSubstr("--parts: 'cat.(': missing"));
   EXPECT_THAT(Parts({}, {"item+label"}).status().message(), HasSubstr("the prediction reads no 'label'"));
   EXPECT_THAT(Parts({}, {"item+history", "cat.C1+item"}).status().message(),

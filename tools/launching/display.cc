@@ -19,7 +19,7 @@ absl::Status Display::StartPage() {
   page_state_ = std::make_unique<JobPageState>(watching.job);
   ASSIGN_OR_RETURN(page_, JobPage::Start(
                               page_state_.get(), [&options = options_] { return ExplainJob(options); },
-                              watching.page_address, watching.page_port));
+                              watching.page_address, watching.page_port, watching.checkpoints));
   Say(absl::StrCat("the job's page is ", page_->url(), "/"));
   return absl::OkStatus();
 }

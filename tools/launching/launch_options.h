@@ -53,6 +53,8 @@ struct Watching {
   std::string page_address = "127.0.0.1";
   // Name, file, epochs and max_steps of the job, for the page.
   v1::JobState::Job job;
+  // Directory of the job's checkpoints, whose findings the page shows; "": none.
+  std::string checkpoints;
   // --metrics_port of the first process, the next one has the next port; 0: any; -1: none.
   int metrics_port = -1;
   std::string metrics_address;

@@ -336,8 +336,9 @@ v1::JobState JobPageState::State(double since) const {
 }
 
 absl::StatusOr<std::unique_ptr<JobPage>> JobPage::Start(JobPageState* state, std::function<std::string()> plan,
-                                                        const std::string& address, int port) {
-  std::unique_ptr<JobPage> page(new JobPage(state, std::move(plan)));
+                                                        const std::string& address, int port,
+                                                        const std::string& checkpoints) {
+  std::unique_ptr<JobPage> page(new JobPage(state, std::move(plan), checkpoints));
   JobPage* const self = page.get();
   absl::StatusOr<std::unique_ptr<WatchServer>> server = WatchServer::Start(
       {{.path = "/",
@@ -375,6 +376,10 @@ void JobPage::AwaitLastLook(absl::Duration most) {
 
 absl::StatusOr<std::string> JobPage::StateJson(std::string_view query) {
   double since = -1;
+  // Findings that a browser has are not sent again: "?since=12&findings=1".
+  const size_t known = query.find("&findings=");
+  const std::string_view known_version = known == std::string_view::npos ? "" : query.substr(known + 10);
+  query = query.substr(0, known);
   if (query.starts_with("since=") && !absl::SimpleAtod(std::string(query.substr(6)), &since)) {
     return absl::InvalidArgumentError("since must be a number");
   }
@@ -383,7 +388,12 @@ absl::StatusOr<std::string> JobPage::StateJson(std::string_view query) {
     looked_at_ = Clock::Real()->Now();
     changed_.SignalAll();
   }
-  return MessageAsJson(state_->State(since));
+  ASSIGN_OR_RETURN(std::string json, MessageAsJson(state_->State(since)));
+  const std::string version = absl::StrCat(findings_.version()), fields = findings_.Fields();
+  if (fields.empty() || known_version == version) return json;
+  // The state is an object that has fields.
+  json.erase(json.rfind('}'));
+  return absl::StrCat(json, ",\"findings\":", version, ",", fields, "}");
 }
 
 void JobPage::Watch() {
@@ -403,6 +413,7 @@ void JobPage::Watch() {
       if (stop_) return;
       looked_at = looked_at_;
     }
+    findings_.Look();
     const absl::Time now = Clock::Real()->Now();
     if (now - looked_at > absl::Seconds(5) && now - sampled < absl::Seconds(5)) continue;
     for (const auto& [process, url] : state_->Addresses()) {

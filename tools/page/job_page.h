@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@
 #include "framework/base/mutex.h"
 #include "framework/watch/watch_server.h"
 #include "proto/watch.pb.h"
+#include "tools/page/findings.h"
 
 namespace weir {
 
@@ -90,9 +92,11 @@ class JobPageState {
 // Serves the page of a state, and asks the processes for theirs: each second while a browser asks, else every five.
 class JobPage {
  public:
-  // Borrows the state. `plan` is run once, on the page's thread. Errors as WatchServer::Start.
+  // Borrows the state. `plan` is run once, on the page's thread. `checkpoints`: directory whose findings are shown
+  // (tools/page/findings.h); "": none. Errors as WatchServer::Start.
   static absl::StatusOr<std::unique_ptr<JobPage>> Start(JobPageState* state, std::function<std::string()> plan,
-                                                        const std::string& address, int port);
+                                                        const std::string& address, int port,
+                                                        const std::string& checkpoints = "");
   ~JobPage();
 
   std::string url() const { return server_->url(); }
@@ -101,12 +105,14 @@ class JobPage {
   void AwaitLastLook(absl::Duration most);
 
  private:
-  JobPage(JobPageState* state, std::function<std::string()> plan) : state_(state), plan_(std::move(plan)) {}
+  JobPage(JobPageState* state, std::function<std::string()> plan, const std::string& checkpoints)
+      : state_(state), plan_(std::move(plan)), findings_(checkpoints) {}
   absl::StatusOr<std::string> StateJson(std::string_view query);
   void Watch();
 
   JobPageState* const state_;
   const std::function<std::string()> plan_;
+  Findings findings_;
   std::unique_ptr<WatchServer> server_;
   Mutex mu_;
   CondVar changed_;

@@ -14,9 +14,7 @@ uint64_t PlaceHash(uint64_t key, const InputPosition& position) {
   return MixId(MixId(MixId(key) + static_cast<uint64_t>(position.file)) + static_cast<uint64_t>(position.offset));
 }
 
-auto OrderOf(const v1::DrawnExample& example) {
-  return std::tuple(example.rank(), example.file(), example.offset());
-}
+auto OrderOf(const v1::DrawnExample& example) { return std::tuple(example.rank(), example.file(), example.offset()); }
 
 bool Before(const v1::DrawnExample& x, const v1::DrawnExample& y) { return OrderOf(x) < OrderOf(y); }
 
@@ -124,8 +122,7 @@ std::string ExampleDraw::Serialize() {
 }
 
 absl::StatusOr<DrawnValues> DrawnValues::Merge(uint64_t seed, const std::vector<Column>& columns,
-                                               const std::vector<size_t>& read,
-                                               const std::vector<std::string>& drawn) {
+                                               const std::vector<size_t>& read, const std::vector<std::string>& drawn) {
   std::vector<v1::DrawnExample> all;
   for (size_t t = 0; t < drawn.size(); ++t) {
     v1::DrawnExamples message;
@@ -188,9 +185,8 @@ absl::StatusOr<DrawnValues> DrawnValues::Merge(uint64_t seed, const std::vector<
 int64_t DrawnValues::Draw(int repeat, const InputPosition& position) const {
   // Apart from the ranks, or the examples of small ranks would be drawn by themselves.
   const uint64_t key = seed_ ^ StableHash("drawn", 5, static_cast<uint64_t>(repeat));
-  return static_cast<int64_t>((static_cast<unsigned __int128>(PlaceHash(key, position)) *
-                               static_cast<unsigned __int128>(examples_)) >>
-                              64);
+  return static_cast<int64_t>(
+      (static_cast<unsigned __int128>(PlaceHash(key, position)) * static_cast<unsigned __int128>(examples_)) >> 64);
 }
 
 void DrawnValues::Replace(const InputPlace& place, int repeat, const LaneBatch& batch,

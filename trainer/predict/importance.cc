@@ -31,7 +31,8 @@ std::vector<size_t> ReadColumns(const v1::ProgramDesc& main, const std::vector<v
   const v1::ProgramDesc program = EvaluationProgram(main);
   const auto& ops = program.blocks(0).ops();
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-    if (std::none_of(needed.begin(), needed.end(), [&](const std::string& name) { return Writes(*op, name); })) continue;
+    if (std::none_of(needed.begin(), needed.end(), [&](const std::string& name) { return Writes(*op, name); }))
+      continue;
     for (const v1::OpSlot& slot : op->inputs()) needed.insert(slot.vars().begin(), slot.vars().end());
   }
   std::vector<size_t> read;
@@ -76,7 +77,8 @@ class Run {
 };
 
 absl::Status Run::Prepare() {
-  if (o_.repeats < 1) return absl::InvalidArgumentError(absl::StrCat("--repeats is ", o_.repeats, ", must be 1 or more"));
+  if (o_.repeats < 1)
+    return absl::InvalidArgumentError(absl::StrCat("--repeats is ", o_.repeats, ", must be 1 or more"));
   if (!shuffles() && o_.repeats > 1) {
     return absl::InvalidArgumentError("--repeats goes with --alter=shuffle: each repeat of --alter=blank is the same");
   }
@@ -92,10 +94,10 @@ absl::Status Run::Prepare() {
   losses.push_back(main.losses(0));
   read_ = ReadColumns(main, losses, columns_);
   ASSIGN_OR_RETURN(parts_, MakeParts(s_.job->config.data(), columns_, read_, o_.parts, o_.together));
-  ASSIGN_OR_RETURN(scoring_, StartSession(s_, model_,
-                                          {.columns = columns_,
-                                           .judged = plan_->JudgedVariables(),
-                                           .items = plan_->ItemVariables()}));
+  ASSIGN_OR_RETURN(
+      scoring_,
+      StartSession(s_, model_,
+                   {.columns = columns_, .judged = plan_->JudgedVariables(), .items = plan_->ItemVariables()}));
   return absl::OkStatus();
 }
 

@@ -69,8 +69,8 @@ absl::StatusOr<std::vector<int>> PartsTogether(const std::vector<NamedPlace>& pl
         found = true;
       }
       if (found) continue;
-      return absl::InvalidArgumentError(absl::StrCat("--together: the prediction reads no '", name, "'; it reads ",
-                                                     KnownNames(places)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--together: the prediction reads no '", name, "'; it reads ", KnownNames(places)));
     }
   }
   return part;

@@ -48,8 +48,8 @@ struct Scoring {
   bool IsChief() const { return trainer_id == 0; }
   // Ends the work when its end was requested: what is not whole is of no use.
   absl::Status CheckStop() const;
-  // Exchanges contributions of all trainers; the result is by trainer. Each key is for one exchange. Unavailable if one is empty: its trainer has
-  // died (async), and the others cannot do its part. until_stop: as in Board::Exchange.
+  // Exchanges contributions of all trainers; the result is by trainer. Each key is for one exchange. Unavailable if one
+  // is empty: its trainer has died (async), and the others cannot do its part. until_stop: as in Board::Exchange.
   absl::StatusOr<std::vector<std::string>> OfAll(std::string_view key, const std::string& mine,
                                                  bool until_stop = true) const;
 };
@@ -74,8 +74,8 @@ struct ScoredExamples {
   // LaneReaderOptions.
   absl::StatusOr<std::unique_ptr<LaneReader>> Read(const Scoring& scoring, bool labels_may_be_missing) const;
 };
-// Every trainer must call it. InvalidArgument: the files are not the same everywhere, or the checkpoint lacks statistics
-// that the job needs.
+// Every trainer must call it. InvalidArgument: the files are not the same everywhere, or the checkpoint lacks
+// statistics that the job needs.
 absl::StatusOr<ScoredExamples> OpenExamples(const Scoring& scoring, const TrainedModel& model);
 
 // A session, and the channel that it borrows.

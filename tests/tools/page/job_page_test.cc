@@ -2,14 +2,17 @@
 
 #include "tools/page/job_page.h"
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/atomic_file.h"
 #include "framework/watch/http_get.h"
 #include "framework/watch/message_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/page/findings.h"
 
 namespace weir {
 namespace {
@@ -17,6 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
@@ -203,6 +207,50 @@ TEST(JobPageTest, ServesThePageAndItsStateAndNothingElse) {
   EXPECT_THAT(HttpGet(url, "/state.json?since=x", limit).status().message(), HasSubstr("since must be a number"));
   EXPECT_THAT(HttpGet(url, "/../../etc/passwd", limit).status().message(), HasSubstr("HTTP 404"));
   EXPECT_THAT(HttpGet(url, "/%2e%2e/etc/passwd", limit).status().message(), HasSubstr("HTTP 404"));
+}
+
+TEST(FindingsTest, FilesBesideTheCheckpointsAreFieldsOfTheState) {
+  const std::string directory = testing::TempDir() + "/findings";
+  std::filesystem::create_directories(directory);
+  Findings findings(directory);
+  findings.Look();
+  EXPECT_EQ(findings.Fields(), "");
+  const auto write = [&](const std::string& name, const std::string& text) {
+    ASSERT_TRUE(WriteFileAtomically(directory + "/" + name, text).ok());
+    findings.Look();
+  };
+  write("importance.json", R"({"job": "ctr", "examples": "12", "part": [{"name": "a"}], "unknown": 1})");
+  EXPECT_EQ(findings.Fields(), R"("importance":{"job":"ctr","examples":"12","part":[{"name":"a"}]})");
+  EXPECT_EQ(findings.version(), 1);
+  write("report.json", R"({"step": "7"})");
+  EXPECT_THAT(findings.Fields(), HasSubstr(R"(,"report":{"step":"7"})"));
+  EXPECT_EQ(findings.version(), 2);
+  // Half a file, as a command in a shell writes one: the last whole one stays.
+  write("report.json", R"({"step": "8")");
+  write("importance.json", "no json");
+  EXPECT_THAT(findings.Fields(), HasSubstr(R"("report":{"step":"7"})"));
+  EXPECT_EQ(findings.version(), 2);
+}
+
+TEST(JobPageTest, FindingsAreSentOnce) {
+  const std::string directory = testing::TempDir() + "/sent";
+  std::filesystem::create_directories(directory);
+  ASSERT_TRUE(WriteFileAtomically(directory + "/importance.json", R"({"job": "ctr"})").ok());
+  JobPageState state({});
+  const auto page = JobPage::Start(
+      &state, [] { return ""; }, "127.0.0.1", 0, directory);
+  ASSERT_TRUE(page.ok()) << page.status();
+  const absl::Duration limit = absl::Seconds(20);
+  std::string all;
+  for (const absl::Time begin = absl::Now(); absl::Now() < begin + absl::Seconds(60);) {
+    all = *HttpGet((*page)->url(), "/state.json", limit);
+    if (all.find("importance") != std::string::npos) break;
+  }
+  EXPECT_THAT(all, HasSubstr(R"(,"findings":1,"importance":{"job":"ctr"}})"));
+  v1::JobState got;
+  EXPECT_TRUE(MessageFromJson(all, &got).ok());
+  EXPECT_THAT(*HttpGet((*page)->url(), "/state.json?since=0&findings=1", limit), Not(HasSubstr("importance")));
+  EXPECT_THAT(*HttpGet((*page)->url(), "/state.json?since=0&findings=0", limit), HasSubstr("importance"));
 }
 
 TEST(JobPageTest, ASecondJobOnThePortIsToldSo) {
