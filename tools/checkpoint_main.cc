@@ -33,12 +33,15 @@
 #include "framework/process/standard_output.h"
 #include "framework/watch/message_json.h"
 #include "tools/export_rows.h"
+#include "tools/reporting/read_slot_uses.h"
 #include "tools/reporting/report.h"
 
 ABSL_FLAG(std::string, output, "",
           "export: the file to write, .npz or (with --table) any other name; rows: the .npz to write");
 ABSL_FLAG(std::string, table, "", "export, report: this table alone");
 ABSL_FLAG(bool, json, false, "report: JSON for scripts");
+ABSL_FLAG(std::string, data, "",
+          "report: files (a pattern) that the job in the checkpoint reads, by whose slots rows are counted as well");
 ABSL_FLAG(std::string, since, "",
           "export: only rows that differ from those of this step of DIR (or of the checkpoint in this directory), and "
           "the ids that "
@@ -53,8 +56,9 @@ constexpr char kUsage[] =
     "checkpoint list DIR                   what is there, newest last\n"
     "checkpoint verify DIR                 reads every byte of every checkpoint (or of one step)\n"
     "checkpoint digest DIR                 one line per variable, then the digests of all: values=... state=...\n"
-    "checkpoint report DIR                 rows, norms, state and ages of each table, and what other settings would "
-    "save\n"
+    "checkpoint report DIR [--data=FILES]  rows, norms, state and ages of each table, and what other settings would "
+    "save;\n"
+    "                                      with files that the job reads also by their slots\n"
     "checkpoint export DIR --output=F.npz  dense parameters by name; tables as <table>.ids and <table>.values\n"
     "checkpoint export DIR --table=T --output=F.rows [--since=STEP]\n"
     "                                      one table as a checksummed row file, or what changed in it since an earlier "
@@ -254,16 +258,27 @@ absl::StatusOr<NewestCheckpoint> OpenBySizes(const std::string& dir) {
   return NewestCheckpoint{.found = found.back(), .manifest = std::move(manifest)};
 }
 
+// Reports on a checkpoint, with figures by slot if --data names files.
+absl::StatusOr<v1::CheckpointReport> Measure(const NewestCheckpoint& checkpoint, ReportOptions options) {
+  const std::string data = absl::GetFlag(FLAGS_data);
+  if (data.empty()) return ReportOn(checkpoint, options);
+  ASSIGN_OR_RETURN(const SlotUsesByTable slots, ReadSlotUses(checkpoint, data));
+  options.slots = &slots;
+  ASSIGN_OR_RETURN(v1::CheckpointReport report, ReportOn(checkpoint, options));
+  report.set_data(data);
+  return report;
+}
+
 absl::StatusOr<v1::CheckpointReport> MeasureTables(const std::string& dir, ThreadPool* pool) {
   ReportOptions options = {.table = absl::GetFlag(FLAGS_table), .check_sums = true, .pool = pool};
   if (const absl::StatusOr<NewestCheckpoint> newest = OpenBySizes(dir); newest.ok()) {
-    absl::StatusOr<v1::CheckpointReport> report = ReportOn(*newest, options);
+    absl::StatusOr<v1::CheckpointReport> report = Measure(*newest, options);
     if (report.ok()) return report;
   }
   // Damaged, or replaced meanwhile: looks for the newest that verifies, and says what is wrong with others.
   options.check_sums = false;
   ASSIGN_OR_RETURN(const NewestCheckpoint opened, Open(dir));
-  return ReportOn(opened, options);
+  return Measure(opened, options);
 }
 
 absl::Status Report(const std::string& dir) {

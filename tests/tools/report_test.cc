@@ -407,5 +407,42 @@ TEST_F(ReportTest, AnUnknownTableBringsThoseThatThereAre) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("has no table 'v'; it has t"));
 }
 
+TEST_F(ReportTest, RowsAreCountedForEachSlotThatUsesTheirIds) {
+  // Ids 0 to 4 with values {id, 0}, counts and steps.
+  Saved table = {
+      .layout = {
+          .table = "t", .width = 2, .states = {{"lifecycle.count", 1}, {"lifecycle.step", 1}}, .logical_shards = 1}};
+  const uint32_t counts[] = {1, 2, 3, 10, 4};
+  for (int64_t id = 0; id < 5; ++id) {
+    table.rows.push_back({id, {static_cast<float>(id), 0, Word(counts[id]), Word(static_cast<uint32_t>(90 + id))}});
+  }
+  SlotUsesByTable uses;
+  SlotUses& of = uses["t"];
+  const int a = of.AddSlot("cat.A"), b = of.AddSlot("cat.B");
+  for (const int64_t id : {0, 3, 3, 77}) of.Add(a, id);
+  for (const int64_t id : {3, 4}) of.Add(b, id);
+  const absl::StatusOr<v1::CheckpointReport> report = Report(Save({table}, 2), {.slots = &uses});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->table(0).slot_size(), 3);
+  const v1::SlotReport &in_a = report->table(0).slot(0), &in_b = report->table(0).slot(1),
+                       &none = report->table(0).slot(2);
+  EXPECT_EQ(in_a.name(), "cat.A");
+  EXPECT_EQ(in_a.ids(), 3);
+  EXPECT_EQ(in_a.lookups(), 4);
+  EXPECT_EQ(in_a.rows(), 2) << "id 77 has no row";
+  EXPECT_EQ(in_a.bytes() * 5, 2 * (report->table(0).bytes().values() + report->table(0).bytes().lifecycle()));
+  EXPECT_EQ(in_a.zero_rows(), 1);
+  EXPECT_EQ(in_a.mean_norm(), 1.5);
+  EXPECT_EQ(in_a.at_most_once(), 1);
+  EXPECT_EQ(in_a.counts(), 11.0 / 20);
+  EXPECT_EQ(in_a.mean_age_steps(), (9 + 6) / 2.0);
+  EXPECT_EQ(in_b.rows(), 2);
+  EXPECT_EQ(in_b.mean_norm(), 3.5) << "id 3 counts for both";
+  EXPECT_FALSE(none.has_name());
+  EXPECT_EQ(none.rows(), 2);
+  EXPECT_FALSE(none.has_ids());
+  EXPECT_THAT(ReportText(*report), HasSubstr("(not in the data)"));
+}
+
 }  // namespace
 }  // namespace weir

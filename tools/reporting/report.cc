@@ -20,6 +20,7 @@
 #include "framework/checkpoint/shard.h"
 #include "framework/runtime/row_values.h"
 #include "pserver/tables/lifecycle_rules.h"
+#include "tools/reporting/slot_pass.h"
 #include "tools/reporting/table_facts.h"
 #include "tools/reporting/table_pass.h"
 #include "transpiler/job/trained_job.h"
@@ -140,6 +141,8 @@ class Reporter {
   }
 
   TablePassOptions* options() { return &options_; }
+  // Bytes of a row in the memory of a server.
+  int64_t row_bytes() const { return size_.sum(); }
 
   v1::TableReport Report(const TableTotals& totals) {
     totals_ = &totals;
@@ -395,6 +398,12 @@ absl::Status AddDense(const ShardReader& reader, VariableDigestSum* total) {
   return absl::OkStatus();
 }
 
+const SlotUses* UsesOf(const ReportOptions& options, const std::string& table) {
+  if (options.slots == nullptr) return nullptr;
+  const auto found = options.slots->find(table);
+  return found == options.slots->end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
 absl::StatusOr<v1::CheckpointReport> ReportOn(const NewestCheckpoint& opened, const ReportOptions& options) {
@@ -436,6 +445,12 @@ absl::StatusOr<v1::CheckpointReport> ReportOn(const NewestCheckpoint& opened, co
     digest += totals.digest;
     v1::TableReport& table = *report.add_table();
     table = reporter.Report(totals);
+    if (const auto* const uses = UsesOf(options, name); uses != nullptr) {
+      ASSIGN_OR_RETURN(const std::vector<v1::SlotReport> slots,
+                       PassBySlot(source.layout, source.chunks, totals, *reporter.options(), reporter.row_bytes(),
+                                  *uses, options.pool));
+      for (const v1::SlotReport& slot : slots) *table.add_slot() = slot;
+    }
     if (tables.contains(name + "@candidates")) table.set_candidates(RowsOf(tables, name + "@candidates"));
     if (tables.contains(name + "@tombstones")) table.set_tombstones(RowsOf(tables, name + "@tombstones"));
   }

@@ -10,6 +10,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/checkpoint/directory.h"
 #include "tools/reporting/column.h"
+#include "tools/reporting/slot_uses.h"
 #include "tools/reporting/table_report.pb.h"
 
 namespace weir {
@@ -22,6 +23,8 @@ struct ReportOptions {
   // Compares the checksums of all files with those of the manifest, beside the pass over the rows. false:
   // OpenCheckpoint has done so.
   bool check_sums = false;
+  // Ids by table and slot, for figures of each slot, which take a second pass. Borrowed; null: none.
+  const SlotUsesByTable* slots = nullptr;
   // Rows are read on its workers and on the calling thread. Borrowed.
   ThreadPool* pool = nullptr;
 };

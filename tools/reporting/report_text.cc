@@ -93,6 +93,22 @@ void Columns(std::string* text, const v1::TableReport& table) {
   if (sketched) absl::StrAppend(text, "  ~: of more than 16777216 numbers, within 0.2 %\n");
 }
 
+void Slots(std::string* text, const v1::TableReport& table) {
+  if (table.slot_size() == 0) return;
+  absl::StrAppendFormat(text, "  %-24s %12s %12s %12s %12s %12s %12s %12s %12s\n", "slot", "ids in data", "rows",
+                        "bytes", "mean norm", "zero rows", "once at most", "of counts", "mean age");
+  for (const v1::SlotReport& slot : table.slot()) {
+    const auto or_dash = [](bool has, const std::string& value) { return has ? value : std::string("-"); };
+    absl::StrAppendFormat(text, "  %-24s %12s %12d %12s %12s %12d %12s %12s %12s\n",
+                          slot.has_name() ? slot.name() : "(not in the data)",
+                          or_dash(slot.has_ids(), absl::StrCat(slot.ids())), slot.rows(), Bytes(slot.bytes()),
+                          or_dash(slot.has_mean_norm(), absl::StrFormat("%.4g", slot.mean_norm())), slot.zero_rows(),
+                          or_dash(slot.has_at_most_once(), absl::StrCat(slot.at_most_once())),
+                          or_dash(slot.has_counts(), Percent(slot.counts())),
+                          or_dash(slot.has_mean_age_steps(), absl::StrFormat("%.1f", slot.mean_age_steps())));
+  }
+}
+
 void WhatIfs(std::string* text, const v1::TableReport& table) {
   if (table.lifecycle_size() > 0) {
     absl::StrAppendFormat(text, "  %-32s %14s %9s %12s %14s\n", "with this setting", "rows fewer", "", "saves",
@@ -129,6 +145,7 @@ std::string ReportText(const v1::CheckpointReport& report) {
     Head(&text, table);
     Rows(&text, table);
     Columns(&text, table);
+    Slots(&text, table);
     WhatIfs(&text, table);
     for (const std::string& unknown : table.unknown()) absl::StrAppend(&text, "  unknown: ", unknown, "\n");
   }
