@@ -75,12 +75,14 @@ FINDINGS: State = {
         "examples": "32735",
         "alteration": "SHUFFLE",
         "repeats": 5,
-        "figure": {"loss": 0.456929, "auc": 0.779108},
+        "figure": [{"name": "loss", "value": 0.456929}, {"name": "auc", "value": 0.779108}],
         "part": [
             {"name": "cat.C6",
-             "lost": {"loss": {"mean": 0.0126, "error": 0.0002}, "auc": {"mean": 0.0185, "error": 0.0003}}},
+             "lost": [{"figure": "loss", "mean": 0.0126, "error": 0.0002},
+                      {"figure": "auc", "mean": 0.0185, "error": 0.0003}]},
             {"name": "dense.I3",
-             "lost": {"loss": {"mean": -0.0004, "error": 0.0001}, "auc": {"mean": 0.0001, "error": 0.0001}}},
+             "lost": [{"figure": "loss", "mean": -0.0004, "error": 0.0001},
+                      {"figure": "auc", "mean": 0.0001, "error": 0.0001}]},
         ],
     },
     "report": {
@@ -298,7 +300,7 @@ class HostileJob(PlayedJob):
         state["processes"][0].update(name=HOSTILE, role="__proto__", state="constructor")
         state["tables"][0].update(name=HOSTILE)
         state["importance"]["part"][0].update(name=HOSTILE)
-        state["importance"]["figure"][HOSTILE] = 0.5
+        state["importance"]["figure"].append({"name": HOSTILE, "value": 0.5})
         state["report"]["table"][0].update(name=HOSTILE)
         state["report"]["table"][0]["saving"][0].update(setting=HOSTILE)
         for line in state["log"]:

@@ -14,8 +14,8 @@
 
 namespace weir {
 
-// Runs a second pass over the rows. `totals`, `options`: of the first (PassOver). `row_bytes`: of a row in the memory of
-// a server. Returns one report for each slot of `uses`, and one without a name for the rows that no slot uses. A row
+// Runs a second pass over the rows. `totals`, `options`: of the first (PassOver). `row_bytes`: of a row in the memory
+// of a server. Returns one report for each slot of `uses`, and one without a name for the rows that no slot uses. A row
 // that several slots use counts for each.
 absl::StatusOr<std::vector<v1::SlotReport>> PassBySlot(const TableLayout& layout, absl::Span<const TableChunk> chunks,
                                                        const TableTotals& totals, const TablePassOptions& options,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/mutex.h"
 #include "framework/base/stable_hash.h"
 
 namespace weir {
@@ -43,10 +44,27 @@ SlotIds IdsAt(const IdBatch& batch, int64_t segment) {
           batch.offsets[static_cast<size_t>(segment) + 1] - begin};
 }
 
+// Returns whether every slot has one id, the common case, and so have all of of(example).
+template <typename Of>
+bool OneEach(const Of& of, const IdBatch& batch) {
+  if (batch.values.size() + 1 != batch.offsets.size()) return false;
+  for (size_t i = 0; i < batch.offsets.size(); ++i) {
+    if (batch.offsets[i] != static_cast<int64_t>(i)) return false;
+  }
+  for (int64_t i = 0; i < batch.batch(); ++i) {
+    if (of(i).count != 1) return false;
+  }
+  return true;
+}
+
 // Replaces the ids of a slot: `of(example)` are the new ones.
 template <typename Of>
 void ReplaceSlot(int64_t slot, bool weighted, const Of& of, IdBatch* batch) {
   const int64_t examples = batch->batch();
+  if (!weighted && batch->weights.empty() && OneEach(of, *batch)) {
+    for (int64_t i = 0; i < examples; ++i) batch->values[static_cast<size_t>(i * batch->slots + slot)] = *of(i).ids;
+    return;
+  }
   IdBatch made{.slots = batch->slots};
   weighted = weighted || !batch->weights.empty();
   made.values.reserve(batch->values.size());
@@ -71,6 +89,7 @@ ExampleDraw::ExampleDraw(uint64_t seed, std::vector<Column> columns, std::vector
     : seed_(seed), columns_(std::move(columns)), read_(std::move(read)) {}
 
 void ExampleDraw::Add(const LaneBatch& batch) {
+  MutexLock lock(&mu_);
   for (int64_t i = 0; i < batch.examples; ++i) {
     const InputPosition& position = batch.positions[static_cast<size_t>(i)];
     const uint64_t rank = PlaceHash(seed_, position);
@@ -113,6 +132,7 @@ void ExampleDraw::Shorten(size_t examples) {
 }
 
 std::string ExampleDraw::Serialize() {
+  MutexLock lock(&mu_);
   KeepFirst(&drawn_);
   v1::DrawnExamples message;
   for (v1::DrawnExample& example : drawn_) *message.add_example() = std::move(example);

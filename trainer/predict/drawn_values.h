@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/base/mutex.h"
 #include "framework/formats/example.h"
 #include "framework/tensor/tensor.h"
 #include "proto/importance.pb.h"
@@ -20,7 +21,7 @@
 
 namespace weir {
 
-// Draws examples of one trainer. Not thread-safe.
+// Draws examples of one trainer. Thread-safe.
 class ExampleDraw {
  public:
   // Values are drawn from at most so many examples, ...
@@ -36,13 +37,14 @@ class ExampleDraw {
   std::string Serialize();
 
  private:
-  void Shorten(size_t examples);
+  void Shorten(size_t examples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint64_t seed_;
   const std::vector<Column> columns_;
   const std::vector<size_t> read_;
-  std::vector<v1::DrawnExample> drawn_;
-  uint64_t limit_ = UINT64_MAX;  // ranks above it are not drawn any more
+  Mutex mu_;
+  std::vector<v1::DrawnExample> drawn_ ABSL_GUARDED_BY(mu_);
+  uint64_t limit_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // ranks above it are not drawn any more
 };
 
 // Immutable; thread-safe.

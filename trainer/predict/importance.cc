@@ -11,7 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
+#include "framework/graph/loss_facts.h"
 #include "framework/graph/op_view.h"
+#include "framework/graph/reported_loss.h"
 #include "framework/watch/message_json.h"
 #include "glog/logging.h"
 #include "proto/evaluation.pb.h"
@@ -40,6 +42,22 @@ std::vector<size_t> ReadColumns(const v1::ProgramDesc& main, const std::vector<v
     if (needed.contains(columns[c].name)) read.push_back(c);
   }
   return read;
+}
+
+// Examples of a batch where batches change no figure: smaller ones take up to twice the time.
+constexpr int64_t kBatch = 4096;
+
+// Returns whether the size of batches may change a bit of the figures: a loss that reads other examples of its batch,
+// or one that is a mean over them.
+bool DependsOnBatch(const v1::ProgramDesc& main) {
+  const std::string reported = ReportedLoss(main, main.losses(0));
+  for (const v1::VarDesc& var : main.blocks(0).vars()) {
+    if (var.name() == reported && var.dims_size() == 0) return true;
+  }
+  return std::any_of(main.blocks(0).ops().begin(), main.blocks(0).ops().end(), [](const v1::OpDesc& op) {
+    const LossFacts* const facts = LossFactsOf(op.type());
+    return facts != nullptr && facts->across_examples;
+  });
 }
 
 // One of the models that are judged beside each other: the parts altered, or none.
@@ -84,6 +102,10 @@ absl::Status Run::Prepare() {
   }
   ASSIGN_OR_RETURN(model_, LoadModel(s_));
   ASSIGN_OR_RETURN(examples_, OpenExamples(s_, model_));
+  if (!DependsOnBatch(s_.programs->main)) {
+    v1::Data& data = examples_.spec.config;
+    data.set_batch_size(std::max<int64_t>(data.batch_size(), kBatch));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<LaneReader> reader, examples_.Read(s_, /*labels_may_be_missing=*/false));
   columns_ = reader->columns();
   const v1::ProgramDesc& main = s_.programs->main;
@@ -181,6 +203,13 @@ absl::StatusOr<v1::Importance> Run::Work() {
   return found;
 }
 
+const v1::Importance::Lost* FindLost(const v1::Importance::Part& part, std::string_view figure) {
+  for (const v1::Importance::Lost& lost : part.lost()) {
+    if (lost.figure() == figure) return &lost;
+  }
+  return nullptr;
+}
+
 // By how much a figure is worse.
 double LostOf(const Figure& before, double after) {
   return before.lower_is_better ? after - before.value : before.value - after;
@@ -202,7 +231,11 @@ v1::Importance Run::Report(const TrainedModel& model) const {
   }
   std::vector<Figure> figures = base.All();
   std::erase_if(figures, [](const Figure& figure) { return figure.is_count || !std::isfinite(figure.value); });
-  for (const Figure& figure : figures) (*found.mutable_figure())[figure.name] = figure.value;
+  for (const Figure& figure : figures) {
+    v1::Importance::Figure& shown = *found.add_figure();
+    shown.set_name(figure.name);
+    shown.set_value(figure.value);
+  }
   const auto repeats = static_cast<size_t>(o_.repeats);
   for (size_t p = 0; p < parts_.size(); ++p) {
     v1::Importance::Part& part = *found.add_part();
@@ -221,14 +254,15 @@ v1::Importance Run::Report(const TrainedModel& model) const {
       for (const double x : lost) sum += x;
       const double mean = sum / n;
       for (const double x : lost) squares += (x - mean) * (x - mean);
-      v1::Importance::Lost& entry = (*part.mutable_lost())[figure.name];
+      v1::Importance::Lost& entry = *part.add_lost();
+      entry.set_figure(figure.name);
       entry.set_mean(mean);
       if (lost.size() > 1) entry.set_error(std::sqrt(squares / (n - 1) / n));
     }
   }
   const auto lost_of = [](const v1::Importance::Part& part) {
-    const auto lost = part.lost().find("loss");
-    return lost == part.lost().end() ? 0.0 : lost->second.mean();
+    const v1::Importance::Lost* const lost = FindLost(part, "loss");
+    return lost == nullptr ? 0.0 : lost->mean();
   };
   std::stable_sort(found.mutable_part()->begin(), found.mutable_part()->end(),
                    [&](const auto& x, const auto& y) { return lost_of(x) > lost_of(y); });
@@ -252,17 +286,16 @@ std::string ImportanceText(const v1::Importance& importance) {
           ? "each without a value"
           : absl::StrCat("each shuffled ", importance.repeats(), importance.repeats() == 1 ? " time" : " times"),
       importance.examples(), importance.step(), importance.job());
-  std::vector<std::string> shown = {"loss"};
-  for (const std::string name : {"auc", "accuracy", "rmse"}) {
-    if (shown.size() < 2 && importance.figure().contains(name)) shown.push_back(name);
+  // The loss, and what ranks models of its kind.
+  std::vector<std::string> shown;
+  text += "unaltered:";
+  for (const v1::Importance::Figure& figure : importance.figure()) {
+    if (shown.size() == 2) break;
+    shown.push_back(figure.name());
+    absl::StrAppendFormat(&text, " %s=%.6f", figure.name(), figure.value());
   }
   size_t width = 4;
   for (const auto& part : importance.part()) width = std::max(width, part.name().size());
-  text += "unaltered:";
-  for (const std::string& name : shown) {
-    const auto figure = importance.figure().find(name);
-    if (figure != importance.figure().end()) absl::StrAppendFormat(&text, " %s=%.6f", name, figure->second);
-  }
   absl::StrAppendFormat(&text, "\n%-*s", static_cast<int>(width), "part");
   const bool errors = importance.repeats() > 1;
   for (const std::string& name : shown) {
@@ -273,14 +306,14 @@ std::string ImportanceText(const v1::Importance& importance) {
   for (const auto& part : importance.part()) {
     absl::StrAppendFormat(&text, "%-*s", static_cast<int>(width), part.name());
     for (const std::string& name : shown) {
-      const auto lost = part.lost().find(name);
-      if (lost == part.lost().end()) {
+      const v1::Importance::Lost* const lost = FindLost(part, name);
+      if (lost == nullptr) {
         absl::StrAppendFormat(&text, "  %12s", "-");
         if (errors) absl::StrAppendFormat(&text, "  %8s", "-");
         continue;
       }
-      absl::StrAppendFormat(&text, "  %+12.6f", lost->second.mean());
-      if (errors) absl::StrAppendFormat(&text, "  %8.6f", lost->second.error());
+      absl::StrAppendFormat(&text, "  %+12.6f", lost->mean());
+      if (errors) absl::StrAppendFormat(&text, "  %8.6f", lost->error());
     }
     text += "\n";
   }

@@ -544,13 +544,17 @@ bool AllEnded(const std::vector<LaneBatch>& batches) {
   return std::all_of(batches.begin(), batches.end(), [](const LaneBatch& b) { return b.ended; });
 }
 
-// A copy of a tensor would share its memory.
-Variable CopyOf(const Variable& var) {
+// Copies a variable into the memory of another. An assigned tensor would share its memory.
+void Copy(const Variable& var, Variable* to) {
   const auto* const tensor = std::get_if<Tensor>(&var);
-  if (tensor == nullptr) return var;
-  Tensor copy(tensor->dtype(), tensor->dims());
+  if (tensor == nullptr) {
+    *to = var;
+    return;
+  }
+  if (!std::holds_alternative<Tensor>(*to)) *to = Tensor();
+  auto& copy = std::get<Tensor>(*to);
+  copy.Resize(tensor->dtype(), tensor->dims());
   copy.CopyFrom(*tensor);
-  return copy;
 }
 
 }  // namespace
@@ -609,14 +613,14 @@ absl::Status Session::EvaluateEach(int64_t step, LaneReader* reader, const std::
     for (const Alteration& alteration : alterations) {
       if (keep_waiting) RETURN_IF_ERROR(keep_waiting());
       RETURN_IF_ERROR(alteration.metrics->TakeKeys(batches));
-      for (size_t lane = 0; lane < batches.size(); ++lane) {
-        altered[lane].examples = batches[lane].examples;
-        altered[lane].vars.clear();
-        for (const Variable& var : batches[lane].vars) altered[lane].vars.push_back(CopyOf(var));
-        if (alteration.alter != nullptr && batches[lane].examples > 0) {
-          alteration.alter(batches[lane], &altered[lane].vars);
-        }
-      }
+      options_.pool->ParallelFor(static_cast<int64_t>(batches.size()), [&](int64_t lane) {
+        const LaneBatch& batch = batches[static_cast<size_t>(lane)];
+        LaneBatch& copy = altered[static_cast<size_t>(lane)];
+        copy.examples = batch.examples;
+        copy.vars.resize(batch.vars.size());
+        for (size_t i = 0; i < batch.vars.size(); ++i) Copy(batch.vars[i], &copy.vars[i]);
+        if (alteration.alter != nullptr && batch.examples > 0) alteration.alter(batch, &copy.vars);
+      });
       RETURN_IF_ERROR(RunForward(step, &altered));
       RETURN_IF_ERROR(AddMetrics(*forward_, alteration.metrics));
     }

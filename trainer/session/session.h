@@ -129,7 +129,7 @@ class Session {
 
   // An evaluation of altered examples.
   struct Alteration {
-    // Changes copies of the variables of a lane's batch. Null: the examples are as they are.
+    // Changes copies of the variables of a lane's batch, of several lanes at once. Null: the examples are as they are.
     std::function<void(const LaneBatch& batch, std::vector<Variable>* vars)> alter;
     JobMetrics* metrics = nullptr;
   };
