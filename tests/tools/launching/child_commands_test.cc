@@ -69,7 +69,7 @@ TEST(ChildCommandsTest, ATrainerIsToldWhoItIsInEveryLaunchersWords) {
     EXPECT_THAT(child.environment, Contains(Pair(name, std::optional<std::string>(value))));
   }
   for (const char* name : {"PADDLE_TRAINER_ENDPOINTS", "PADDLE_CURRENT_ENDPOINT", "OMPI_COMM_WORLD_RANK",
-                           "SLURM_PROCID", "POD_IP", "TORCHELASTIC_RUN_ID"}) {
+                           "SLURM_PROCID", "POD_IP", "TORCHELASTIC_RUN_ID", "TF_CONFIG"}) {
     EXPECT_THAT(child.environment, Contains(Pair(name, std::optional<std::string>())));
   }
 }
