@@ -54,6 +54,7 @@ void AddSettings(const LaunchOptions& options, bool server, int id, int threads,
   }
   command->push_back("--job=" + options.job);
   if (!options.job_dir.empty()) command->push_back("--job_dir=" + options.job_dir);
+  if (!options.start_from.empty()) command->push_back("--start_from=" + options.start_from);
   if (options.stop_code != kExitStopped) command->push_back(absl::StrCat("--stop_code=", options.stop_code));
   if (!options.threads_by_job) command->push_back(absl::StrCat("--threads=", threads));
   for (const std::string& override : options.overrides) command->push_back("--set=" + override);

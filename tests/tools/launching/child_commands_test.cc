@@ -83,6 +83,13 @@ TEST(ChildCommandsTest, EveryProcessHasTheExitCodeOfAStop) {
   EXPECT_THAT(ServerCommand(options, 0, /*threads=*/1).command, Contains("--stop_code=0"));
 }
 
+TEST(ChildCommandsTest, EveryProcessStartsFromTheSameCheckpoints) {
+  LaunchOptions options = Node();
+  options.start_from = "/models/a,/models/b";
+  EXPECT_THAT(TrainerCommand(options, MeetingOf(options), {}).command, Contains("--start_from=/models/a,/models/b"));
+  EXPECT_THAT(ServerCommand(options, 0, /*threads=*/1).command, Contains("--start_from=/models/a,/models/b"));
+}
+
 TEST(ChildCommandsTest, WithoutGpusTheDevicesAreLeftAsTheyAre) {
   const LaunchOptions options = Node();
   EXPECT_FALSE(TrainerCommand(options, MeetingOf(options), {}).environment.contains("CUDA_VISIBLE_DEVICES"));
