@@ -54,9 +54,6 @@ absl::Status CheckStart(const Job& job) {
     RETURN_IF_ERROR(CheckPatterns(job, absl::StrCat(path, ".take"), from.take()));
     RETURN_IF_ERROR(CheckPatterns(job, absl::StrCat(path, ".new"), from.new_()));
     RETURN_IF_ERROR(CheckPatterns(job, absl::StrCat(path, ".drop"), from.drop()));
-    if (from.take_size() > 0 && from.drop_size() > 0) {
-      return At(job, absl::StrCat(path, ".drop"), "take says already that all else is not taken");
-    }
   }
   return absl::OkStatus();
 }

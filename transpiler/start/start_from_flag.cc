@@ -20,8 +20,8 @@ absl::StatusOr<std::vector<std::string>> StartFromFlag() {
   if (flag.empty()) return directories;
   for (const std::string& each : std::vector<std::string>(absl::StrSplit(flag, ','))) {
     if (each.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("--start_from=", flag, ": directory ", directories.size(),
-                                                     " is blank, must be DIR or DIR,DIR"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--start_from=", flag, ": directory ", directories.size(), " is blank, must be DIR or DIR,DIR"));
     }
     std::string path = std::filesystem::absolute(each).lexically_normal().string();
     if (path.size() > 1 && path.back() == '/') path.pop_back();
