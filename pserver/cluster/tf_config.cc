@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/invalid.h"
 #include "framework/base/status_macros.h"
 #include "google/protobuf/struct.pb.h"
@@ -31,10 +31,11 @@ absl::StatusOr<Struct> ParseObject(const std::string& json) {
   Struct object;
   const auto status = google::protobuf::util::JsonStringToMessage(json, &object);
   if (status.ok()) return object;
-  // The parser quotes the text below its message, and marks the place.
-  const std::string reason = absl::StrReplaceAll(std::string(status.message()), {{"\n", " "}});
-  return Invalid(kVariable, " must be a JSON object like ", kExample, ", and is none: ", reason,
-                 "; correct or unset it");
+  // Below its message the parser quotes the text, and marks the place in a third line.
+  const std::string message(status.message());
+  const std::vector<std::string> lines = absl::StrSplit(message, '\n');
+  return Invalid(kVariable, " must be a JSON object like ", kExample, ", and is none: ", lines[0],
+                 lines.size() > 1 ? absl::StrCat(" Near: ", lines[1]) : "", "; correct or unset it");
 }
 
 // Returns the object of that name; null if it is missing.

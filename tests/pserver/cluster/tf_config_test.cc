@@ -165,6 +165,7 @@ TEST(TfConfigTest, WhatCannotBeReadIsNamedWithWhatIsExpected) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{'cluster'", absl::StrCat("TF_CONFIG must be a JSON object like ", expected, ", and is none: ")},
       {"[1]", "TF_CONFIG must be a JSON object like "},
+      {R"({"task": {"type": worker}})", R"( Near: {"task": {"type": worker}}; correct or unset it)"},
       {"\xff\xfe{", "TF_CONFIG must be a JSON object like "},
       {std::string(100000, '['), "TF_CONFIG must be a JSON object like "},
       {R"({"cluster": ["w:1"]})", absl::StrCat("TF_CONFIG (cluster) must be an object, as in ", expected)},
