@@ -28,6 +28,7 @@
 #include "transpiler/job/job_dir.h"
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
+#include "transpiler/start/start_from_flag.h"
 
 ABSL_FLAG(std::string, checkpoint_job, "",
           "for trainers with --role=predict --checkpoint_job: their --checkpoint, whose job's model replaces that of "
@@ -64,6 +65,7 @@ absl::Status ReadJob(const std::vector<std::string>& overrides, Runtime* r) {
   if (file.empty()) return absl::InvalidArgumentError("--job=FILE is missing; see --help");
   BesideJob beside;
   ASSIGN_OR_RETURN(beside.directory, JobDirectory());
+  ASSIGN_OR_RETURN(beside.start_from, StartFromFlag());
   if (const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint_job); !checkpoint.empty()) {
     ASSIGN_OR_RETURN(beside.trained, JobTextOfCheckpoint(checkpoint));
   }

@@ -46,6 +46,7 @@
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job_dir.h"
 #include "transpiler/job/modes.h"
+#include "transpiler/start/start_from_flag.h"
 
 ABSL_FLAG(std::string, job, "", "the job file; required");
 ABSL_FLAG(int, servers, -1,
@@ -508,6 +509,17 @@ absl::Status ReadWatching(LaunchOptions* options) {
   return absl::OkStatus();
 }
 
+// Returns --start_from with absolute paths; "" if it is not given.
+absl::StatusOr<std::string> StartOfAllProcesses(const std::vector<std::string>& trainer_arguments) {
+  if (const std::string value = ValueOf(trainer_arguments, "start_from").value_or(""); !value.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--start_from=", value,
+                     " stands after --, where trainers alone get it, and servers need it, too: give it ", "before --"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> directories, StartFromFlag());
+  return absl::StrJoin(directories, ",");
+}
+
 absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
   LaunchOptions options{.job = absl::GetFlag(FLAGS_job),
                         .job_dir = absl::GetFlag(FLAGS_job_dir),
@@ -517,6 +529,7 @@ absl::StatusOr<LaunchOptions> MakeOptions(const CommandLineOfLaunch& line) {
                         .environment = line.environment,
                         .gpus = absl::GetFlag(FLAGS_gpus),
                         .keep_going = absl::GetFlag(FLAGS_keep_going)};
+  ASSIGN_OR_RETURN(options.start_from, StartOfAllProcesses(options.trainer_arguments));
   ASSIGN_OR_RETURN(const ProfileFlags profile, ReadProfileFlags());
   options.profile = profile.file;
   options.profile_steps = absl::StrCat(profile.begin, ":", profile.end);

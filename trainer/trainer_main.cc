@@ -65,6 +65,7 @@
 #include "transpiler/job/load_job.h"
 #include "transpiler/split/process_programs.h"
 #include "transpiler/split/transpile.h"
+#include "transpiler/start/start_from_flag.h"
 
 ABSL_FLAG(bool, resume, false, "go on from the newest complete checkpoint in checkpoint.dir");
 ABSL_FLAG(bool, resume_run, false,
@@ -377,6 +378,7 @@ struct JobInput {
 absl::StatusOr<JobInput> ReadJobInput() {
   JobInput input{.file = absl::GetFlag(FLAGS_job)};
   ASSIGN_OR_RETURN(input.beside.directory, JobDirectory());
+  ASSIGN_OR_RETURN(input.beside.start_from, StartFromFlag());
   const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint);
   if (absl::GetFlag(FLAGS_checkpoint_job)) {
     if (checkpoint.empty())

@@ -25,6 +25,7 @@
 #include "transpiler/split/transpile.h"
 #include "transpiler/split/write_programs.h"
 #include "transpiler/start/start.h"
+#include "transpiler/start/start_from_flag.h"
 
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(
@@ -84,7 +85,7 @@ constexpr char kUsage[] =
     "[--format=text|textproto|json]\n"
     "transpile --job=F --print=plan|agreement|single\n"
     "transpile --job=F --print=differences|checkpoint_job --trained_with=T\n"
-    "transpile --job=F --print=start [--format=text|textproto|json]\n"
+    "transpile --job=F --print=start [--start_from=DIR] [--format=text|textproto|json]\n"
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
     "transpile --print=passes\n"
@@ -119,7 +120,8 @@ absl::StatusOr<std::string> FormatMessage(const google::protobuf::Message& messa
 
 absl::StatusOr<std::string> FormatStart(const Job& job, const std::string& format) {
   if (job.config.start_from_size() == 0) {
-    return absl::InvalidArgumentError("--print=start is about start_from, which the job does not have");
+    return absl::InvalidArgumentError(
+        "--print=start is about start_from, which the job does not have: add it, or give --start_from=DIR");
   }
   ASSIGN_OR_RETURN(const Start start, PlanStart(job));
   return format == "text" ? StartText(start) : FormatMessage(start.lineage, format);
@@ -152,8 +154,10 @@ absl::StatusOr<Programs> ProgramsOf(const Transpiled& transpiled) {
 absl::StatusOr<Job> ReadJob(const std::string& file, const std::vector<std::string>& overrides,
                             const std::string& trained = "") {
   ASSIGN_OR_RETURN(const std::string directory, JobDirectory());
-  return LoadJob(file, overrides,
-                 {.program = absl::GetFlag(FLAGS_program), .directory = directory, .trained = trained});
+  ASSIGN_OR_RETURN(const std::vector<std::string> start_from, StartFromFlag());
+  return LoadJob(
+      file, overrides,
+      {.program = absl::GetFlag(FLAGS_program), .directory = directory, .trained = trained, .start_from = start_from});
 }
 
 absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {

@@ -12,6 +12,7 @@
 #include "framework/base/invalid.h"
 #include "framework/base/status_macros.h"
 #include "pserver/cluster/launched.h"
+#include "pserver/cluster/tf_config.h"
 
 namespace weir {
 namespace {
@@ -24,6 +25,14 @@ constexpr char kFluidPort[] = "6174";
 class Settings {
  public:
   Settings(const ClusterFlags& flags, const Environment& environment) : flags_(flags), environment_(environment) {}
+
+  // Reads TF_CONFIG, for all members below. With --role=local it does not count.
+  absl::Status ReadTfConfig() {
+    if (absl::EqualsIgnoreCase(flags_.role, "local")) return absl::OkStatus();
+    ASSIGN_OR_RETURN(tf_config_, weir::ReadTfConfig(environment_));
+    return absl::OkStatus();
+  }
+  const TfConfig& tf_config() const { return tf_config_; }
 
   // Reads the launcher's variables, for all members below.
   absl::Status ReadLauncher() {
@@ -39,19 +48,32 @@ class Settings {
 
   MaybeSourced Variable(std::string_view name) const { return weir::ReadVariable(environment_, name); }
 
-  absl::StatusOr<MaybeSourced> Role() const {
+  absl::StatusOr<MaybeSourced> GivenRole() const {
     if (MaybeSourced flag = Flag("role", flags_.role)) return flag;
-    return OneOf(Variable("TRAINING_ROLE"), Variable("PADDLE_TRAINING_ROLE"), /*ignore_case=*/true);
+    if (tf_config_.evaluates) {
+      return Invalid("TF_CONFIG (task.type) is evaluator, and a job has no such process: its trainers evaluate on ",
+                     "data.eval; start no process with this task, or give it a --role");
+    }
+    ASSIGN_OR_RETURN(MaybeSourced fluid, OneOf(Variable("TRAINING_ROLE"), Variable("PADDLE_TRAINING_ROLE"),
+                                               /*ignore_case=*/true));
+    return OneOf(std::move(fluid), tf_config_.role, /*ignore_case=*/true);
   }
 
   absl::StatusOr<MaybeSourced> Pservers() const {
     if (MaybeSourced flag = Flag("pservers", flags_.pservers)) return flag;
-    return OneOf(Variable("PADDLE_PSERVERS_IP_PORT_LIST"), OldPservers());
+    ASSIGN_OR_RETURN(MaybeSourced fluid, FluidPservers());
+    return OneOf(std::move(fluid), tf_config_.servers);
   }
   absl::StatusOr<MaybeSourced> ServingTrainers() const {
     if (MaybeSourced flag = Flag("pservers", flags_.pservers)) return flag;
-    ASSIGN_OR_RETURN(MaybeSourced servers, Pservers());
-    return OneOf(Variable("PADDLE_TRAINER_ENDPOINTS"), std::move(servers));
+    if (tf_config_.servers.has_value()) {
+      return Invalid(tf_config_.servers->source, " lists servers (", tf_config_.servers->value,
+                     "), but distribute.servers is 0: every trainer has a server inside; set distribute.servers to ",
+                     "their number, or take ps out of TF_CONFIG");
+    }
+    ASSIGN_OR_RETURN(MaybeSourced fluid, FluidPservers());
+    ASSIGN_OR_RETURN(fluid, OneOf(Variable("PADDLE_TRAINER_ENDPOINTS"), std::move(fluid)));
+    return OneOf(std::move(fluid), tf_config_.trainers);
   }
 
   // of_pod: whether POD_IP and PADDLE_PORT are those of this process.
@@ -65,7 +87,10 @@ class Settings {
     return of_pod_ip.has_value() ? of_pod_ip : Joined("PADDLE_CURRENT_IP", "PADDLE_PSERVER_PORT", kFluidPort);
   }
 
-  MaybeSourced ServerId() const { return Flag("server_id", flags_.server_id); }
+  MaybeSourced ServerId() const {
+    MaybeSourced flag = Flag("server_id", flags_.server_id);
+    return flag.has_value() ? flag : tf_config_.server_id;
+  }
 
   // Place among the processes of the own role that the launcher has started, and their number.
   struct Rank {
@@ -87,10 +112,12 @@ class Settings {
   }
 
   absl::StatusOr<MaybeSourced> TrainerId(int servers) const {
-    const MaybeSourced fluid = Variable("PADDLE_TRAINER_ID");
+    MaybeSourced given = Flag("trainer_id", flags_.trainer_id);
+    if (!given.has_value()) {
+      ASSIGN_OR_RETURN(given, OneOf(Variable("PADDLE_TRAINER_ID"), tf_config_.trainer_id));
+    }
     const MaybeSourced rank = DealsRoles(servers) ? MaybeSourced() : RankAs(/*server=*/false, servers).id;
-    const MaybeSourced flag = Flag("trainer_id", flags_.trainer_id);
-    return OneOf(flag.has_value() ? flag : fluid, rank, /*ignore_case=*/false, kWayOut);
+    return OneOf(std::move(given), rank, /*ignore_case=*/false, kWayOut);
   }
 
   // Returns the number of trainers that flags or the environment set; none if the job's own value stands. of_trainer:
@@ -109,6 +136,7 @@ class Settings {
     if (!given.has_value()) {
       ASSIGN_OR_RETURN(given, OneOf(Variable("PADDLE_TRAINERS_NUM"), Variable("PADDLE_NUM_TRAINERS")));
       ASSIGN_OR_RETURN(given, OneOf(given, Variable("PADDLE_TRAINERS")));
+      ASSIGN_OR_RETURN(given, OneOf(given, tf_config_.number_of_trainers));
     }
     return OneOf(given, launched, /*ignore_case=*/false, kWayOut);
   }
@@ -149,6 +177,10 @@ class Settings {
                    absl::StrCat(std::string(host_variable), ":", std::string(port_variable))};
   }
 
+  absl::StatusOr<MaybeSourced> FluidPservers() const {
+    return OneOf(Variable("PADDLE_PSERVERS_IP_PORT_LIST"), OldPservers());
+  }
+
   // Fluid's oldest scripts: hosts, and one port for all.
   MaybeSourced OldPservers() const {
     const MaybeSourced hosts = Variable("PADDLE_PSERVER_IPS");
@@ -162,11 +194,12 @@ class Settings {
 
   const ClusterFlags& flags_;
   const Environment& environment_;
+  TfConfig tf_config_;
   Launched launched_;
 };
 
 absl::StatusOr<Role> ResolveRole(Role program, const Settings& settings) {
-  ASSIGN_OR_RETURN(const MaybeSourced setting, settings.Role());
+  ASSIGN_OR_RETURN(const MaybeSourced setting, settings.GivenRole());
   if (!setting.has_value()) return program;
   std::optional<Role> role;
   for (const Role each : {Role::kPserver, Role::kTrainer, Role::kLocal, Role::kPredict, Role::kImportance}) {
@@ -503,7 +536,10 @@ absl::Status ResolveTrainer(const Settings& settings, const v1::JobConfig& job, 
     return Invalid(
         "no servers are given: use --pservers=HOST:PORT,HOST:PORT or the variable ",
         "PADDLE_PSERVERS_IP_PORT_LIST, write cluster.pserver in the job, give servers and trainers the same ",
-        "--init_method, or train in one process with --role=local");
+        "--init_method, or train in one process with --role=local",
+        settings.tf_config().trainers.has_value()
+            ? "; TF_CONFIG lists no ps: with distribute.servers: 0 its trainers have the servers inside"
+            : "");
   }
   ASSIGN_OR_RETURN(const MaybeSourced id_setting, settings.TrainerId(job.distribute().servers()));
   ASSIGN_OR_RETURN(const std::optional<int> id, TrainerIdOf(id_setting, *config));
@@ -534,6 +570,7 @@ absl::StatusOr<ClusterConfig> ResolveCluster(Role program, const ClusterFlags& f
                                              const v1::JobConfig& job) {
   Settings settings(flags, environment);
   ClusterConfig config;
+  RETURN_IF_ERROR(settings.ReadTfConfig());
   ASSIGN_OR_RETURN(config.role, ResolveRole(program, settings));
   config.local_rank = ReadLocalRank(environment);
   if (config.role == Role::kLocal) {

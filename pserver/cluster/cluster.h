@@ -36,8 +36,10 @@
 // Two names of one setting in one place (--endpoint and --current_endpoint, TRAINING_ROLE and PADDLE_TRAINING_ROLE,
 // ...) must not contradict each other. PADDLE_CURRENT_ENDPOINT takes precedence over POD_IP and PADDLE_PORT, which
 // clusters set for other uses too. PADDLE_NUM_TRAINERS is the number of nodes; Fluid runs one trainer per node, so it
-// means the same here. Variables of Fluid's oldest scripts count, too: PADDLE_PSERVER_IPS with PADDLE_PSERVER_PORT
-// (6174 if not set) for the servers, PADDLE_CURRENT_IP for the own host, PADDLE_TRAINERS for the number of trainers.
+// means the same here. TensorFlow's TF_CONFIG (tf_config.h) is another name, in the environment, of the role, both
+// lists, the server's index, the trainer's id and the number of trainers; with --role=local it is not read. Variables
+// of Fluid's oldest scripts count, too: PADDLE_PSERVER_IPS with PADDLE_PSERVER_PORT (6174 if not set) for the servers,
+// PADDLE_CURRENT_IP for the own host, PADDLE_TRAINERS for the number of trainers.
 #ifndef WEIR_PSERVER_CLUSTER_CLUSTER_H_
 #define WEIR_PSERVER_CLUSTER_CLUSTER_H_
 
@@ -116,7 +118,8 @@ struct ClusterConfig {
 // that is missing, not a number or out of range; an endpoint that is not in the list, or is at another place than
 // --server_id or --trainer_id; a required setting that is missing, by flag and variable; a server of a job whose
 // distribute.servers is 0; a launcher's variable that contradicts another one or a flag; --init_method with --pservers;
-// kAnyRun where no name of the run can be learned.
+// a TF_CONFIG that cannot be read, has the task evaluator, or lists servers of such a job; kAnyRun where no name of the
+// run can be learned.
 //
 // A server whose own endpoint has port 0 reports its port elsewhere (--port_file) and reads no list, so it needs
 // --server_id unless it is the only server. One that listens on every interface needs --server_id if there is a list,

@@ -6,7 +6,8 @@
 #include "absl/flags/flag.h"
 
 // Text, so that a wrong value gets the same message from a flag and from a variable, and "not given" can be told.
-ABSL_FLAG(std::string, role, "", "pserver, trainer, local or predict; else TRAINING_ROLE; default: the program's own");
+ABSL_FLAG(std::string, role, "",
+          "pserver, trainer, local or predict; else TRAINING_ROLE or TF_CONFIG; default: the program's own");
 ABSL_FLAG(std::string, pservers, "",
           "host:port of every server in order of their index, with commas; else PADDLE_PSERVERS_IP_PORT_LIST, else "
           "cluster.pserver of the job; with distribute.servers: 0 of every trainer, else PADDLE_TRAINER_ENDPOINTS");

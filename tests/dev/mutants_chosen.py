@@ -1332,4 +1332,33 @@ CHOSEN = [
         "sample ^= value.empty();",
         tests=("//tests/trainer/data:data_set_test",),
     ),
+    # Starts from other checkpoints.
+    Chosen(
+        "two-parameters-of-one-name",
+        "transpiler/start/start_source.cc",
+        "if (!is_first) return",
+        "if (!is_first && other == dense_here_.end()) return",
+        tests=("//tests/transpiler/start:wrong_starts_test",),
+    ),
+    Chosen(
+        "new-of-what-both-have",
+        "transpiler/start/start.cc",
+        "return is_new && there->HasDrop(name) && SaidNew(name) && there->SaidDrop(name);",
+        "return (SaidNew(name) | there->SaidDrop(name)) && is_new && there->HasDrop(name);",
+        tests=("//tests/transpiler/start:wrong_starts_test",),
+    ),
+    Chosen(
+        "a-checkpoint-that-gives-nothing",
+        "transpiler/start/start.cc",
+        "      RETURN_IF_ERROR(CheckGivesSomething(i));\n",
+        "",
+        tests=("//tests/transpiler/start:wrong_starts_test",),
+    ),
+    Chosen(
+        "a-plan-of-own-checkpoints",
+        "transpiler/start/start.cc",
+        "    RETURN_IF_ERROR(CheckApart(job, *source));\n",
+        "",
+        tests=("//tests/transpiler/start:wrong_starts_test",),
+    ),
 ]

@@ -343,6 +343,7 @@ TEST_F(LaunchPlacementTest, WrongCommandLinesAreRefused) {
       {{job, "--server=1"}, "unknown flag --server (did you mean --servers?)"},
       {{job, "--servers=two"}, "--servers=two"},
       {{job, "--servers=1", "--trainers=1", fakes, "--", "--stop_code=75"}, "--stop_code=75 stands after --, where"},
+      {{job, "--servers=1", "--trainers=1", fakes, "--", "--start_from=a"}, "--start_from=a stands after --, where"},
       {{job, "train.py"}, "'train.py' is no flag; arguments for the trainers stand after --"},
       {{job, "--servers=2", "--trainers=1", "--set=distribute.servers=3"},
        "--set distribute.servers=3, but launch starts 2: use --servers=3"},

@@ -23,7 +23,7 @@ constexpr std::string_view kOwn =
 // their child, which of their processes it is.
 constexpr std::string_view kForeign =
     "PADDLE_TRAINING_ROLE POD_IP PADDLE_PORT PADDLE_TRAINERS PADDLE_CURRENT_IP PADDLE_PSERVER_IPS "
-    "PADDLE_PSERVER_PORT FLAGS_selected_gpus GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "
+    "PADDLE_PSERVER_PORT FLAGS_selected_gpus TF_CONFIG GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "
     "TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
     "TORCHELASTIC_USE_AGENT_STORE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "
     "OMPI_COMM_WORLD_LOCAL_SIZE OMPI_COMM_WORLD_NODE_RANK OMPI_FIRST_RANKS OMPI_APP_CTX_NUM_PROCS "
@@ -54,6 +54,7 @@ void AddSettings(const LaunchOptions& options, bool server, int id, int threads,
   }
   command->push_back("--job=" + options.job);
   if (!options.job_dir.empty()) command->push_back("--job_dir=" + options.job_dir);
+  if (!options.start_from.empty()) command->push_back("--start_from=" + options.start_from);
   if (options.stop_code != kExitStopped) command->push_back(absl::StrCat("--stop_code=", options.stop_code));
   if (!options.threads_by_job) command->push_back(absl::StrCat("--threads=", threads));
   for (const std::string& override : options.overrides) command->push_back("--set=" + override);

@@ -79,6 +79,8 @@ struct LaunchOptions {
   int job_fd = -1;
   // --job_dir of every process; "": not given.
   std::string job_dir;
+  // --start_from of every process, with absolute paths; "": not given.
+  std::string start_from = {};
   // --checkpoint_job of every server: the absolute path of the checkpoint whose job's model the trainers predict with;
   // "": not given.
   std::string checkpoint_job = {};

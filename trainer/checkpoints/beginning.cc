@@ -1,7 +1,6 @@
 #include "trainer/checkpoints/beginning.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,29 +29,10 @@ absl::Status StartReplica(const BeginOptions& o, const v1::StartPlan& plan) {
   return o.trainer.replica->Start(sources, plan);
 }
 
-// Refuses checkpoints in the directory of this job, which a fresh run sets aside.
-absl::Status CheckApart(const Job& job, const v1::StartPlan& plan) {
-  if (job.config.checkpoint().dir().empty()) return absl::OkStatus();
-  const auto normal = [](const std::string& path) {
-    return (std::filesystem::absolute(path) / "").lexically_normal().string();
-  };
-  for (int i = 0; i < plan.sources_size(); ++i) {
-    if (normal(plan.sources(i).directory()) != normal(job.Path(job.config.checkpoint().dir()))) continue;
-    const std::string path = absl::StrCat("start_from[", i, "].checkpoint");
-    return job.positions.Error(
-        path,
-        absl::StrCat(path, ": '", job.config.start_from(i).checkpoint(), "' is in this job's checkpoint.dir, whose ",
-                     "checkpoints a fresh run sets aside: give this job a checkpoint.dir of its own, or go on ",
-                     "with --resume"));
-  }
-  return absl::OkStatus();
-}
-
 // Has the servers take values from the checkpoints of start_from, as the chief, and the replica if each trainer has all
 // of it.
 absl::Status DecideStart(const BeginOptions& o, v1::Beginning* beginning) {
   ASSIGN_OR_RETURN(Start planned, o.plan_start == nullptr ? PlanStart(*o.job) : o.plan_start(*o.job));
-  RETURN_IF_ERROR(CheckApart(*o.job, planned.plan));
   const std::string account = StartText(planned);
   for (const absl::string_view line : absl::StrSplit(account, '\n', absl::SkipEmpty())) {
     LOG(INFO) << "start_from: " << line;

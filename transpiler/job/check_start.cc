@@ -39,7 +39,7 @@ absl::Status CheckStart(const Job& job) {
     const std::string path = absl::StrCat("start_from[", s, "]");
     if (from.checkpoint().empty()) {
       return At(job, absl::StrCat(path, ".checkpoint"),
-                "is missing: name a step of a checkpoint, or a directory of checkpoints");
+                "is missing: name a step of a checkpoint, or a directory of checkpoints, here or by --start_from");
     }
     for (int i = 0; i < from.rename_size(); ++i) {
       const std::string rule = absl::StrCat(path, ".rename[", i, "]");
@@ -54,9 +54,6 @@ absl::Status CheckStart(const Job& job) {
     RETURN_IF_ERROR(CheckPatterns(job, absl::StrCat(path, ".take"), from.take()));
     RETURN_IF_ERROR(CheckPatterns(job, absl::StrCat(path, ".new"), from.new_()));
     RETURN_IF_ERROR(CheckPatterns(job, absl::StrCat(path, ".drop"), from.drop()));
-    if (from.take_size() > 0 && from.drop_size() > 0) {
-      return At(job, absl::StrCat(path, ".drop"), "take says already that all else is not taken");
-    }
   }
   return absl::OkStatus();
 }

@@ -2,7 +2,9 @@
 
 #include <filesystem>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/atomic_file.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/textproto.h"
@@ -25,6 +27,25 @@ absl::StatusOr<std::string> ReadProgram(const std::string& path) {
   return ReadWholeFile(path);
 }
 
+// Puts the checkpoints of --start_from into the job, beside the rules that it has for them.
+absl::Status TakeStarts(const std::vector<std::string>& checkpoints, Job* job) {
+  const int given = static_cast<int>(checkpoints.size()), own = job->config.start_from_size();
+  if (given > 0 && own > 0 && given != own) {
+    return job->positions.Error(
+        "start_from[0]", absl::StrCat("--start_from names ", given, given == 1 ? " checkpoint" : " checkpoints", " (",
+                                      absl::StrJoin(checkpoints, ", "), "), but the job has ", own,
+                                      " start_from, whose checkpoints they replace: name one for each, in "
+                                      "their order"));
+  }
+  for (int i = 0; i < given; ++i) {
+    if (own == 0) job->config.add_start_from();
+    RETURN_IF_ERROR(ApplyOverride(
+        absl::StrCat("start_from[", i, "].checkpoint=\"", absl::CEscape(checkpoints[static_cast<size_t>(i)]), "\""),
+        &job->config, &job->positions));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, const std::vector<std::string>& overrides,
@@ -37,6 +58,7 @@ absl::StatusOr<Job> ParseJob(std::string_view text, const std::string& file, con
   for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, &job.config, &job.positions));
   }
+  RETURN_IF_ERROR(TakeStarts(beside.start_from, &job));
   if (!beside.trained.empty()) {
     if (!beside.program.empty()) {
       return absl::InvalidArgumentError("--program and --checkpoint_job both replace the model: give one of them");

@@ -20,10 +20,14 @@ struct BesideJob {
   std::string directory;
   // Job text of a checkpoint, whose model replaces that of the file (WithModelOf in trained_job.h). "": none.
   std::string trained = {};
+  // Checkpoints of --start_from, absolute: they replace those of the job's start_from, one by one, or are the
+  // start_from of a job that has none.
+  std::vector<std::string> start_from = {};
 };
 
 // Reads the job, applies overrides ("distribute.servers=3", in order), and checks every setting that can be checked
-// without the data. InvalidArgument "job.textproto:12:5: ...", or for an empty pipe. NotFound if there is no such file.
+// without the data. InvalidArgument "job.textproto:12:5: ...", for an empty pipe, or if beside.start_from has another
+// number than the job's start_from. NotFound if there is no such file.
 absl::StatusOr<Job> LoadJob(const std::string& file, const std::vector<std::string>& overrides,
                             const BesideJob& beside = {});
 // The two parts of LoadJob. A program that needs a job with several sets of overrides reads it once only: `file` may be

@@ -1,5 +1,6 @@
 #include "transpiler/start/name_patterns.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "glog/logging.h"
@@ -26,6 +27,12 @@ bool NamePatterns::Matches(std::string_view name) {
     matches = true;
   }
   return matches;
+}
+
+bool NamePatterns::Has(std::string_view name) const {
+  return std::any_of(patterns_.begin(), patterns_.end(), [&](const Each& each) {
+    return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *each.pattern);
+  });
 }
 
 std::string NamePatterns::Unused() const {

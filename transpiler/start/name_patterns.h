@@ -20,8 +20,10 @@ class NamePatterns {
  public:
   // Requires: each is a valid pattern (transpiler/job/check_start.h).
   static NamePatterns Of(const google::protobuf::RepeatedPtrField<std::string>& patterns);
-  // Returns whether one of them matches.
+  // Returns whether one of them matches, and records those that do.
   bool Matches(std::string_view name);
+  // Likewise, without a record.
+  bool Has(std::string_view name) const;
   // Returns the first that has matched nothing; "" if there is none.
   std::string Unused() const;
   bool empty() const { return patterns_.empty(); }

@@ -32,8 +32,7 @@ class Search {
       if (learns_.count(table) > 0) continue;
       return absl::InvalidArgumentError(absl::StrCat("new columns of table '", table, "' enter ", Text(*op),
                                                      ", where they must all be 0 to be silent, and then ",
-                                                     "they have no gradient and never learn: start them with "
-                                                     "new_values: INITIAL, or let another layer read them"));
+                                                     "they have no gradient and never learn"));
     }
     return std::move(found_);
   }

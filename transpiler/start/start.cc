@@ -18,8 +18,10 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/status_macros.h"
 #include "framework/base/string_views.h"
+#include "framework/base/textproto.h"
 #include "framework/graph/elements.h"
 #include "google/protobuf/text_format.h"
+#include "re2/re2.h"
 #include "transpiler/base/programs.h"
 #include "transpiler/base/state_name.h"
 #include "transpiler/job/job.h"
@@ -125,8 +127,9 @@ class Planner {
 
   // Returns whether the user has said of what both have that it is new here and dropped there.
   bool IsReplaced(const std::string& name, StartSource* there) {
-    const bool is_new = SaidNew(name), is_dropped = there->SaidDrop(name);
-    return is_new && is_dropped;
+    const bool is_new =
+        std::any_of(new_.begin(), new_.end(), [&](const NamePatterns& patterns) { return patterns.Has(name); });
+    return is_new && there->HasDrop(name) && SaidNew(name) && there->SaidDrop(name);
   }
 
   // Returns the part of a name that the other side lacks, else the last one that is a word.
@@ -213,9 +216,9 @@ class Planner {
                                          s, "]: let that one take less"));
       }
       if (from->dims.size() != static_cast<size_t>(var.dims_size())) {
-        problems_.push_back(absl::StrCat("'", name, "' is ", DimsText(var.dims()), " in this job and ",
-                                         DimsText(from->dims), " in ", sources_[s]->name(),
-                                         ": name it by new here and by drop there"));
+        BeginAnew(name, *sources_[s],
+                  absl::StrCat("'", name, "' is ", DimsText(var.dims()), " in this job and ", DimsText(from->dims),
+                               " in ", sources_[s]->name()));
         sources_[s]->Use(*from);
         return;
       }
@@ -256,9 +259,9 @@ class Planner {
       } else if (var.dims(d) == from.dims[at]) {
         runs = MatchAxis(AxisOf(name, var.dims(d)), AxisOf(name, var.dims(d)));
       } else {
-        problems_.push_back(absl::StrCat("'", name, "' is ", DimsText(var.dims()), " in this job and ",
-                                         DimsText(from.dims), " in ", there.name(), ", ", there.why_no_program(),
-                                         ": name it by new here and by drop there"));
+        BeginAnew(name, there,
+                  absl::StrCat("'", name, "' is ", DimsText(var.dims()), " in this job and ", DimsText(from.dims),
+                               " in ", there.name(), ", ", there.why_no_program()));
         return;
       }
       v1::AxisMap* const map = part->add_axes();
@@ -282,6 +285,13 @@ class Planner {
     if (from.name != name) line->set_from(from.name);
   }
 
+  // Refuses a parameter that both have and that cannot be taken.
+  void BeginAnew(const std::string& name, const StartSource& there, const std::string& why) {
+    anew_[there.index()].insert(name);
+    const std::string problem = absl::StrCat(why, ": name it by new here and by drop there");
+    if (std::find(problems_.begin(), problems_.end(), problem) == problems_.end()) problems_.push_back(problem);
+  }
+
   // Refuses elements that are known by their places only, where these places are of something else.
   void CheckPlaces(const std::string& name, const ElementAxes& axes, const StartSource& there) {
     for (const ElementAxis& axis : axes) {
@@ -291,11 +301,10 @@ class Planner {
           const auto was = there.places().find(part);
           if (place == here_.places().end() || was == there.places().end()) continue;
           if (place->second.type == was->second.type && place->second.reads == was->second.reads) continue;
-          const std::string problem =
-              absl::StrCat("'", name, "' cannot be matched: its elements are known by their places in '", part,
-                           "' only, of operator ", place->second.type, ", which reads something else in ", there.name(),
-                           ": name it by new here and by drop there");
-          if (std::find(problems_.begin(), problems_.end(), problem) == problems_.end()) problems_.push_back(problem);
+          BeginAnew(name, there,
+                    absl::StrCat("'", name, "' cannot be matched: its elements are known by their places in '", part,
+                                 "' only, of operator ", place->second.type, ", which reads something else in ",
+                                 there.name()));
         }
       }
     }
@@ -418,16 +427,17 @@ class Planner {
     for (int i = 0; i < job_.config.start_from_size(); ++i) {
       const std::string path = absl::StrCat("start_from[", i, "]");
       if (const std::string unused = new_[static_cast<size_t>(i)].Unused(); !unused.empty()) {
-        return At(absl::StrCat(path, ".new"),
-                  absl::StrCat("'", unused, "' matches nothing that is new in this job", Known(here_parts_)));
+        return At(absl::StrCat(path, ".new"), UselessNew(unused));
       }
-      StartSource& there = *sources_[static_cast<size_t>(i)];
+      const StartSource& there = *sources_[static_cast<size_t>(i)];
       for (const auto& [field, unused] : there.UnusedPatterns()) {
-        return At(absl::StrCat(path, ".", field),
-                  absl::StrCat("'", unused, "' matches nothing of checkpoint ", there.name(), Known(there.parts())));
+        return At(absl::StrCat(path, ".", field), field == "drop"   ? UselessDrop(unused, there)
+                                                  : field == "take" ? UselessTake(unused, there)
+                                                                    : UselessRename(unused, there));
       }
+      RETURN_IF_ERROR(CheckGivesSomething(i));
     }
-    if (!problems_.empty()) return At("start_from[0]", absl::StrJoin(problems_, "; "));
+    if (!problems_.empty()) return At("start_from[0]", absl::StrCat(absl::StrJoin(problems_, "; "), AnewLines()));
     if (wanted_new_.empty() && wanted_drop_.empty()) return absl::OkStatus();
     std::string text = absl::StrJoin(notes_, "; ");
     if (!text.empty()) text += "; ";
@@ -442,15 +452,88 @@ class Planner {
                       ". Correct rename, or add to start_from[", index, "]:");
       for (const std::string& name : names) text += Line("drop", name);
     }
-    return At("start_from[0]", text);
+    const int at = wanted_new_.empty() ? wanted_drop_.begin()->first : 0;
+    return At(absl::StrCat("start_from[", at, "]"), text);
   }
 
-  static std::string Known(const std::set<std::string>& parts) {
+  // Returns the names that a pattern should match, with the nearest one first.
+  static std::string Known(const std::string& pattern, const std::set<std::string>& parts) {
     std::vector<std::string> some;
     for (const std::string& part : parts) {
       if (!part.empty() && some.size() < 12) some.push_back(part);
     }
-    return absl::StrCat("; there are ", absl::StrJoin(some, ", "), parts.size() > some.size() ? ", ..." : "");
+    const std::string near = NearestName(pattern, {parts.begin(), parts.end()});
+    return absl::StrCat(near.empty() ? "" : absl::StrCat(" (did you mean '", near, "'?)"), "; there are ",
+                        absl::StrJoin(some, ", "), parts.size() > some.size() ? ", ..." : "");
+  }
+
+  // Returns a parameter of this job that the pattern matches and the checkpoint gives; "" if there is none.
+  std::string InBoth(const std::string& pattern, const StartSource& there) const {
+    const RE2 compiled(pattern, RE2::Quiet);
+    for (const auto& [name, var] : here_.parameters()) {
+      if (there.Gives(name) && RE2::FullMatch(name, compiled)) return name;
+    }
+    return "";
+  }
+  // Return what is wrong with a pattern that names nothing new, nothing that is left out, or nothing at all.
+  std::string UselessNew(const std::string& pattern) const {
+    for (const auto& there : sources_) {
+      const std::string both = InBoth(pattern, *there);
+      if (both.empty()) continue;
+      return absl::StrCat("'", pattern, "' is not new: ", there->name(), " gives '", both,
+                          "'. Leave it out, or, to begin anew, add to start_from[", there->index(), "]:\n    drop: \"",
+                          absl::CEscape(pattern), "\"");
+    }
+    return absl::StrCat("'", pattern, "' matches nothing that is new in this job", Known(pattern, here_parts_));
+  }
+  std::string UselessDrop(const std::string& pattern, const StartSource& there) const {
+    if (there.config().take_size() > 0) {
+      return absl::StrCat("'", pattern, "' matches nothing of what take names, and take says already that all else is ",
+                          "not taken: leave it out");
+    }
+    if (const std::string both = InBoth(pattern, there); !both.empty()) {
+      return absl::StrCat("'", pattern, "' is not left out: this job has '", both,
+                          "', too. Leave it out, or, to begin anew, add to start_from[", there.index(),
+                          "]:\n    new: \"", absl::CEscape(pattern), "\"");
+    }
+    return absl::StrCat("'", pattern, "' matches nothing of checkpoint ", there.name(), Known(pattern, there.parts()));
+  }
+
+  static std::string UselessTake(const std::string& pattern, const StartSource& there) {
+    return absl::StrCat("'", pattern, "' matches nothing of checkpoint ", there.name(), Known(pattern, there.parts()));
+  }
+  static std::string UselessRename(const std::string& pattern, const StartSource& there) {
+    const RE2 compiled(pattern, RE2::Quiet);
+    // All parts but columns of ids have the names of the rules.
+    for (const std::string& part : there.parts()) {
+      if (!RE2::FullMatch(part, compiled)) continue;
+      return absl::StrCat("'", part,
+                          "' is a column of ids, which depend on its name, so it cannot be renamed: name it ",
+                          "by drop, and the column of this job by new");
+    }
+    return UselessTake(pattern, there);
+  }
+
+  // Refuses the checkpoint of an earlier start_from that leaves nothing to a later one.
+  absl::Status CheckGivesSomething(int index) const {
+    const StartSource& source = *sources_[static_cast<size_t>(index)];
+    if (source.used() || source.config().take_size() > 0) return absl::OkStatus();
+    for (int earlier = 0; earlier < index; ++earlier) {
+      if (sources_[static_cast<size_t>(earlier)]->name() != source.name()) continue;
+      const std::string path = absl::StrCat("start_from[", index, "].checkpoint");
+      return At(path, absl::StrCat("is the checkpoint of start_from[", earlier, "], which gives all that this job ",
+                                   "takes: say by take what each of them gives, or leave one out"));
+    }
+    return absl::OkStatus();
+  }
+
+  std::string AnewLines() const {
+    std::string text;
+    for (const auto& [index, names] : anew_) {
+      absl::StrAppend(&text, text.empty() ? ". Add" : "\nand add", " to start_from[", index, "]:");
+      for (const std::string& name : names) text += Line("new", name) + Line("drop", name);
+    }
+    return text;
   }
 
   absl::Status At(const std::string& path, std::string_view text) const {
@@ -459,7 +542,11 @@ class Planner {
 
   absl::Status Silent() {
     const absl::StatusOr<Silence> silence = FindSilence(here_, fresh_);
-    if (!silence.ok()) return At("start_from[0].new_values", ToStd(silence.status().message()));
+    if (!silence.ok()) {
+      return At("start_from[0].new_values",
+                absl::StrCat(silence.status().message(),
+                             ": begin with new_values: INITIAL, or have a layer of their own ", "read the new parts"));
+    }
     for (v1::DenseStart& dense : *start_.plan.mutable_dense()) SetZeros(*silence, &dense);
     for (const auto& [name, boxes] : silence->dense) {
       const bool there = std::any_of(start_.plan.dense().begin(), start_.plan.dense().end(),
@@ -520,7 +607,8 @@ class Planner {
   std::set<std::string> wanted_new_;
   std::map<int, std::set<std::string>> wanted_drop_;
   std::vector<std::string> problems_;
-  std::vector<std::string> notes_;  // what explains them
+  std::map<int, std::set<std::string>> anew_;  // that they name, by checkpoint
+  std::vector<std::string> notes_;             // what explains them
   Start start_;
 };
 
@@ -528,6 +616,24 @@ std::string BytesText(int64_t bytes) {
   if (bytes < 10240) return absl::StrCat(bytes, " B");
   if (bytes < (int64_t{10} << 20)) return absl::StrFormat("%.1f KiB", static_cast<double>(bytes) / 1024);
   return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// Refuses a checkpoint in the directory of this job, which a fresh run sets aside.
+absl::Status CheckApart(const Job& job, const StartSource& source) {
+  if (job.config.checkpoint().dir().empty()) return absl::OkStatus();
+  const auto normal = [](const std::string& path) {
+    return (std::filesystem::absolute(path) / "").lexically_normal().string();
+  };
+  if (normal(source.Describe().directory()) != normal(job.Path(job.config.checkpoint().dir()))) return absl::OkStatus();
+  const std::string path = absl::StrCat("start_from[", source.index(), "].checkpoint");
+  return job.positions.Error(
+      path, absl::StrCat(path, ": '", source.config().checkpoint(), "' is in this job's checkpoint.dir, whose ",
+                         "checkpoints a fresh run sets aside: give this job a checkpoint.dir of its own, or go on ",
+                         "with --resume"));
+}
+
+const std::string& NewValuesName(const Job& job, int index) {
+  return v1::StartFrom::NewValues_Name(job.config.start_from(index).new_values());
 }
 
 }  // namespace
@@ -540,9 +646,12 @@ absl::StatusOr<Start> PlanStart(const Job& job) {
   std::vector<std::unique_ptr<StartSource>> sources;
   for (int i = 0; i < job.config.start_from_size(); ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<StartSource> source, StartSource::Open(job, i, meanings));
+    RETURN_IF_ERROR(CheckApart(job, *source));
     if (job.config.start_from(i).new_values() != job.config.start_from(0).new_values()) {
-      return job.positions.Error(absl::StrCat("start_from[", i, "].new_values"),
-                                 "start_from: all have the same new_values, since new parts are of none of them");
+      const std::string path = absl::StrCat("start_from[", i, "].new_values");
+      return job.positions.Error(
+          path, absl::StrCat(path, ": is ", NewValuesName(job, i), ", and that of start_from[0] is ",
+                             NewValuesName(job, 0), ": give all the same, since new parts are of no checkpoint"));
     }
     sources.push_back(std::move(source));
   }

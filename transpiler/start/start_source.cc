@@ -31,6 +31,7 @@ struct Opened {
 
 // Opens a checkpoint, or the newest complete one of a directory, without reading its shards.
 absl::StatusOr<Opened> OpenNewest(const std::string& path) {
+  if (!PathExists(path)) return absl::NotFoundError(absl::StrCat("there is no ", path));
   if (PathExists(absl::StrCat(path, "/MANIFEST"))) {
     ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, VerifyCheckpoint(path, /*sizes_only=*/true));
     return Opened{path, std::move(manifest)};
@@ -61,7 +62,8 @@ absl::StatusOr<std::unique_ptr<StartSource>> StartSource::Open(const Job& job, i
   absl::StatusOr<Opened> opened = OpenNewest(path.ends_with('/') ? path.substr(0, path.size() - 1) : path);
   if (!opened.ok()) {
     return absl::Status(opened.status().code(),
-                        absl::StrCat(job.positions.At(field), ": ", field, ": ", opened.status().message()));
+                        absl::StrCat(job.positions.At(field), ": ", field, ": ", opened.status().message(),
+                                     ". Name a step that is complete, or a directory of checkpoints"));
   }
   source->path_ = opened->path;
   source->manifest_ = std::move(opened->manifest);
@@ -70,12 +72,12 @@ absl::StatusOr<std::unique_ptr<StartSource>> StartSource::Open(const Job& job, i
   }
   source->take_ = NamePatterns::Of(source->config_->take());
   source->drop_ = NamePatterns::Of(source->config_->drop());
-  RETURN_IF_ERROR(source->ReadVariables());
+  RETURN_IF_ERROR(source->ReadVariables(job));
   source->ReadProgram(meanings);
   return source;
 }
 
-absl::Status StartSource::ReadVariables() {
+absl::Status StartSource::ReadVariables(const Job& job) {
   for (const v1::CheckpointShard& shard : manifest_.shards()) {
     for (const v1::DenseEntry& entry : shard.dense()) {
       const std::string& name = entry.has_state_of() ? entry.state_of() : entry.variable();
@@ -101,7 +103,9 @@ absl::Status StartSource::ReadVariables() {
   for (const auto& [name, dense] : dense_) {
     for (const std::string& here : Renamed(name)) {
       parts_.insert(here);
-      if (taken(here)) dense_here_.emplace(here, name);
+      if (!taken(here)) continue;
+      const auto [other, is_first] = dense_here_.emplace(here, name);
+      if (!is_first) return TwoOfOneName(job, here, other->second, name);
     }
   }
   // In the order of the rules, for tables that are merged.
@@ -121,6 +125,20 @@ absl::Status StartSource::ReadVariables() {
     for (const std::string& here : Renamed(name)) add(here, name);
   }
   return absl::OkStatus();
+}
+
+absl::Status StartSource::TwoOfOneName(const Job& job, const std::string& here, const std::string& a,
+                                       const std::string& b) const {
+  // One of the two has it by a rule.
+  size_t rule = 0;
+  while (rule + 1 < rules_.size() && !RE2::FullMatch(a, *rules_[rule].from) && !RE2::FullMatch(b, *rules_[rule].from)) {
+    ++rule;
+  }
+  const std::string field = absl::StrCat("start_from[", index_, "].rename[", rule, "]");
+  return job.positions.Error(
+      field, absl::StrCat(field, ": '", a, "' and '", b, "' of checkpoint ", path_, " are both '", here,
+                          "' here, and only tables can be merged: rename the one that is not meant to a name that this "
+                          "job does not have, and name that by drop"));
 }
 
 std::vector<std::string> StartSource::Renamed(const std::string& name) const {

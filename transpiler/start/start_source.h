@@ -58,6 +58,8 @@ class StartSource {
   std::vector<const Table*> FindTables(std::string_view name) const;
   // Returns whether it has something of this name.
   bool Gives(std::string_view name) const { return FindDense(name) != nullptr || !FindTables(name).empty(); }
+  // Returns whether anything has been taken.
+  bool used() const { return !used_.empty(); }
   // Records that a parameter or table is taken.
   void Use(const Dense& dense) { used_.insert(dense.name); }
   void Use(const Table& table) { used_.insert(table.name); }
@@ -83,6 +85,8 @@ class StartSource {
   const std::set<std::string>& parts() const { return parts_; }
 
   bool SaidDrop(std::string_view name) { return drop_.Matches(name); }
+  // The same, without counting as a use of the pattern.
+  bool HasDrop(std::string_view name) const { return drop_.Has(name); }
   // Returns the patterns of rename, take and drop that match nothing, with their fields.
   std::vector<std::pair<std::string, std::string>> UnusedPatterns() const;
 
@@ -94,7 +98,9 @@ class StartSource {
   };
 
   StartSource() = default;
-  absl::Status ReadVariables();
+  absl::Status ReadVariables(const Job& job);
+  // Returns the error of two parameters that get the same name here.
+  absl::Status TwoOfOneName(const Job& job, const std::string& here, const std::string& a, const std::string& b) const;
   void ReadProgram(const std::map<std::string, std::string>& meanings);
   // Returns the names here of a name there: those of all rules that match, else the name itself.
   std::vector<std::string> Renamed(const std::string& name) const;

@@ -1,11 +1,13 @@
 // Runs that start from checkpoints of other jobs: with new parts silent a model predicts what the old one did, on every
 // cluster; then all that is new learns.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
@@ -18,9 +20,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
+#include "framework/base/feature_id.h"
 #include "framework/base/philox.h"
+#include "framework/base/stable_hash.h"
 #include "framework/checkpoint/directory.h"
 #include "framework/checkpoint/load.h"
+#include "framework/checkpoint/shard.h"
 #include "framework/checkpoint/table_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -91,9 +97,15 @@ class StartFromTest : public ::testing::Test {
     dir_ = ::testing::TempDir() + "/start_from";
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
-    std::ofstream out(absl::StrCat(dir_, "/train.csv"));
+    WriteLines("train.csv", 0, kLines);
+    Train("old", kJob, {"train.epochs=2"}, Clusters()[0]);
+    old_ = Scores("old", kJob, {}, Clusters()[0]);
+  }
+  // Writes lines [begin, end) of the planted model.
+  static void WriteLines(const std::string& name, uint64_t begin, uint64_t end) {
+    std::ofstream out(absl::StrCat(dir_, "/", name));
     out << "label,age,hour,user,item,shop,price,history\n";
-    for (uint64_t i = 0; i < kLines; ++i) {
+    for (uint64_t i = begin; i < end; ++i) {
       const PhiloxBlock r = Philox(7, i, 0), s = Philox(8, i, 0);
       const uint64_t user = r.v[0] % 50, item = r.v[1] % 80, shop = r.v[2] % 9;
       const double logit =
@@ -102,9 +114,6 @@ class StartFromTest : public ::testing::Test {
       out << label << ',' << r.v[3] % 70 << ',' << s.v[1] % 24 << ",u" << user << ',' << item << ",s" << shop << ','
           << s.v[2] % 1000 << ',' << s.v[3] % 20 << ' ' << s.v[3] % 17 << '\n';
     }
-    out.close();
-    Train("old", kJob, {"train.epochs=2"}, Clusters()[0]);
-    old_ = Scores("old", kJob, {}, Clusters()[0]);
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(dir_); }
 
@@ -159,30 +168,100 @@ class StartFromTest : public ::testing::Test {
   }
   // Expects of a start, on every cluster, the scores of the old model.
   static void ExpectOldScores(const std::string& text, const std::string& from, double most = 0) {
+    for (const Cluster& cluster : Clusters()) ExpectScores(Started(text, from), old_, most, cluster);
+  }
+  // Expects of a job with start_from other scores by `most` at the most.
+  static void ExpectScores(const std::string& job, const std::vector<std::string>& expected, double most,
+                           const Cluster& cluster) {
     // No step of the run changes a value.
     const std::vector<std::string> still = {"train.max_steps=1",
                                             "optimizer.parameter={ name: '*' learning_rate_factor: 0 }"};
-    for (const Cluster& cluster : Clusters()) {
-      const std::string job = Started(text, from);
-      Train("new", job, still, cluster);
-      const std::vector<std::string> scores = Scores("new", job, still, cluster);
-      ASSERT_EQ(scores.size(), old_.size());
-      double largest = 0;
-      for (size_t i = 0; i < scores.size(); ++i) {
-        double was = 0, is = 0;
-        if (scores[i] == old_[i]) continue;
-        ASSERT_TRUE(absl::SimpleAtod(old_[i], &was) && absl::SimpleAtod(scores[i], &is)) << scores[i];
-        largest = std::max(largest, std::abs(is - was));
+    Train("new", job, still, cluster);
+    const std::vector<std::string> scores = Scores("new", job, still, cluster);
+    ASSERT_EQ(scores.size(), expected.size());
+    double largest = 0;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      double was = 0, is = 0;
+      if (scores[i] == expected[i]) continue;
+      ASSERT_TRUE(absl::SimpleAtod(expected[i], &was) && absl::SimpleAtod(scores[i], &is)) << scores[i];
+      largest = std::max(largest, std::abs(is - was));
+    }
+    EXPECT_LE(largest, most) << cluster.name << "\n" << job;
+  }
+
+  // Changes the values of a parameter, and of a row of a table.
+  using EditDense = std::function<void(const std::string& variable, absl::Span<float> values)>;
+  using EditRow = std::function<void(const std::string& table, int64_t id, absl::Span<float> row)>;
+  // Writes the newest checkpoint of `from` again, with other values.
+  static void WriteEdited(const std::string& from, const std::string& to, const EditDense& edit_dense,
+                          const EditRow& edit_row) {
+    const absl::StatusOr<NewestCheckpoint> old = OpenCheckpoint(absl::StrCat(dir_, "/", from));
+    ASSERT_TRUE(old.ok()) << old.status();
+    const std::string directory = absl::StrCat(dir_, "/", to);
+    const absl::StatusOr<std::string> temporary = BeginCheckpoint(directory, old->found.step);
+    ASSERT_TRUE(temporary.ok()) << temporary.status();
+    v1::CheckpointManifest manifest = old->manifest;
+    manifest.clear_shards();
+    for (const v1::CheckpointFile& extra : manifest.extra()) {
+      std::filesystem::copy_file(absl::StrCat(old->found.path, "/", extra.name()),
+                                 absl::StrCat(directory, "/", *temporary, "/", extra.name()));
+    }
+    for (const v1::CheckpointShard& shard : old->manifest.shards()) {
+      const auto reader = ShardReader::Open(old->found.path, shard);
+      const auto writer = ShardWriter::Create(absl::StrCat(directory, "/", *temporary, "/", shard.file().name()));
+      ASSERT_TRUE(reader.ok() && writer.ok());
+      CopyDense(**reader, edit_dense, writer->get());
+      CopyTables(**reader, edit_row, writer->get());
+      const absl::StatusOr<v1::CheckpointShard> written = (*writer)->Finish();
+      ASSERT_TRUE(written.ok()) << written.status();
+      *manifest.add_shards() = *written;
+    }
+    const absl::StatusOr<std::string> published = PublishCheckpoint(directory, *temporary, manifest);
+    ASSERT_TRUE(published.ok()) << published.status();
+  }
+  static void CopyDense(const ShardReader& reader, const EditDense& edit, ShardWriter* writer) {
+    for (int e = 0; e < reader.shard().dense_size(); ++e) {
+      const v1::DenseEntry& entry = reader.shard().dense(e);
+      std::vector<float> values(static_cast<size_t>(entry.element_count()));
+      ASSERT_TRUE(reader.ReadDense(e, 0, absl::MakeSpan(values)).ok());
+      const DensePiece piece = {.variable = entry.has_state_of() ? entry.state_of() : entry.variable(),
+                                .whole_dims = {entry.whole_dims().begin(), entry.whole_dims().end()},
+                                .element_begin = entry.element_begin(),
+                                .state_name = entry.state_name(),
+                                .scalar = entry.scalar()};
+      if (piece.state_name.empty()) edit(piece.variable, absl::MakeSpan(values));
+      const absl::Status added = writer->AddDense(piece, values);
+      ASSERT_TRUE(added.ok()) << added;
+    }
+  }
+  static void CopyTables(const ShardReader& reader, const EditRow& edit, ShardWriter* writer) {
+    for (int e = 0; e < reader.shard().tables_size(); ++e) {
+      const v1::TableEntry& entry = reader.shard().tables(e);
+      const auto width = static_cast<size_t>(entry.width()), floats = width + static_cast<size_t>(entry.state_width());
+      TableLayout layout = {.table = entry.table(), .width = entry.width(), .logical_shards = entry.logical_shards()};
+      for (int i = 0; i < entry.state_names_size(); ++i) {
+        layout.states.emplace_back(entry.state_names(i), entry.state_widths(i));
       }
-      EXPECT_LE(largest, most) << cluster.name << ", " << from;
+      ASSERT_TRUE(writer->BeginTable(layout).ok());
+      const absl::Status copied =
+          reader.ReadTable(e, [&](absl::Span<const int64_t> ids, absl::Span<const float> rows) -> absl::Status {
+            std::vector<float> edited(rows.begin(), rows.end());
+            for (size_t r = 0; r < ids.size(); ++r) {
+              edit(entry.table(), ids[r], absl::MakeSpan(edited).subspan(r * floats, width));
+            }
+            return writer->AddRows(ids, edited);
+          });
+      ASSERT_TRUE(copied.ok()) << copied;
+      ASSERT_TRUE(writer->EndTable().ok());
     }
   }
   // Trains a start for real, and expects of all that its account says to be new, but for rows, that it has moved.
-  static TrainSummary ExpectNewPartsLearn(const std::string& text, const std::string& from) {
+  static TrainSummary ExpectNewPartsLearn(const std::string& text, const std::string& from,
+                                          const std::vector<std::string>& length = {"train.epochs=3"}) {
     const std::string job = Started(text, from);
     Train("begun", job, {"train.max_steps=1", "optimizer.parameter={ name: '*' learning_rate_factor: 0 }"},
           Clusters()[0]);
-    const TrainSummary summary = Train("learned", job, {"train.epochs=3"}, Clusters()[1]);
+    const TrainSummary summary = Train("learned", job, length, Clusters()[1]);
     const absl::StatusOr<NewestCheckpoint> before = OpenCheckpoint(absl::StrCat(dir_, "/begun"));
     const absl::StatusOr<NewestCheckpoint> after = OpenCheckpoint(absl::StrCat(dir_, "/learned"));
     EXPECT_TRUE(before.ok() && after.ok());
@@ -206,6 +285,24 @@ class StartFromTest : public ::testing::Test {
     }
     EXPECT_FALSE(checked.empty()) << from;
     return summary;
+  }
+
+  // Expects of the rows of `shop`, which "learned" has and "begun" has made as zeros, that all have moved.
+  static void ExpectRowsOfShopsMoved() {
+    const absl::StatusOr<NewestCheckpoint> newest = OpenCheckpoint(absl::StrCat(dir_, "/learned"));
+    ASSERT_TRUE(newest.ok()) << newest.status();
+    const auto table = TableReader::Open(newest->found.path, newest->manifest, "vectors");
+    ASSERT_TRUE(table.ok()) << table.status();
+    const auto read = table->Read(0, 64);
+    ASSERT_TRUE(read.ok()) << read.status();
+    const size_t floats = read->rows.size() / read->ids.size();
+    for (int shop = 0; shop < 9; ++shop) {
+      const int64_t id = SaltId(SlotSalt("cat", "shop"), static_cast<int64_t>(StableHash(absl::StrCat("s", shop))));
+      const auto found = std::find(read->ids.begin(), read->ids.end(), id);
+      ASSERT_NE(found, read->ids.end()) << shop;
+      const auto row = read->rows.begin() + (found - read->ids.begin()) * static_cast<std::ptrdiff_t>(floats);
+      EXPECT_EQ(std::count(row, row + 8, 0.0f), 0) << shop;
+    }
   }
 
   static inline std::string dir_;
@@ -285,6 +382,106 @@ TEST_F(StartFromTest, ABranchOfItsOwn) {
                                     "  layer { name: \"logit\" add { input: \"linear\" input: \"wide\""}});
   ExpectOldScores(text, "new: \"linear.*\" new_values: ZERO");
   ExpectNewPartsLearn(text, "new: \"linear.*\" new_values: ZERO");
+}
+
+TEST_F(StartFromTest, SilentPartsLearnAsWellAsFreshOnes) {
+  // 500 steps, each on lines that the run has not seen before, and others for the evaluation.
+  WriteLines("many.csv", kLines, kLines + 34000);
+  WriteLines("rest.csv", kLines + 34000, kLines + 40000);
+  const std::vector<std::string> length = {"train.max_steps=500", "data.train.files=many.csv",
+                                           "data.eval.files=rest.csv"};
+  const std::string text = Edited({{"    column { name: \"user\"", kShop + "    column { name: \"user\""},
+                                   {"    column { name: \"hour\"", kPrice + "    column { name: \"hour\""},
+                                   {"  layer { name: \"logit\" add { input: \"wide\"",
+                                    "  layer { name: \"linear\" fc { input: \"dense\" size: 1 } }\n"
+                                    "  layer { name: \"logit\" add { input: \"linear\" input: \"wide\""}});
+  const std::string from = "new: \"cat.shop|dense.price|linear.*\" ";
+  const TrainSummary silent = ExpectNewPartsLearn(text, from + "new_values: ZERO", length);
+  EXPECT_EQ(silent.steps, 500);
+  ExpectRowsOfShopsMoved();
+  const TrainSummary fresh = Train("fresh", Started(text, from), length, Clusters()[1]);
+  const TrainSummary old = Train("longer", Started(kJob, ""), length, Clusters()[1]);
+  ASSERT_TRUE(silent.eval.has_value() && fresh.eval.has_value() && old.eval.has_value());
+  EXPECT_NEAR(silent.eval->Measure("auc"), fresh.eval->Measure("auc"), 0.003);
+  // The shop decides much, and the old model does not read it.
+  EXPECT_GT(silent.eval->Measure("auc"), old.eval->Measure("auc") + 0.01);
+}
+
+TEST_F(StartFromTest, WithoutAColumnScoresAreThoseOfWeightsOfZero) {
+  // Row 17 of the matrix reads `hour`, behind two slots of width 8 and `age`.
+  WriteEdited(
+      "old", "hourless",
+      [](const std::string& variable, absl::Span<float> values) {
+        if (variable == "deep.0.w") std::fill_n(values.begin() + 17 * 16, 16, 0.0f);
+      },
+      [](const std::string&, int64_t, absl::Span<float>) {});
+  const std::string hour = "    column { name: \"hour\" output: \"dense\" }\n";
+  const std::vector<std::string> hourless = Scores("hourless", kJob, {}, Clusters()[0]);
+  EXPECT_NE(hourless, old_);
+  for (const Cluster& cluster : Clusters()) {
+    ExpectScores(Started(Edited({{hour, ""}}), "drop: \"dense.hour\""), hourless, 1e-6, cluster);
+  }
+  // Rows of the users.
+  std::set<int64_t> users;
+  for (int u = 0; u < 50; ++u) {
+    users.insert(SaltId(SlotSalt("cat", "user"), static_cast<int64_t>(StableHash(absl::StrCat("u", u)))));
+  }
+  size_t silenced = 0;
+  WriteEdited(
+      "old", "userless", [](const std::string&, absl::Span<float>) {},
+      [&](const std::string&, int64_t id, absl::Span<float> row) {
+        if (users.count(id) == 0) return;
+        std::fill(row.begin(), row.end(), 0.0f);
+        ++silenced;
+      });
+  EXPECT_EQ(silenced, 2 * users.size());
+  const std::string user = "    column { name: \"user\" type: TEXT output: \"cat\" }\n";
+  const std::vector<std::string> userless = Scores("userless", kJob, {}, Clusters()[0]);
+  EXPECT_NE(userless, old_);
+  for (const Cluster& cluster : Clusters()) {
+    ExpectScores(Started(Edited({{user, ""}}), "drop: \"cat.user\""), userless, 1e-6, cluster);
+  }
+}
+
+TEST_F(StartFromTest, ATableThatIsCutScoresAsItsColumnsOfZero) {
+  const std::string wide = Edited({{"width: 8", "width: 16"}});
+  Train("wide", wide, {"train.epochs=1"}, Clusters()[0]);
+  WriteEdited(
+      "wide", "half", [](const std::string&, absl::Span<float>) {},
+      [](const std::string& table, int64_t, absl::Span<float> row) {
+        if (table == "vectors") std::fill(row.begin() + 8, row.end(), 0.0f);
+      });
+  const std::vector<std::string> half = Scores("half", wide, {}, Clusters()[0]);
+  EXPECT_NE(half, Scores("wide", wide, {}, Clusters()[0]));
+  for (const Cluster& cluster : Clusters()) {
+    ExpectScores(Started(kJob, "drop: \"vectors\"", "wide"), half, 1e-6, cluster);
+  }
+}
+
+TEST_F(StartFromTest, TwoCheckpointsInOneJobScoreAsEachByItself) {
+  const std::string layers = R"(  layer { name: "b_fields" embedding { ids: "cat" table: "b_vectors" } }
+  layer { name: "b_input" concat { input: "dense" input: "b_fields" } }
+  layer { name: "b_deep" mlp { input: "b_input" sizes: [8] } }
+  layer { name: "b_out" fc { input: "b_deep" size: 1 } }
+)";
+  const std::string own = "  loss { sigmoid_cross_entropy { logits: \"logit\" label: \"label\" } }\n";
+  const std::string other = "  loss { name: \"b\" sigmoid_cross_entropy { logits: \"b_out\" label: \"label\" } }\n";
+  const std::string table =
+      "table { name: \"b_vectors\" width: 4 is_sparse: true is_distributed: true logical_shards: 64 }\n";
+  const std::string text(kJob);
+  const std::string tower = absl::StrCat(text.substr(0, text.find("model {")), "model {\n", layers, other, "}\n", table,
+                                         text.substr(text.find("optimizer {")));
+  Train("tower", tower, {"train.epochs=2"}, Clusters()[0]);
+  const std::vector<std::string> of_tower = Scores("tower", tower, {}, Clusters()[0]);
+  EXPECT_NE(of_tower, old_);
+  // A prediction is that of the first loss.
+  for (const bool tower_first : {false, true}) {
+    const std::string losses = tower_first ? other + own : own + other;
+    const std::string both = Edited({{own, layers + losses}, {"optimizer {", table + "optimizer {"}});
+    for (const Cluster* const cluster : {&Clusters()[0], &Clusters()[1]}) {
+      ExpectScores(Started(Started(both, ""), "", "tower"), tower_first ? of_tower : old_, 0, *cluster);
+    }
+  }
 }
 
 TEST_F(StartFromTest, AResumeGoesOnFromItsOwnCheckpoint) {

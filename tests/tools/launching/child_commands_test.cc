@@ -69,7 +69,7 @@ TEST(ChildCommandsTest, ATrainerIsToldWhoItIsInEveryLaunchersWords) {
     EXPECT_THAT(child.environment, Contains(Pair(name, std::optional<std::string>(value))));
   }
   for (const char* name : {"PADDLE_TRAINER_ENDPOINTS", "PADDLE_CURRENT_ENDPOINT", "OMPI_COMM_WORLD_RANK",
-                           "SLURM_PROCID", "POD_IP", "TORCHELASTIC_RUN_ID"}) {
+                           "SLURM_PROCID", "POD_IP", "TORCHELASTIC_RUN_ID", "TF_CONFIG"}) {
     EXPECT_THAT(child.environment, Contains(Pair(name, std::optional<std::string>())));
   }
 }
@@ -81,6 +81,13 @@ TEST(ChildCommandsTest, EveryProcessHasTheExitCodeOfAStop) {
   options.stop_code = 0;
   EXPECT_THAT(TrainerCommand(options, MeetingOf(options), {}).command, Contains("--stop_code=0"));
   EXPECT_THAT(ServerCommand(options, 0, /*threads=*/1).command, Contains("--stop_code=0"));
+}
+
+TEST(ChildCommandsTest, EveryProcessStartsFromTheSameCheckpoints) {
+  LaunchOptions options = Node();
+  options.start_from = "/models/a,/models/b";
+  EXPECT_THAT(TrainerCommand(options, MeetingOf(options), {}).command, Contains("--start_from=/models/a,/models/b"));
+  EXPECT_THAT(ServerCommand(options, 0, /*threads=*/1).command, Contains("--start_from=/models/a,/models/b"));
 }
 
 TEST(ChildCommandsTest, WithoutGpusTheDevicesAreLeftAsTheyAre) {
