@@ -25,6 +25,7 @@
 #include "transpiler/base/programs.h"
 #include "transpiler/base/state_name.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/model_differences.h"
 #include "transpiler/split/transpile.h"
 #include "transpiler/start/data_elements.h"
 #include "transpiler/start/element_match.h"
@@ -86,6 +87,7 @@ class Planner {
     for (size_t s = 0; s < sources_.size(); ++s) FindDropped(s);
     RETURN_IF_ERROR(Problems());
     if (job_.config.start_from(0).new_values() == v1::StartFrom::ZERO) RETURN_IF_ERROR(Silent());
+    for (const auto& source : sources_) AddSettings(*source);
     return std::move(start_);
   }
 
@@ -147,8 +149,8 @@ class Planner {
   void PlanStatistics(const StartSource& source) {
     if (!source.has_statistics()) return;
     const bool keep = source.config().statistics() == v1::StartFrom::KEEP_STATISTICS;
-    if (keep && source.data().has_value()) start_.statistics.push_back({source.name(), *source.data()});
-    const bool kept = keep && source.data().has_value();
+    if (keep && source.data() != nullptr) start_.statistics.push_back({source.name(), *source.data()});
+    const bool kept = keep && source.data() != nullptr;
     v1::StartLine* const line =
         Account(kept ? v1::StartLine::TAKEN : v1::StartLine::RELEARNED, "statistics of the data", 0,
                 kept   ? "where this job learns the same"
@@ -567,6 +569,21 @@ class Planner {
     return absl::OkStatus();
   }
 
+  // Says which settings of both jobs make other predictions. What is new, resized or in another order has lines by
+  // itself.
+  void AddSettings(const StartSource& source) {
+    if (source.job() == nullptr) return;
+    for (const SettingDifference& each : ModelDifferences(*source.job(), job_.config, CheckpointUse::kPrediction)) {
+      static const RE2 kShape(
+          R"((.*\.)?(name|input|ids|items|query|column|sizes?|width|segment|channels|heads|table|slot|layer|loss|dict_size)(\[\d+\])?)");
+      const bool whole = each.was.starts_with("{") || each.is.starts_with("{");
+      if (whole || RE2::FullMatch(each.path, kShape)) continue;
+      v1::StartLine* const line = Account(v1::StartLine::SETTING, each.path, 0,
+                                          absl::StrCat("was ", each.was, ", is ", each.is, ": other predictions"));
+      line->set_source(source.index());
+    }
+  }
+
   static void SetZeros(const Silence& silence, v1::DenseStart* dense) {
     const auto found = silence.dense.find(dense->variable());
     if (found == silence.dense.end()) return;
@@ -682,8 +699,9 @@ std::string StartText(const Start& start) {
     if (line.has_from()) reason = absl::StrCat("was '", line.from(), "'", reason.empty() ? "" : "; ", reason);
     if (start.plan.sources_size() > 1 && line.has_source())
       reason = absl::StrCat("checkpoint ", line.source(), "; ", reason);
+    const bool sized = line.kind() != v1::StartLine::SETTING;
     std::string row = absl::StrFormat("%-9s %-*s %10s  %s", kind, static_cast<int>(width), line.name(),
-                                      BytesText(line.bytes()), reason);
+                                      sized ? BytesText(line.bytes()) : "", reason);
     while (!row.empty() && row.back() == ' ') row.pop_back();
     absl::StrAppend(&text, row, "\n");
   }

@@ -163,7 +163,7 @@ void StartSource::ReadProgram(const std::map<std::string, std::string>& meanings
     why_no_program_ = "whose job has a program in place of a model";
     return;
   }
-  data_ = config->data();
+  job_ = *config;
   Job job;
   job.config = *config;
   job.file = absl::StrCat(path_, "/MANIFEST");

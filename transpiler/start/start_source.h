@@ -73,9 +73,11 @@ class StartSource {
   const std::map<std::string, ProgramElements::Place, std::less<>>& places() const { return elements_->places(); }
   bool has_program() const { return elements_ != nullptr; }
   const std::string& why_no_program() const { return why_no_program_; }
-  // Returns whether it holds statistics of its data, and how its job reads them; nullopt: that cannot be read.
+  // Returns its job; null if this build cannot read it, or it has a program in place of a model.
+  const v1::JobConfig* job() const { return job_.has_value() ? &*job_ : nullptr; }
+  // Returns whether it holds statistics of its data, and how its job reads them; null: that cannot be read.
   bool has_statistics() const;
-  const std::optional<v1::Data>& data() const { return data_; }
+  const v1::Data* data() const { return job_.has_value() ? &job_->data() : nullptr; }
   // Returns true if its model reads this slot or column of the data.
   bool Reads(const std::string& input) const;
   const std::set<std::string>& read_inputs() const { return read_inputs_; }
@@ -120,7 +122,7 @@ class StartSource {
   std::unique_ptr<const v1::ProgramDesc> main_;  // null: no program
   std::unique_ptr<const ProgramElements> elements_;
   std::string why_no_program_;
-  std::optional<v1::Data> data_;
+  std::optional<v1::JobConfig> job_;
   std::set<std::string> read_inputs_;
   std::set<std::string> parts_;
   std::map<std::string, std::string> other_meanings_;

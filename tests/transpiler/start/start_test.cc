@@ -35,12 +35,27 @@ TEST_F(StartTest, TheSameModelIsTakenAsAWhole) {
   }
 }
 
+TEST_F(StartTest, SettingsThatMakeOtherPredictionsAreInTheAccount) {
+  const std::string text = Edited({{"sizes: [16, 8]", "activation: TANH sizes: [16, 8]"}});
+  ASSERT_NE(text, kOld);
+  const Start start = Planned(text, "");
+  std::vector<std::string> settings;
+  for (const v1::StartLine& line : start.lineage.account()) {
+    if (line.kind() == v1::StartLine::SETTING) settings.push_back(absl::StrCat(line.name(), " ", line.reason()));
+  }
+  ASSERT_EQ(settings.size(), 1u) << StartText(start);
+  EXPECT_THAT(settings[0], AllOf(HasSubstr("mlp.activation was RELU, is TANH"), HasSubstr("other predictions")));
+  EXPECT_THAT(StartText(start), HasSubstr("setting   model.layer["));
+}
+
 TEST_F(StartTest, AColumnIsAddedFirstInTheMiddleAndLast) {
   for (const auto& [before, map] :
        {std::pair{"    column { name: \"user\"", "4<-0x10"}, std::pair{"    column { name: \"item\"", "0<-0x4 8<-4x6"},
         std::pair{"  }\n  batch_size", "0<-0x8 12<-8x2"}}) {
     const std::string text = Edited({{before, kNewColumn + before}});
-    EXPECT_EQ(Map(Planned(text, "new: \"cat.shop\""), "deep.0.w", 0), map);
+    const Start start = Planned(text, "new: \"cat.shop\"");
+    EXPECT_EQ(Map(start, "deep.0.w", 0), map);
+    EXPECT_THAT(StartText(start), Not(HasSubstr("setting "))) << "the account has a line for it";
     EXPECT_EQ(Zeros(Planned(text, "new: \"cat.shop\""), "deep.0.w"), "");
     // It enters the sum of wide, whose rows begin with 0 anyway, and fm, where rows must be 0; so weights need not be.
     const Start silent = Planned(text, "new: \"cat.shop\" new_values: ZERO");
