@@ -1088,8 +1088,8 @@ CHOSEN = [
     ),
     Chosen(
         "prediction-deaf-to-stop",
-        "trainer/predict/predict.cc",
-        'return o.client->member().StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();',
+        "trainer/predict/scoring.cc",
+        'return client->member().StopRequested() ? absl::CancelledError("asked to stop") : absl::OkStatus();',
         "return absl::OkStatus();",
         tests=("//tests/e2e/checkpoints:predict_test",),
     ),
@@ -1118,7 +1118,7 @@ CHOSEN = [
     ),
     Chosen(
         "another-model-unsaid-in-prediction",
-        "trainer/predict/predict.cc",
+        "trainer/predict/scoring.cc",
         "RETURN_IF_ERROR(CheckSameScores(*o.job, newest.manifest.job_text(), newest.found.path, &unknown));",
         "CheckSameScores(*o.job, newest.manifest.job_text(), newest.found.path, &unknown).IgnoreError();",
         tests=("//tests/e2e/checkpoints:predict_test",),
@@ -1360,5 +1360,48 @@ CHOSEN = [
         "    RETURN_IF_ERROR(CheckApart(job, *source));\n",
         "",
         tests=("//tests/transpiler/start:wrong_starts_test",),
+    ),
+    Chosen(
+        "elements-without-names-by-place",
+        "transpiler/start/start.cc",
+        "    if (there.has_program()) CheckPlaces(name, here_axes, there);\n",
+        "",
+        tests=("//tests/transpiler/start:start_test",),
+    ),
+    Chosen(
+        "a-setting-that-changes-predictions",
+        "transpiler/start/start.cc",
+        "    for (const auto& source : sources_) AddSettings(*source);\n",
+        "",
+        tests=("//tests/transpiler/start:start_test",),
+    ),
+    # Importance.
+    Chosen(
+        "values-of-the-first-examples",
+        "trainer/predict/drawn_values.cc",
+        "const uint64_t rank = PlaceHash(seed_, position);",
+        "const uint64_t rank = static_cast<uint64_t>(position.offset);",
+        tests=("//tests/trainer:drawn_values_test",),
+    ),
+    Chosen(
+        "a-repeat-draws-the-same",
+        "trainer/predict/drawn_values.cc",
+        "static_cast<uint64_t>(repeat));",
+        "static_cast<uint64_t>(repeat * 0));",
+        tests=("//tests/trainer:drawn_values_test",),
+    ),
+    Chosen(
+        "altered-floats-stay-altered",
+        "trainer/session/session.cc",
+        "  copy.CopyFrom(*tensor);\n",
+        "  copy = *tensor;\n",
+        tests=("//tests/e2e:importance_test",),
+    ),
+    Chosen(
+        "importance-of-labels",
+        "trainer/predict/importance.cc",
+        "    if (needed.contains(columns[c].name)) read.push_back(c);\n",
+        "    read.push_back(c);\n",
+        tests=("//tests/e2e:importance_test",),
     ),
 ]
