@@ -575,7 +575,8 @@ class Planner {
     if (source.job() == nullptr) return;
     for (const SettingDifference& each : ModelDifferences(*source.job(), job_.config, CheckpointUse::kPrediction)) {
       static const RE2 kShape(
-          R"((.*\.)?(name|input|ids|items|query|column|sizes?|width|segment|channels|heads|table|slot|layer|loss|dict_size)(\[\d+\])?)");
+          R"((.*\.)?(name|input|ids|items|query|column|sizes?|width|segment|channels|heads|table|slot|layer|loss)"
+          R"(|dict_size)(\[\d+\])?)");
       const bool whole = each.was.starts_with("{") || each.is.starts_with("{");
       if (whole || RE2::FullMatch(each.path, kShape)) continue;
       v1::StartLine* const line = Account(v1::StartLine::SETTING, each.path, 0,
