@@ -465,6 +465,18 @@ CHOSEN = [
         "for (size_t i = 0; i < other.counts.size(); ++i) counts[i] += other.counts[i];",
         "",
     ),
+    Chosen(
+        "merged-weights-lost",
+        "transpiler/metrics/sums.cc",
+        "for (size_t i = 0; i < other.weights.size(); ++i) weights[i].Add(other.weights[i]);",
+        "",
+    ),
+    Chosen(
+        "weighted-auc-without-ties",
+        "transpiler/metrics/ranking.cc",
+        "(2 * counts.positives + run[1])",
+        "(2 * counts.positives)",
+    ),
     # Deaths, joins and resumes.
     Chosen(
         "table-steps-of-the-chief-after-a-resume",

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -113,6 +115,142 @@ TEST_F(JobMetricsTest, AnEvaluationInAsyncHasTheFiguresToo) {
            .trainers = 2});
   ASSERT_TRUE(result.summary.eval.has_value());
   EXPECT_THAT(result.summary.DoneLine(), HasSubstr(" gauc=0."));
+}
+
+// Examples of the slot job with a weight, in files of their own.
+class WeightedRunTest : public JobMetricsTest {
+ protected:
+  static void SetUpTestSuite() {
+    JobMetricsTest::SetUpTestSuite();
+    // Training needs no weights.
+    Write("train_weighted.txt", 0, 2000, [](int64_t) { return " 0"; });
+    const auto whole = [](int64_t n) { return n % 4; };
+    Write("whole.txt", 2000, 3000, [&](int64_t n) { return absl::StrCat(" 1 ", whole(n)); });
+    Write(
+        "repeated.txt", 2000, 3000, [](int64_t) { return " 1 1"; }, whole);
+    Write("any.txt", 2000, 3000, [](int64_t n) { return absl::StrCat(" 1 ", 0.3 * static_cast<double>(n % 7)); });
+    Write("negative.txt", 2000, 2100, [](int64_t n) { return n == 2041 ? " 1 -0.5" : " 1 0.5"; });
+    Write("missing.txt", 2000, 2100, [](int64_t n) { return n == 2041 ? " 0" : " 1 0.5"; });
+    Write("train_ones.txt", 0, 2000, [](int64_t) { return " 1 1"; });
+    Write("ones.txt", 2000, 3000, [](int64_t) { return " 1 1"; });
+    Write("twos.txt", 2000, 3000, [](int64_t) { return " 1 2"; });
+  }
+  // Writes examples [begin, end), each `times` times, with the words of the slot of the weight.
+  static void Write(
+      const std::string& file, int64_t begin, int64_t end, const std::function<std::string(int64_t)>& weight,
+      const std::function<int64_t(int64_t)>& times = [](int64_t) { return 1; }) {
+    std::ofstream out(Path(file));
+    for (int64_t n = begin; n < end; ++n) {
+      for (int64_t i = 0; i < times(n); ++i) out << SlotLine(n) << weight(n) << "\n";
+    }
+  }
+  static InProcessRun RunOn(const std::string& eval, const std::string& metrics, InProcessRun run = {}) {
+    run.job_text = absl::StrReplaceAll(
+        Job(metrics), {{"train.txt", "train_weighted.txt"},
+                       {"eval.txt", eval},
+                       {"slot { name: \"b\" }", "slot { name: \"b\" } slot { name: \"w\" type: FLOAT }"}});
+    run.overrides.insert(run.overrides.begin(), {"train.epochs=1", "train.eval_every_steps=30"});
+    return run;
+  }
+};
+
+constexpr char kWeightedMetrics[] = R"(
+metric { auc {} weight: "w" }
+metric { auc {} weight: "w" by: "b" most_values: 3 }
+metric { gauc { key: "b" } weight: "w" }
+metric { gauc { key: "b" weight: POSITIVES } weight: "w" by: "a" most_values: 2 name: "gauc_by_a" }
+metric { accuracy {} weight: "w" }
+metric { confusion {} weight: "w" }
+metric { calibration {} weight: "w" }
+metric { normalized_entropy {} weight: "w" }
+metric { rmse {} weight: "w" by: "a" most_values: 1 }
+metric { mae {} weight: "w" }
+)";
+
+TEST_F(WeightedRunTest, FiguresAreTheSameOnEveryCluster) {
+  const std::vector<std::string> lines = EvalLines(Run(RunOn("any.txt", kWeightedMetrics)));
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines.back(), HasSubstr(" gauc[weight=w]=0."));
+  const auto expect_same = [&](const char* what, InProcessRun other) {
+    EXPECT_EQ(EvalLines(Run(RunOn("any.txt", kWeightedMetrics, std::move(other)))), lines) << what;
+  };
+  expect_same("1 server, 2 trainers", {.trainers = 2});
+  expect_same("2 servers, 8 trainers of 2 threads", {.servers = 2, .trainers = 8, .threads = 2});
+  expect_same("all-reduce of 4", {.overrides = {"distribute.mode=COLLECTIVE"}, .servers = 0, .trainers = 4});
+}
+
+TEST_F(WeightedRunTest, WholeWeightsGiveTheFiguresOfRepeatedLines) {
+  // Batches of one example in each lane: the last bits of a prediction may depend on the size of its batch.
+  const std::vector<std::string> small = {"data.batch_size=8", "train.max_steps=60"};
+  const InProcessResult weighted =
+      Run(RunOn("whole.txt", kWeightedMetrics, {.overrides = small, .servers = 2, .trainers = 3}));
+  const InProcessResult repeated =
+      Run(RunOn("repeated.txt", absl::StrReplaceAll(kWeightedMetrics, {{" weight: \"w\"", ""}}), {.overrides = small}));
+  ASSERT_TRUE(weighted.summary.eval.has_value() && repeated.summary.eval.has_value());
+  const std::vector<Figure>& figures = weighted.summary.eval->figures;
+  const std::vector<Figure>& expected = repeated.summary.eval->figures;
+  ASSERT_EQ(figures.size(), expected.size());
+  for (size_t f = 0; f < figures.size(); ++f) {
+    EXPECT_EQ(absl::StrReplaceAll(figures[f].name, {{"[weight=w]", ""}}), expected[f].name);
+    EXPECT_EQ(figures[f].value, expected[f].value) << figures[f].name;
+  }
+  EXPECT_EQ(weighted.summary.eval->samples, 1000);
+  EXPECT_EQ(repeated.summary.eval->samples, 1500);
+}
+
+TEST_F(WeightedRunTest, SampleWeightsMultiplyTheReportedLossAndNoOtherFigure) {
+  const auto evaluated = [](const std::string& file) {
+    InProcessRun run = RunOn(file, kWeightedMetrics);
+    run.job_text = absl::StrReplaceAll(run.job_text, {{"train_weighted.txt", "train_ones.txt"},
+                                                      {"label: \"label\"", "label: \"label\" sample_weight: \"w\""}});
+    return Run(std::move(run)).summary.eval.value_or(MetricResult());
+  };
+  const MetricResult ones = evaluated("ones.txt"), twos = evaluated("twos.txt");
+  EXPECT_GT(ones.Measure("loss"), 0);
+  EXPECT_EQ(twos.Measure("loss"), 2 * ones.Measure("loss")) << "the mean over the examples of weight times loss";
+  EXPECT_EQ(twos.Measure("auc"), ones.Measure("auc"));
+  EXPECT_EQ(twos.samples, ones.samples);
+}
+
+TEST_F(WeightedRunTest, AWrongOrMissingWeightIsABadLineOfTheEvaluation) {
+  const auto error = [](const std::string& file) {
+    return std::string(TryRun(RunOn(file, kWeightedMetrics)).status().message());
+  };
+  EXPECT_THAT(
+      error("negative.txt"),
+      HasSubstr("negative.txt:42: 'w' is -0.5; metric[0].weight needs a number that is finite and not negative; "
+                "0 takes an example out of the metric, and data.eval.where out of the evaluation"));
+  EXPECT_THAT(error("missing.txt"), HasSubstr("missing.txt:42: 'w' is missing"));
+  const InProcessResult skipped = Run(RunOn("negative.txt", kWeightedMetrics, {.overrides = {"data.bad_line=SKIP"}}));
+  ASSERT_TRUE(skipped.summary.eval.has_value());
+  EXPECT_EQ(skipped.summary.eval->samples, 99);
+  EXPECT_TRUE(TryRun(RunOn("missing.txt", "metric { auc {} }")).ok());
+}
+
+TEST_F(WeightedRunTest, APredictionNeedsNoWeights) {
+  const InProcessRun run = RunOn("whole.txt", kWeightedMetrics, {.overrides = {CheckpointIn("scored")}});
+  Run(run);
+  InProcessRun predicting = run;
+  predicting.directory = dir_;
+  const absl::StatusOr<int64_t> scored = PredictInProcess(
+      predicting, {.checkpoints = Path("scored"), .input = Path("missing.txt"), .output = Path("scores.txt")});
+  ASSERT_TRUE(scored.ok()) << scored.status();
+  EXPECT_EQ(*scored, 100);
+}
+
+TEST_F(WeightedRunTest, AWeightedFigureRanksCheckpointsAndEndsTheTraining) {
+  const InProcessResult result =
+      Run(RunOn("any.txt", kWeightedMetrics,
+                {.overrides = {CheckpointIn("ranked"), "checkpoint.every_steps=30", "checkpoint.keep_best=1",
+                               "checkpoint.best_by=\"normalized_entropy[weight=w]\"",
+                               "train.early_stop={ metric: \"auc[weight=w]\" patience: 1 min_delta: 0.5 }"}}));
+  EXPECT_TRUE(result.summary.early_stopped);
+  EXPECT_EQ(result.summary.steps, 60);
+  const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(Path("ranked") + "/" + StepDirectoryName(60));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::map<std::string, double> figures;
+  for (const v1::EvalFigure& figure : manifest->eval_figure()) figures[figure.name()] = figure.value();
+  EXPECT_EQ(manifest->eval_rank(), -figures.at("normalized_entropy[weight=w]"));
 }
 
 class EarlyStopRunTest : public JobMetricsTest {

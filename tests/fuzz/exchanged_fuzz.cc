@@ -62,26 +62,26 @@ void MergeContributions(std::string first, std::string second) {
   if (merged.ok()) ReadStatistics(merged->Serialize());
 }
 
-std::shared_ptr<const MetricPlan> PlanFor(v1::LossDesc::Kind kind) {
+constexpr char kMetrics[] =
+    "metric { gauc { key: 'a' } } metric { auc {} by: 'a' } metric { confusion {} by: 'a' } metric { calibration { "
+    "buckets: 2 } } metric { rmse {} } metric { ndcg { key: 'a' gain: EXPONENTIAL } }";
+constexpr char kWeightedMetrics[] =
+    "metric { gauc { key: 'a' } weight: 'w' } metric { confusion {} by: 'a' weight: 'w' } "
+    "metric { calibration { buckets: 2 } weight: 'w' }";
+
+std::shared_ptr<const MetricPlan> PlanFor(v1::LossDesc::Kind kind, const char* metrics = kMetrics) {
   v1::JobConfig job;
-  if (!google::protobuf::TextFormat::ParseFromString(
-          "metric { gauc { key: 'a' } } metric { auc {} by: 'a' } metric { confusion {} by: 'a' } metric { "
-          "calibration { "
-          "buckets: 2 } } metric { rmse {} } metric { ndcg { key: 'a' gain: EXPONENTIAL } }",
-          &job)) {
-    std::abort();
-  }
+  if (!google::protobuf::TextFormat::ParseFromString(metrics, &job)) std::abort();
   v1::ProgramDesc program;
   program.add_losses()->set_var("loss");
   program.mutable_losses(0)->set_kind(kind);
-  return MetricPlan::Create(job, program, {{.name = "label"}, {.name = "a", .kind = v1::IDS, .slot_names = {"a"}}})
+  return MetricPlan::Create(job, program,
+                            {{.name = "label"}, {.name = "a", .kind = v1::IDS, .slot_names = {"a"}}, {.name = "w"}})
       .value();
 }
 
-void MergeEvaluations(v1::LossDesc::Kind kind, const std::string& first, const std::string& second) {
-  static const auto* const plans = new std::vector<std::shared_ptr<const MetricPlan>>(
-      {PlanFor(v1::LossDesc::BINARY), PlanFor(v1::LossDesc::MULTI_CLASS), PlanFor(v1::LossDesc::REGRESSION)});
-  const std::shared_ptr<const MetricPlan>& plan = (*plans)[static_cast<size_t>(kind)];
+void MergeEvaluations(const std::shared_ptr<const MetricPlan>& plan, const std::string& first,
+                      const std::string& second) {
   JobMetrics metrics(plan);
   for (const std::string* const bytes : {&first, &second}) {
     v1::EvaluationPart part;
@@ -95,6 +95,18 @@ void MergeEvaluations(v1::LossDesc::Kind kind, const std::string& first, const s
   if (!again.Merge(merged).ok()) return;
   again.Serialize(&twice);
   if (twice.SerializeAsString() != merged.SerializeAsString()) std::abort();
+}
+
+void MergeEvaluations(v1::LossDesc::Kind kind, const std::string& first, const std::string& second) {
+  static const auto* const plans = new std::vector<std::shared_ptr<const MetricPlan>>(
+      {PlanFor(v1::LossDesc::BINARY), PlanFor(v1::LossDesc::MULTI_CLASS), PlanFor(v1::LossDesc::REGRESSION)});
+  MergeEvaluations((*plans)[static_cast<size_t>(kind)], first, second);
+}
+
+void MergeWeighted(const std::string& first, const std::string& second) {
+  static const auto* const plan =
+      new std::shared_ptr<const MetricPlan>(PlanFor(v1::LossDesc::BINARY, kWeightedMetrics));
+  MergeEvaluations(*plan, first, second);
 }
 
 void ReadScores(const std::string& first, const std::string& second) {
@@ -123,7 +135,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
   FuzzInput input(data, size);
   const uint8_t which = input.Byte();
-  if (which >= 128) {
+  if (which >= 192) {
+    const std::string first = input.Piece();
+    MergeWeighted(first, input.Rest());
+  } else if (which >= 128) {
     const std::string first = input.Piece();
     MergeEvaluations(v1::LossDesc::BINARY, first, input.Rest());
   } else if (which % 8 == 0) {

@@ -24,6 +24,7 @@ class _Draw:
         self.cubes = []  # (name, slots, width) of [B, S, W]
         self.sequences = []  # (name, length, width, name of the lengths) of [B, T, W]
         self.ids = []  # ids variables: see `_ids_variables`
+        self.metric_weight = None  # the float variable of weighted metrics
         self.serial = 0
         self.needs = {}  # what was drawn of tables: "distributed", "segments"
 
@@ -244,6 +245,9 @@ def _data(d):
         dense = message(transform=rng.choice(transforms))
         weights = inline([["loss", loss] for loss in d.losses])
         able = [f for f in d.columns["floats"] if "sample_weight: " + quoted(f["name"]) not in weights]
+        if any(f["name"] == d.metric_weight for f in able):
+            able = [f for f in able if f["name"] != d.metric_weight]
+            dense.append(["column", message(variable=quoted(d.metric_weight), index=0, transform="NONE")])
         if able and d.chance(0.15) and not d.columns["wild"]:
             f = rng.choice(able)
             boundaries = ("0.5", "1.5", "5.0")
@@ -663,11 +667,18 @@ def _remove_unread(d):
     d.tables = [t for t in d.tables if "table: " + get(t, "name") in read]
 
 
+def _weights(d):
+    """The names of floats that every example has, and that are not negative."""
+    if d.columns["format"] in ("idx", "criteo") or d.columns["wild"]:
+        return []
+    return [f["name"] for f in d.columns["floats"] if f["width"] == 1 and not f["missing"]]
+
+
 def _loss(d, body, label, kind, name):
     rng = d.rng
     its = {"label": quoted(label)}
-    weights = [f["name"] for f in d.columns["floats"] if f["width"] == 1 and not f["missing"] and not d.columns["wild"]]
-    if weights and d.columns["format"] not in ("idx", "criteo") and d.chance(0.15):
+    weights = _weights(d)
+    if weights and d.chance(0.15):
         its["sample_weight"] = quoted(rng.choice(weights))
     if kind == "ranking":
         made = _ranking_loss(d, its)
@@ -754,6 +765,10 @@ def _metrics(d):
         more = []
         if by and not d.min_count and kind not in ("confusion", "ndcg", "hit_rate") and d.chance(0.3):
             more = message(name=quoted("sliced_" + kind), by=quoted(by), most_values=3)
+        weights = _weights(d) if kind not in ("ndcg", "hit_rate") else []
+        if weights and d.chance(0.3):
+            d.metric_weight = d.metric_weight or rng.choice(weights)
+            more = more + message(weight=quoted(d.metric_weight))
         d.metrics.append(more + message((kind, fields)))
 
 

@@ -112,6 +112,10 @@ std::string LabelRange::Wanted(float label) const {
     return "sample_weight needs a number that is not negative: training would move away from the label; 0 takes an "
            "example out of the loss, and data.train.where out of the data";
   }
+  if (!metric.empty()) {
+    return absl::StrCat(metric, " needs a number that is finite and not negative; 0 takes an example out of the ",
+                        "metric, and data.eval.where out of the evaluation");
+  }
   if (whole) return absl::StrCat(loss, " needs a class, a whole number from 0 to ", most);
   if (above_zero) return absl::StrCat(loss, " needs a probability, a number above 0");
   const LossFacts* const facts = LossFactsOf(loss);
@@ -157,6 +161,22 @@ DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, co
         padding.push_back(layer.embedding().padding_id());
       }
     }
+  }
+  return spec;
+}
+
+DataSpec SpecOfEvaluation(DataSpec spec, const v1::JobConfig& job) {
+  for (int i = 0; i < job.metric_size(); ++i) {
+    const std::string& weight = job.metric(i).weight();
+    if (weight.empty()) continue;
+    if (std::find(spec.required.begin(), spec.required.end(), weight) == spec.required.end()) {
+      spec.required.push_back(weight);
+    }
+    const auto same = [&](const LabelRange& range) { return range.variable == weight && !range.metric.empty(); };
+    if (std::any_of(spec.label_ranges.begin(), spec.label_ranges.end(), same)) continue;
+    spec.label_ranges.push_back({.variable = weight,
+                                 .most = std::numeric_limits<float>::max(),
+                                 .metric = absl::StrCat("metric[", i, "].weight")});
   }
   return spec;
 }

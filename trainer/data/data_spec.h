@@ -15,7 +15,7 @@
 
 namespace weir {
 
-// Labels that a loss accepts, or probabilities, or sample weights.
+// Labels that a loss accepts, or probabilities, or sample weights, or the weights that a metric accepts.
 struct LabelRange {
   std::string variable;
   // Type of the operator that reads it.
@@ -28,6 +28,8 @@ struct LabelRange {
   bool above_zero = false;
   // If true, these are sample weights of the loss.
   bool weight = false;
+  // Field of the job that names them as weights of a metric, "metric[0].weight"; else empty.
+  std::string metric = {};
 
   bool Holds(float label) const;
   // Returns the requirement, and what helps with a label that is out of range:
@@ -73,6 +75,9 @@ struct DataSpec {
 // Derives the spec of a job. The losses of `program` determine what must be there and what is never transformed
 // (framework/graph/loss_inputs.h).
 DataSpec MakeDataSpec(const v1::JobConfig& job, const std::string& directory, const v1::ProgramDesc& program);
+
+// Returns the spec of an evaluation: an example must also have the weights of the job's metrics (Metric.weight).
+DataSpec SpecOfEvaluation(DataSpec spec, const v1::JobConfig& job);
 
 }  // namespace weir
 

@@ -143,6 +143,7 @@ absl::StatusOr<std::unique_ptr<LaneReader>> JobData::TrainReader() const {
 
 absl::StatusOr<std::unique_ptr<LaneReader>> JobData::EvalReader() const {
   LaneReaderOptions options = ReaderOptions();
+  options.spec = SpecOfEvaluation(std::move(options.spec), o_.job->config);
   options.one_pass_in_order = true;
   absl::StatusOr<std::unique_ptr<LaneReader>> reader = LaneReader::Create(*eval_, std::move(options));
   return reader.ok() ? std::move(reader) : AtField(*o_.job, reader.status());

@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/exact_sum.h"
 #include "framework/base/feature_id.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/status_macros.h"
@@ -23,17 +24,6 @@ namespace weir {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// Calls body(begin, end) for each run of entries that `same` says are alike.
-template <typename Entries, typename Same, typename Body>
-void ForRuns(const Entries& entries, size_t begin, size_t end, const Same& same, const Body& body) {
-  while (begin < end) {
-    size_t next = begin + 1;
-    while (next < end && same(entries[begin], entries[next])) ++next;
-    body(begin, next);
-    begin = next;
-  }
-}
 
 absl::StatusOr<std::vector<float>> LabelsOf(const Tensor& label, size_t examples) {
   if (static_cast<size_t>(label.size()) != examples) {
@@ -52,7 +42,23 @@ constexpr int64_t kMostExamples = int64_t{1} << 48;
 constexpr uint64_t kMostLanes = uint64_t{1} << 24;
 
 // Returns whether parts of a metric leave counts out that are 0, as most of them may be.
-bool LeavesZerosOut(const MetricRule& rule) { return rule.counts > 64; }
+bool LeavesZerosOut(const MetricRule& rule) { return rule.counts > 64 && !rule.weighted; }
+
+// Reads the sums of the weights of a slice. Returns false if one is negative or not finite, or that of all examples 0.
+bool ReadWeights(const v1::EvaluationPart::Slice& slice, SliceSums* sums) {
+  for (const std::string& bytes : slice.weights()) {
+    ExactSum& sum = sums->weights.emplace_back();
+    if (bytes.empty()) continue;
+    const absl::StatusOr<ExactSum> read = ExactSum::FromBytes(bytes);
+    if (!read.ok() || !std::isfinite(read->Rounded()) || read->Rounded() < 0) return false;
+    sum = *read;
+  }
+  return !sums->weights.empty() && sums->weights[0].Rounded() > 0 && slice.counts_size() == 0;
+}
+
+void WriteWeights(const SliceSums& sums, v1::EvaluationPart::Slice* slice) {
+  for (const ExactSum& sum : sums.weights) slice->add_weights(sum.Rounded() == 0 ? "" : sum.ToBytes());
+}
 
 // Reads the sums of a slice. Returns false if they are not of the sizes that the rule's figures read, or no sums.
 bool ReadSlice(const MetricRule& rule, const v1::EvaluationPart::Slice& slice, SliceSums* sums) {
@@ -61,6 +67,7 @@ bool ReadSlice(const MetricRule& rule, const v1::EvaluationPart::Slice& slice, S
            .doubles = {slice.doubles().begin(), slice.doubles().end()}};
   if (sums->examples < 1 || sums->examples > kMostExamples) return false;
   if (rule.add_lane != nullptr && slice.value() >= (rule.doubles > 0 ? kMostLanes : 1)) return false;
+  if (rule.weighted ? !ReadWeights(slice, sums) : slice.weights_size() > 0) return false;
   for (const int64_t count : sums->counts) {
     if (count < 0 || count > kMostExamples) return false;
   }
@@ -76,11 +83,17 @@ bool ReadSlice(const MetricRule& rule, const v1::EvaluationPart::Slice& slice, S
   for (const std::string& bytes : slice.sums()) {
     if (!sums->sums.emplace_back().FromBytes(bytes).ok()) return false;
   }
-  const size_t counts = sums->counts.size();
+  const size_t counts = sums->places();
   if (sums->sums.size() != rule.sums || sums->doubles.size() != rule.doubles) return false;
   if (rule.counts > 0 || rule.sums > 0 || rule.doubles > 0) return counts == rule.counts;
   const auto side = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(counts))));
   return counts >= 4 && side * side == counts;
+}
+
+// Returns why a metric of all examples has no figures.
+std::string WhyNothing(const MetricRule& rule) {
+  return absl::StrCat(rule.gain == nullptr ? "no example has a label" : rule.undefined,
+                      rule.weighted ? " and a weight above 0" : "");
 }
 
 // Numbers of an example in a variable; 1 if the program does not say.
@@ -101,6 +114,9 @@ bool HasLabel(const v1::ProgramDesc& program, const v1::LossDesc& loss) {
     return op.type() == "fill_like_batch" && OutputOf(op, "Out") == loss.label();
   });
 }
+
+// Returns the number whose bits are the value of a float key.
+float FloatIn(uint64_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value)); }
 
 // The shortest text that reads as this number.
 std::string FloatText(float x) {
@@ -153,7 +169,12 @@ void MetricPlan::AddMeasures(std::vector<MetricRule> measures) {
 absl::Status MetricPlan::AddMetric(const v1::JobConfig& job, int index, const v1::ProgramDesc& program,
                                    const std::vector<Column>& columns, const Learned* learned) {
   const v1::Metric& config = job.metric(index);
-  Metric metric{.name = NameOf(config), .rule = MetricKindOf(config).rule(config), .most_values = config.most_values()};
+  Metric metric{.name = NameOf(config),
+                .weight_in_name = WeightInName(config),
+                .rule = MetricKindOf(config).rule(config),
+                .most_values = config.most_values()};
+  ASSIGN_OR_RETURN(metric.weight, KeyOf(config.weight(), job, columns));
+  metric.rule.weighted = metric.weight >= 0;
   const auto loss = std::find_if(program.losses().begin(), program.losses().end(), [&](const v1::LossDesc& l) {
     return !config.has_loss() || l.name() == config.loss();
   });
@@ -195,11 +216,9 @@ absl::Status MetricPlan::AddMetric(const v1::JobConfig& job, int index, const v1
     metric.always.insert(FigureValue(value));
   }
   if (metric.rule.of_group != nullptr) {
-    GroupSet set{.loss = metric.loss, .by = metric.by};
+    GroupSet set{.loss = metric.loss, .by = metric.by, .weight = metric.weight};
     ASSIGN_OR_RETURN(set.key, KeyOf(metric.rule.key, job, columns));
-    const auto same = std::find_if(group_sets_.begin(), group_sets_.end(), [&](const GroupSet& other) {
-      return other.loss == set.loss && other.key == set.key && other.by == set.by;
-    });
+    const auto same = std::find(group_sets_.begin(), group_sets_.end(), set);
     metric.place = static_cast<size_t>(same - group_sets_.begin());
     if (same == group_sets_.end()) group_sets_.push_back(set);
   } else {
@@ -229,7 +248,7 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::CreateForTraining(
   for (int i = 0; i < job.metric_size(); ++i) {
     const v1::Metric& metric = job.metric(i);
     const bool of_first = !metric.has_loss() || metric.loss() == program.losses(0).name();
-    if (!of_first || metric.has_by() || !MetricKindOf(metric).rule(metric).in_training) continue;
+    if (!of_first || metric.has_by() || metric.has_weight() || !MetricKindOf(metric).rule(metric).in_training) continue;
     RETURN_IF_ERROR(plan->AddMetric(job, i, program, columns, /*learned=*/nullptr));
   }
   return plan;
@@ -237,7 +256,7 @@ absl::StatusOr<std::shared_ptr<const MetricPlan>> MetricPlan::CreateForTraining(
 
 std::string MetricPlan::SliceName(const Metric& metric, uint64_t value) const {
   const Key& key = keys_[static_cast<size_t>(metric.by)];
-  if (!key.ids) return FloatText(std::bit_cast<float>(static_cast<uint32_t>(value)));
+  if (!key.ids) return FloatText(FloatIn(value));
   if (value == static_cast<uint64_t>(MissingId(key.salt))) return "missing";
   const auto raw = static_cast<int64_t>(key.shared ? value : UnmixId(UnmixId(value) ^ key.salt));
   const auto named = metric.value_names.find(raw);
@@ -273,10 +292,11 @@ int64_t MetricPlan::BytesOf(int64_t examples) const {
 
 JobMetrics::JobMetrics(std::shared_ptr<const MetricPlan> plan)
     : plan_(std::move(plan)),
-      groups_(plan_->group_sets_.size()),
       slices_(plan_->summed_),
       query_slices_(plan_->metrics_.size()),
+      query_weights_(plan_->metrics_.size()),
       gains_(plan_->metrics_.size()) {
+  for (const MetricPlan::GroupSet& set : plan_->group_sets_) groups_.emplace_back(/*weighted=*/set.weight >= 0);
   for (const MetricPlan::Catalogue& catalogue : plan_->catalogues_) queries_.emplace_back(&catalogue.plan);
 }
 
@@ -284,42 +304,72 @@ absl::Status JobMetrics::TakeKeys(const std::vector<LaneBatch>& batches) {
   for (CatalogueQueries& queries : queries_) queries.TakeIds(batches);
   keys_.resize(batches.size());
   for (size_t lane = 0; lane < batches.size(); ++lane) {
-    const LaneBatch& batch = batches[lane];
     keys_[lane].resize(plan_->keys_.size());
-    const auto examples = static_cast<size_t>(batch.examples);
     for (size_t k = 0; k < plan_->keys_.size(); ++k) {
-      const MetricPlan::Key& key = plan_->keys_[k];
-      std::vector<uint64_t>& values = keys_[lane][k];
-      values.resize(examples);
-      if (!key.ids) {
-        const float* const floats = std::get<Tensor>(batch.vars[key.column]).data<float>();
-        // Adding 0 makes one zero of the two.
-        for (size_t i = 0; i < examples; ++i) values[i] = std::bit_cast<uint32_t>(floats[i] + 0.0f);
-        continue;
-      }
-      const IdBatch& ids = std::get<IdBatch>(batch.vars[key.column]);
-      for (size_t i = 0; i < examples; ++i) {
-        if (ids.offsets[i + 1] - ids.offsets[i] > 1) {
-          return absl::InvalidArgumentError(absl::StrCat("an example has ", ids.offsets[i + 1] - ids.offsets[i],
-                                                         " ids of '", key.name,
-                                                         "', by which a metric groups: it needs one"));
-        }
-        values[i] = ids.offsets[i + 1] == ids.offsets[i] ? static_cast<uint64_t>(MissingId(key.salt))
-                                                         : static_cast<uint64_t>(ids.values[ids.offsets[i]]);
+      RETURN_IF_ERROR(TakeKey(plan_->keys_[k], batches[lane], &keys_[lane][k]));
+    }
+  }
+  RETURN_IF_ERROR(CheckWeights());
+  return CheckGroupKeys();
+}
+
+absl::Status JobMetrics::TakeKey(const MetricPlan::Key& key, const LaneBatch& batch,
+                                 std::vector<uint64_t>* values) const {
+  const auto examples = static_cast<size_t>(batch.examples);
+  values->resize(examples);
+  if (!key.ids) {
+    const float* const floats = std::get<Tensor>(batch.vars[key.column]).data<float>();
+    // Adding 0 makes one zero of the two.
+    for (size_t i = 0; i < examples; ++i) (*values)[i] = std::bit_cast<uint32_t>(floats[i] + 0.0f);
+    return absl::OkStatus();
+  }
+  const IdBatch& ids = std::get<IdBatch>(batch.vars[key.column]);
+  for (size_t i = 0; i < examples; ++i) {
+    if (ids.offsets[i + 1] - ids.offsets[i] > 1) {
+      return absl::InvalidArgumentError(absl::StrCat("an example has ", ids.offsets[i + 1] - ids.offsets[i],
+                                                     " ids of '", key.name,
+                                                     "', by which a metric groups: it needs one"));
+    }
+    (*values)[i] = ids.offsets[i + 1] == ids.offsets[i] ? static_cast<uint64_t>(MissingId(key.salt))
+                                                        : static_cast<uint64_t>(ids.values[ids.offsets[i]]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobMetrics::CheckWeights() const {
+  for (const MetricPlan::Metric& metric : plan_->metrics_) {
+    if (metric.weight < 0) continue;
+    const auto k = static_cast<size_t>(metric.weight);
+    for (const std::vector<std::vector<uint64_t>>& lane : keys_) {
+      for (const uint64_t value : lane[k]) {
+        const float weight = FloatIn(value);
+        // The reader refuses such a weight by its line.
+        if (weight >= 0 && std::isfinite(weight)) continue;
+        return absl::InvalidArgumentError(absl::StrCat("an example has the weight ", weight, " in '",
+                                                       plan_->keys_[k].name, "'; metric ", metric.name,
+                                                       " needs a number that is finite and not negative"));
       }
     }
   }
-  for (size_t s = 0; s < plan_->group_sets_.size(); ++s) {
-    if (plan_->group_sets_[s].key < 0) continue;
-    const auto k = static_cast<size_t>(plan_->group_sets_[s].key);
+  return absl::OkStatus();
+}
+
+absl::Status JobMetrics::CheckGroupKeys() const {
+  for (const MetricPlan::GroupSet& set : plan_->group_sets_) {
+    if (set.key < 0) continue;
+    const auto k = static_cast<size_t>(set.key);
     const MetricPlan::Key& key = plan_->keys_[k];
     if (!key.ids) continue;
     const auto missing = static_cast<uint64_t>(MissingId(key.salt));
-    for (const std::vector<std::vector<uint64_t>>& lane : keys_) {
-      if (std::find(lane[k].begin(), lane[k].end(), missing) == lane[k].end()) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "an example has no '", key.name,
-          "', by which a metric groups: give it a value of its own in the file, or take the metric out of the job"));
+    for (size_t lane = 0; lane < keys_.size(); ++lane) {
+      const std::vector<uint64_t>& values = keys_[lane][k];
+      for (auto at = std::find(values.begin(), values.end(), missing); at != values.end();
+           at = std::find(at + 1, values.end(), missing)) {
+        if (WeightAt(static_cast<int>(lane), set.weight, at - values.begin()) == 0) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "an example has no '", key.name,
+            "', by which a metric groups: give it a value of its own in the file, or take the metric out of the job"));
+      }
     }
   }
   return absl::OkStatus();
@@ -327,6 +377,10 @@ absl::Status JobMetrics::TakeKeys(const std::vector<LaneBatch>& batches) {
 
 uint64_t JobMetrics::KeyAt(int lane, int key, int64_t example) const {
   return key < 0 ? 0 : keys_[static_cast<size_t>(lane)][static_cast<size_t>(key)][static_cast<size_t>(example)];
+}
+
+float JobMetrics::WeightAt(int lane, int key, int64_t example) const {
+  return key < 0 ? 1 : FloatIn(KeyAt(lane, key, example));
 }
 
 absl::Status JobMetrics::AddMeasures(int job_lane, const Tensor& loss, const Tensor& prediction, const Tensor& label) {
@@ -379,14 +433,15 @@ absl::Status JobMetrics::Add(int lane, size_t loss, const Tensor& prediction, co
     if (metric.rule.add != nullptr) RETURN_IF_ERROR(AddSlices(metric, lane, prediction, labels));
   }
   const float* const p = prediction.data<float>();
-  sorted_ = false;
   for (size_t s = 0; s < groups_.size(); ++s) {
     const MetricPlan::GroupSet& set = plan_->group_sets_[s];
     if (set.loss != loss) continue;
     for (size_t i = 0; i < examples; ++i) {
       if (std::isnan(labels[i])) continue;
       const auto at = static_cast<int64_t>(i);
-      groups_[s].push_back({KeyAt(lane, set.by, at), KeyAt(lane, set.key, at), PlaceOf({p[i], labels[i]})});
+      const float weight = WeightAt(lane, set.weight, at);
+      if (weight == 0) continue;
+      groups_[s].Add(KeyAt(lane, set.by, at), KeyAt(lane, set.key, at), {p[i], labels[i]}, weight);
     }
   }
   return absl::OkStatus();
@@ -396,8 +451,11 @@ absl::Status JobMetrics::AddQueries(int lane, size_t catalogue, const Tensor& qu
   ASSIGN_OR_RETURN(const std::vector<float> labels, LabelsOf(label, static_cast<size_t>(label.size())));
   RETURN_IF_ERROR(queries_[catalogue].Add(lane, query, labels, [&](size_t example) {
     for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
-      if (plan_->metrics_[m].catalogue != static_cast<int>(catalogue)) continue;
-      query_slices_[m].push_back(KeyAt(lane, plan_->metrics_[m].by, static_cast<int64_t>(example)));
+      const MetricPlan::Metric& metric = plan_->metrics_[m];
+      if (metric.catalogue != static_cast<int>(catalogue)) continue;
+      const auto at = static_cast<int64_t>(example);
+      query_slices_[m].push_back(KeyAt(lane, metric.by, at));
+      if (metric.weight >= 0) query_weights_[m].push_back(WeightAt(lane, metric.weight, at));
     }
   }));
   if (!queries_[catalogue].full()) return absl::OkStatus();
@@ -432,13 +490,18 @@ void JobMetrics::Rank(size_t catalogue) {
     for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
       const MetricPlan::Metric& metric = plan_->metrics_[m];
       if (metric.catalogue != static_cast<int>(catalogue)) continue;
-      SliceSums* const sums = SumsOf(metric, query_slices_[m][static_cast<size_t>(index)]);
-      ++sums->examples;
-      if (rank != nullptr) sums->sums[0].Add(FigureOf(metric.rule, *rank, &gains_[m]));
+      const auto query = static_cast<size_t>(index);
+      const float weight = metric.weight < 0 ? 1 : query_weights_[m][query];
+      if (weight == 0) continue;
+      SliceSums* const sums = SumsOf(metric, query_slices_[m][query]);
+      sums->AddExample(weight);
+      if (rank != nullptr) sums->sums[0].Add(FigureOf(metric.rule, *rank, &gains_[m]), weight);
     }
   });
   for (size_t m = 0; m < plan_->metrics_.size(); ++m) {
-    if (plan_->metrics_[m].catalogue == static_cast<int>(catalogue)) query_slices_[m].clear();
+    if (plan_->metrics_[m].catalogue != static_cast<int>(catalogue)) continue;
+    query_slices_[m].clear();
+    query_weights_[m].clear();
   }
 }
 
@@ -450,13 +513,16 @@ absl::Status JobMetrics::AddSlices(const MetricPlan::Metric& metric, int lane, c
   SliceSums* sums = nullptr;
   for (size_t i = 0; i < labels.size(); ++i) {
     if (std::isnan(labels[i])) continue;  // Loss.label_may_be_missing
-    const uint64_t slice = KeyAt(lane, metric.by, static_cast<int64_t>(i));
+    const auto at = static_cast<int64_t>(i);
+    const float weight = WeightAt(lane, metric.weight, at);
+    if (weight == 0) continue;
+    const uint64_t slice = KeyAt(lane, metric.by, at);
     if (sums == nullptr || slice != last) {
       sums = SumsOf(metric, slice, classes);
       last = slice;
     }
-    ++sums->examples;
-    metric.rule.add({prediction.data<float>() + static_cast<int64_t>(i) * classes, classes, labels[i]}, sums);
+    sums->AddExample(weight);
+    metric.rule.add({prediction.data<float>() + at * classes, classes, labels[i], weight}, sums);
   }
   return CheckSlices(metric);
 }
@@ -468,12 +534,6 @@ absl::Status JobMetrics::CheckSlices(const MetricPlan::Metric& metric) const {
                    metric.most_slices, " values, and each would have sums of its own; for many groups there is gauc"));
 }
 
-void JobMetrics::Sort() {
-  if (sorted_) return;
-  for (std::vector<Entry>& entries : groups_) std::sort(entries.begin(), entries.end());
-  sorted_ = true;
-}
-
 void JobMetrics::Serialize(v1::EvaluationPart* part) {
   for (size_t c = 0; c < queries_.size(); ++c) {
     Rank(c);
@@ -482,21 +542,7 @@ void JobMetrics::Serialize(v1::EvaluationPart* part) {
                  << " queries of the evaluation have a '" << plan_->catalogues_[c].plan.id.name
                  << "' that is no candidate of the catalogue, and count as not found";
   }
-  Sort();
-  const auto same = [](const Entry& x, const Entry& y) { return x.slice == y.slice && x.key == y.key; };
-  for (const std::vector<Entry>& entries : groups_) {
-    v1::EvaluationPart::Groups* const out = part->add_groups();
-    ForRuns(entries, 0, entries.size(), same, [&](size_t begin, size_t end) {
-      out->add_slice(entries[begin].slice);
-      out->add_key(entries[begin].key);
-      out->add_examples(static_cast<int64_t>(end - begin));
-    });
-    for (const Entry& entry : entries) {
-      const Scored scored = AtPlace(entry.place);
-      out->add_score(scored.score);
-      out->add_label(scored.label);
-    }
-  }
+  for (GroupExamples& groups : groups_) groups.Serialize(part->add_groups());
   for (const MetricPlan::Metric& metric : plan_->metrics_) {
     if (metric.rule.of_group != nullptr) continue;
     v1::EvaluationPart::Slices* const out = part->add_slices();
@@ -511,6 +557,7 @@ void JobMetrics::Serialize(v1::EvaluationPart* part) {
         }
         slice->add_counts(sums.counts[i]);
       }
+      WriteWeights(sums, slice);
       for (const DoubleSum& sum : sums.sums) slice->add_sums(sum.ToBytes());
       slice->mutable_doubles()->Add(sums.doubles.begin(), sums.doubles.end());
     }
@@ -539,25 +586,8 @@ absl::Status JobMetrics::Merge(const v1::EvaluationPart& part) {
       static_cast<size_t>(part.slices_size()) != slices_.size()) {
     return bad;
   }
-  Sort();
   for (int s = 0; s < part.groups_size(); ++s) {
-    const v1::EvaluationPart::Groups& groups = part.groups(s);
-    if (groups.key_size() != groups.slice_size() || groups.key_size() != groups.examples_size() ||
-        groups.score_size() != groups.label_size()) {
-      return bad;
-    }
-    std::vector<Entry>& entries = groups_[static_cast<size_t>(s)];
-    const auto mine = static_cast<std::ptrdiff_t>(entries.size());
-    int at = 0;
-    for (int g = 0; g < groups.key_size(); ++g) {
-      if (groups.examples(g) < 1 || groups.examples(g) > groups.score_size() - at) return bad;
-      for (const int end = at + static_cast<int>(groups.examples(g)); at < end; ++at) {
-        entries.push_back({groups.slice(g), groups.key(g), PlaceOf({groups.score(at), groups.label(at)})});
-      }
-    }
-    const auto theirs = entries.begin() + mine;
-    if (at != groups.score_size() || !std::is_sorted(theirs, entries.end())) return bad;
-    std::inplace_merge(entries.begin(), theirs, entries.end());
+    if (!groups_[static_cast<size_t>(s)].Merge(part.groups(s))) return bad;
   }
   std::vector<const MetricPlan::Metric*> summed;
   for (const MetricPlan::Metric& metric : plan_->metrics_) {
@@ -575,35 +605,20 @@ absl::Status JobMetrics::Merge(const v1::EvaluationPart& part) {
   return absl::OkStatus();
 }
 
-void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const {
+void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) {
   struct Slice {
     uint64_t value = 0;
-    int64_t examples = 0;
+    double examples = 0;  // or the sum of their weights
     std::vector<Figure> parts = {};
   };
   std::vector<Slice> slices;
   if (metric.rule.of_group != nullptr) {
-    const std::vector<Entry>& entries = groups_[metric.place];
-    std::vector<Scored> group;
-    const auto same_slice = [](const Entry& x, const Entry& y) { return x.slice == y.slice; };
-    const auto same_key = [](const Entry& x, const Entry& y) { return x.key == y.key; };
-    ForRuns(entries, 0, entries.size(), same_slice, [&](size_t begin, size_t end) {
-      double sum = 0, weights = 0;
-      ForRuns(entries, begin, end, same_key, [&](size_t first, size_t last) {
-        group.clear();
-        for (size_t i = first; i < last; ++i) group.push_back(AtPlace(entries[i].place));
-        const double figure = metric.rule.of_group(group);
-        if (std::isnan(figure)) return;
-        const double weight = metric.rule.weight(group);
-        sum += weight * figure;
-        weights += weight;
-      });
-      slices.push_back(
-          {entries[begin].slice, static_cast<int64_t>(end - begin), {{"", weights > 0 ? sum / weights : kNan}}});
-    });
+    for (const GroupExamples::SliceFigure& figure : groups_[metric.place].Figures(metric.rule)) {
+      slices.push_back({figure.slice, figure.examples, {{"", figure.value}}});
+    }
   } else {
     for (const auto& [value, sums] : slices_[metric.place]) {
-      slices.push_back({value, sums.examples, metric.rule.figures(sums)});
+      slices.push_back({value, sums.Examples(), metric.rule.figures(sums)});
     }
   }
   const bool nothing = metric.by < 0 && slices.empty();
@@ -627,18 +642,16 @@ void JobMetrics::AddFigures(const MetricPlan::Metric& metric, std::vector<Figure
                                          : absl::StrCat("[", plan_->keys_[static_cast<size_t>(metric.by)].name, "=",
                                                         plan_->SliceName(metric, slice.value), "]");
     for (const Figure& part : slice.parts) {
-      figures->push_back(
-          {.name = absl::StrCat(metric.name, part.name, by),
-           .value = part.value,
-           .lower_is_better = part.lower_is_better,
-           .is_count = part.is_count,
-           .undefined = nothing && metric.rule.gain == nullptr ? "no example has a label" : metric.rule.undefined});
+      figures->push_back({.name = absl::StrCat(metric.name, part.name, metric.weight_in_name, by),
+                          .value = part.value,
+                          .lower_is_better = part.lower_is_better,
+                          .is_count = part.is_count,
+                          .undefined = nothing ? WhyNothing(metric.rule) : metric.rule.undefined});
     }
   }
 }
 
 std::vector<Figure> JobMetrics::Figures() {
-  Sort();
   std::vector<Figure> figures;
   for (size_t m = plan_->measures_; m < plan_->metrics_.size(); ++m) AddFigures(plan_->metrics_[m], &figures);
   return figures;

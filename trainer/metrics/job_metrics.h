@@ -2,12 +2,11 @@
 // (proto/metric.proto).
 //
 // An evaluation adds batches to a JobMetrics in each trainer; its parts are merged in any order, and the figures have
-// the same bits. For each set of groups (of one loss, key and `by`) 24 bytes of each example are kept; a part has 8
-// bytes of each, and 16 to 26 of each group.
+// the same bits. For each set of groups (of one loss, key, `by` and weight) 24 bytes of each example are kept, with a
+// weight 32; a part has 8 bytes of each, with a weight 12, and 16 to 26 of each group.
 #ifndef WEIR_TRAINER_METRICS_JOB_METRICS_H_
 #define WEIR_TRAINER_METRICS_JOB_METRICS_H_
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -26,6 +25,7 @@
 #include "proto/program.pb.h"
 #include "trainer/data/lane_reader.h"
 #include "trainer/metrics/catalogue.h"
+#include "trainer/metrics/group_examples.h"
 #include "trainer/metrics/metric_result.h"
 #include "transpiler/metrics/figure.h"
 #include "transpiler/metrics/rules.h"
@@ -47,8 +47,8 @@ class MetricPlan {
                                                                   const std::vector<Column>& columns,
                                                                   const Learned* learned = nullptr);
 
-  // The plan of the measures, and of those metrics of the first loss that are cheap enough for training, without
-  // slices. Errors as Create.
+  // The plan of the measures, and of those metrics of the first loss that are cheap enough for training, without slices
+  // and weights. Errors as Create.
   static absl::StatusOr<std::shared_ptr<const MetricPlan>> CreateForTraining(const v1::JobConfig& job,
                                                                              const v1::ProgramDesc& program,
                                                                              const std::vector<Column>& columns);
@@ -72,7 +72,7 @@ class MetricPlan {
 
  private:
   friend class JobMetrics;
-  // Variable of the data whose values are keys or slices.
+  // Variable of the data whose values are keys, slices or weights.
   struct Key {
     size_t column = 0;  // of the reader
     std::string name;
@@ -82,10 +82,12 @@ class MetricPlan {
   };
   struct Metric {
     std::string name;
+    std::string weight_in_name;  // WeightInName
     MetricRule rule;
     size_t loss = SIZE_MAX;  // of a measure none
     int64_t classes = 1;     // numbers of a prediction
     int by = -1;             // index into keys_; -1: one slice
+    int weight = -1;         // index into keys_; -1: examples are not weighted
     int most_values = 10;
     size_t most_slices = 0;                      // of a metric without groups
     std::map<int64_t, std::string> value_names;  // by raw id
@@ -96,7 +98,8 @@ class MetricPlan {
   // Examples by group that several metrics share.
   struct GroupSet {
     size_t loss = 0;
-    int key = -1, by = -1;
+    int key = -1, by = -1, weight = -1;
+    bool operator==(const GroupSet&) const = default;
   };
 
   // Add the measures of a loss, which come before all metrics, and the metric of an index in the job.
@@ -127,7 +130,8 @@ class JobMetrics {
   // only. InvalidArgument when sizes or types differ.
   absl::Status AddMeasures(int job_lane, const Tensor& loss, const Tensor& prediction, const Tensor& label);
   // Keeps the keys of the examples of a batch, by lane of this process; call it before the batch is fed to the program.
-  // A plan for training needs none. InvalidArgument: an example has no key, or several.
+  // A plan for training needs none. InvalidArgument: an example has no key, or several, or no weight that is finite and
+  // not negative.
   absl::Status TakeKeys(const std::vector<LaneBatch>& batches);
   // Forgets all examples.
   void Clear() { *this = JobMetrics(plan_); }
@@ -157,13 +161,12 @@ class JobMetrics {
   std::vector<Figure> Figures();
 
  private:
-  // An example: sorted by these numbers, groups and their orders follow each other.
-  struct Entry {
-    uint64_t slice = 0, key = 0;
-    uint64_t place = 0;  // PlaceOf
-    auto operator<=>(const Entry&) const = default;
-  };
+  // Return the value and the weight of an example of the batch whose keys were taken. -1 stands for 0, or the weight 1.
   uint64_t KeyAt(int lane, int key, int64_t example) const;
+  float WeightAt(int lane, int key, int64_t example) const;
+  absl::Status TakeKey(const MetricPlan::Key& key, const LaneBatch& batch, std::vector<uint64_t>* values) const;
+  absl::Status CheckWeights() const;
+  absl::Status CheckGroupKeys() const;
   absl::Status AddSlices(const MetricPlan::Metric& metric, int lane, const Tensor& prediction,
                          const std::vector<float>& labels);
   absl::Status CheckSlices(const MetricPlan::Metric& metric) const;
@@ -174,20 +177,18 @@ class JobMetrics {
   // Returns the figure of an item. `gains` are those of the rule up to some rank, and may grow.
   double FigureOf(const MetricRule& rule, const ItemRank& rank, std::vector<double>* gains) const;
   void Rank(size_t catalogue);
-  // Sorts the entries of all group sets, unless they are sorted.
-  void Sort();
-  void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures) const;
+  void AddFigures(const MetricPlan::Metric& metric, std::vector<Figure>* figures);
 
   std::shared_ptr<const MetricPlan> plan_;
   // Values of the present batch, by lane and key.
   std::vector<std::vector<std::vector<uint64_t>>> keys_;
-  std::vector<std::vector<Entry>> groups_;             // by group set
+  std::vector<GroupExamples> groups_;                  // by group set
   std::vector<std::map<uint64_t, SliceSums>> slices_;  // by measure, and by metric without groups
   std::vector<CatalogueQueries> queries_;              // by catalogue
-  // By metric of a catalogue: the slices of the queries that wait.
+  // By metric of a catalogue: the slices of the queries that wait, and their weights if it has some.
   std::vector<std::vector<uint64_t>> query_slices_;
+  std::vector<std::vector<float>> query_weights_;
   std::vector<std::vector<double>> gains_;  // sums by rank, as far as they were wanted
-  bool sorted_ = true;
 };
 
 }  // namespace weir

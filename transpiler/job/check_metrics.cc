@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <set>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -95,6 +94,43 @@ bool IsTransformed(const std::string& name, const v1::JobConfig& job) {
   if (dense.transform() == v1::DenseTransform::NONE) return false;
   if (!except.empty()) return std::find(except.begin(), except.end(), name) == except.end();
   return !IsLabelOrWeight(name, job);
+}
+
+// Returns the name of a figure, in front of what `by` adds: "calibration.error[weight=w]".
+std::string FigureName(const v1::Metric& metric, const std::string& part) {
+  return absl::StrCat(NameOf(metric), part, WeightInName(metric));
+}
+
+// Returns whether two figures may have one name. A name that ends in "=" stands for all with a value of `by` behind it.
+bool MayBeOne(const std::string& x, const std::string& y) {
+  const auto [begin, whole] = std::minmax(x, y, [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  if (begin == whole) return true;
+  return begin.ends_with('=') && whole.starts_with(begin) && whole.find('[', begin.size()) == std::string::npos;
+}
+
+// Checks the variable that says how often each example counts.
+absl::Status CheckWeight(const Setting& at, const v1::Metric& metric, const v1::JobConfig& job,
+                         const std::vector<v1::VarDesc>& schema) {
+  const std::string& name = metric.weight();
+  const RankedMetric ranked = RankedOf(metric);
+  if (!MetricKindOf(metric).weighs_groups && ranked.catalogue == nullptr) {
+    return at.Error("weight", absl::StrCat("'", name, "' would count examples several times, and ", ranked.kind,
+                                           " gives each of a group one place among the others: take it out, or use "
+                                           "gauc, or a catalogue, whose queries it weights"));
+  }
+  std::vector<std::string> known;
+  for (const v1::VarDesc& var : schema) {
+    if (var.kind() != v1::DENSE || var.dims(1) != 1) continue;
+    known.push_back(var.name());
+    if (var.name() != name) continue;
+    if (!IsTransformed(name, job)) return absl::OkStatus();
+    return at.Error("weight", absl::StrCat("'", name,
+                                           "' is transformed by data.dense, and its values would not be those of the "
+                                           "data: give it a data.dense.column with transform: NONE, or use another "
+                                           "variable"));
+  }
+  return at.Error("weight", absl::StrCat("'", name, "' is no float variable of the data with one value an example; ",
+                                         known.empty() ? "there is none" : "there are: " + absl::StrJoin(known, ", ")));
 }
 
 // Checks a variable whose values tell examples apart.
@@ -228,13 +264,15 @@ absl::Status CheckMetric(const Setting& at, const v1::Metric& metric, const v1::
                     "judges predictions by a label, and the loss has none: every example is a positive. Give the "
                     "loss a label, or take the metric out");
   }
+  if (metric.has_weight()) RETURN_IF_ERROR(CheckWeight(at, metric, job, schema));
   // Figures of the first loss have these names.
   const std::vector<std::string> built_in = BuiltInFigures(job);
-  const std::string name = NameOf(metric);
+  const std::string name = FigureName(metric, "");
   const bool first = !metric.has_loss() || (!losses.empty() && named(losses[0]));
   v1::Metric unnamed = metric;
   unnamed.clear_name();
-  if (std::find(built_in.begin(), built_in.end(), name) != built_in.end() && (!first || NameOf(unnamed) != name)) {
+  if (std::find(built_in.begin(), built_in.end(), name) != built_in.end() &&
+      (!first || FigureName(unnamed, "") != name)) {
     return at.Error(metric.has_name() ? "name" : "",
                     absl::StrCat("would be called ", name,
                                  ", as a figure that every evaluation has of the first loss; "
@@ -253,10 +291,12 @@ absl::Status CheckFigure(const Setting& at, std::string_view field, const std::s
   for (const v1::Metric& metric : job.metric()) {
     const MetricKind& kind = MetricKindOf(metric);
     for (const std::string& part : kind.parts) {
-      const std::string figure = NameOf(metric) + part;
+      const std::string figure = FigureName(metric, part);
       if (!metric.has_by()) {
         if (figure == name && !kind.ranks_nothing.empty() && part.empty()) {
-          return at.Error(field, absl::StrCat("'", name, "' ", absl::Substitute(kind.ranks_nothing, name)));
+          return at.Error(field,
+                          absl::StrCat("'", name, "' ",
+                                       absl::Substitute(kind.ranks_nothing, NameOf(metric), WeightInName(metric))));
         }
         known.push_back(figure);
         continue;
@@ -325,6 +365,10 @@ std::string NameOf(const v1::Metric& metric) {
   return k.value_or(plain) == plain ? kind->key : absl::StrCat(kind->key, "@", *k);
 }
 
+std::string WeightInName(const v1::Metric& metric) {
+  return metric.has_weight() && !metric.has_name() ? absl::StrCat("[weight=", metric.weight(), "]") : "";
+}
+
 bool IsLabelOrWeight(const std::string& variable, const v1::JobConfig& job) {
   const auto& losses = job.model().loss();
   return std::any_of(losses.begin(), losses.end(), [&](const v1::Loss& loss) { return IsOfLoss(variable, loss); });
@@ -340,7 +384,7 @@ std::string FigureValue(const std::string& value) {
 
 absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema) {
   const v1::JobConfig& config = job.config;
-  std::set<std::string> names;
+  std::vector<std::string> names;
   for (int i = 0; i < config.metric_size(); ++i) {
     const v1::Metric& metric = config.metric(i);
     const Setting at(&metric, absl::StrCat("metric[", i, "]"), &job.positions);
@@ -350,8 +394,10 @@ absl::Status CheckMetrics(const Job& job, const std::vector<v1::VarDesc>& schema
     RETURN_IF_ERROR(CheckMetric(at, metric, config, schema));
     if (metric.has_name()) RETURN_IF_ERROR(CheckName(at, "name", metric.name()));
     for (const std::string& part : MetricKindOf(metric).parts) {
-      const std::string figure = NameOf(metric) + part;
-      if (names.insert(metric.has_by() ? absl::StrCat(figure, "[", metric.by()) : figure).second) continue;
+      const std::string figure = FigureName(metric, part);
+      names.push_back(metric.has_by() ? absl::StrCat(figure, "[", metric.by(), "=") : figure);
+      const auto same = [&](const std::string& earlier) { return MayBeOne(earlier, names.back()); };
+      if (std::none_of(names.begin(), names.end() - 1, same)) continue;
       return at.Error(metric.has_name() ? "name" : "",
                       absl::StrCat("is the second metric with a figure named ", figure, "; give it a name of its own"));
     }

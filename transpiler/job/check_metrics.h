@@ -16,6 +16,10 @@ namespace weir {
 // Returns the name of a metric: its own, or made of its kind ("ndcg@10").
 std::string NameOf(const v1::Metric& metric);
 
+// Returns what follows a part of a metric in the name of its figure: "[weight=w]" of a weighted metric that has no name
+// of its own, else "".
+std::string WeightInName(const v1::Metric& metric);
+
 // Returns the kind of a metric that CheckMetrics has passed.
 const MetricKind& MetricKindOf(const v1::Metric& metric);
 

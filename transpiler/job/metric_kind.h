@@ -18,8 +18,11 @@ struct MetricKind {
   // Texts that follow a metric's name in the names of its figures.
   std::vector<std::string> parts = {""};
   // Set if the figure of the metric's own name is best neither high nor low, and so ranks no evaluations: why, and what
-  // can be compared in its place. "$0" stands for the name.
+  // can be compared in its place. "$0" stands for the name, "$1" for what follows a part in the name of a figure.
   std::string ranks_nothing = {};
+  // False if the examples of a group cannot be weighted, since each has one place among the others. Those of a
+  // catalogue can: each is a query by itself.
+  bool weighs_groups = true;
   // Checks the settings of the kind, beside key, catalogue and the lower bound of k. Null: there is nothing to check.
   absl::Status (*check)(const Setting& metric, const v1::Metric& config) = nullptr;
   // Makes the arithmetic of a metric of this kind.

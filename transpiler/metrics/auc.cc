@@ -21,7 +21,7 @@ size_t AucBucket(float p) {
   return std::min(static_cast<size_t>(std::min(p, 1.0f) * kAucBuckets), kAucBuckets - 1);
 }
 
-double GroupAucOf(ScoredGroup group) { return CountPairs(group).Auc(); }
+double GroupAucOf(const ScoredGroup& group) { return CountPairs(group.examples, group.weights).Auc(); }
 
 MetricRule AucRule(const v1::Metric&) { return RuleOfGroups("", "one class is missing", GroupAucOf); }
 REGISTER_METRIC(auc, {.rule = AucRule});
@@ -30,10 +30,10 @@ MetricRule GroupAucRule(const v1::Metric& metric) {
   const v1::Metric::GroupAuc& gauc = metric.gauc();
   MetricRule rule = RuleOfGroups(gauc.key(), "no group has both classes", GroupAucOf);
   if (gauc.weight() == v1::Metric::GroupAuc::EXAMPLES) {
-    rule.weight = [](ScoredGroup group) { return double(group.size()); };
+    rule.group_weight = [](const ScoredGroup& group) { return group.Weight(); };
   }
   if (gauc.weight() == v1::Metric::GroupAuc::POSITIVES) {
-    rule.weight = [](ScoredGroup group) { return static_cast<double>(CountPairs(group).positives); };
+    rule.group_weight = [](const ScoredGroup& group) { return group.PositiveWeight(); };
   }
   return rule;
 }

@@ -33,9 +33,9 @@ MetricRule CalibrationRule(const v1::Metric& metric) {
                     !probability ? buckets
                                  : std::min(buckets - 1,
                                             static_cast<size_t>(static_cast<double>(p) * static_cast<double>(buckets)));
-                ++sums->counts[bucket];
-                sums->sums[2 * bucket].Add(p);
-                sums->sums[2 * bucket + 1].Add(judged.label);
+                sums->Count(bucket, judged.weight);
+                sums->sums[2 * bucket].Add(p, judged.weight);
+                sums->sums[2 * bucket + 1].Add(judged.label, judged.weight);
               },
           .figures = [buckets](const SliceSums& sums) -> std::vector<Figure> {
             DoubleSum predictions, labels;
@@ -45,18 +45,16 @@ MetricRule CalibrationRule(const v1::Metric& metric) {
               labels.Merge(sums.sums[2 * b + 1]);
               error += std::fabs(sums.sums[2 * b].value() - sums.sums[2 * b + 1].value());
             }
-            const bool probabilities = sums.counts[buckets] == 0;
+            const bool probabilities = sums.CountAt(buckets) == 0;
             return {{"", Ratio(predictions.value(), labels.value())},
-                    {".error",
-                     probabilities ? Ratio(error, static_cast<double>(sums.examples))
-                                   : std::numeric_limits<double>::quiet_NaN(),
+                    {".error", probabilities ? Ratio(error, sums.Examples()) : std::numeric_limits<double>::quiet_NaN(),
                      true}};
           },
           .counts = buckets + 1,
           .sums = 2 * (buckets + 1)};
 }
 REGISTER_METRIC(calibration, {.parts = {"", ".error"},
-                              .ranks_nothing = "is best at 1, neither high nor low; $0.error or normalized_entropy "
+                              .ranks_nothing = "is best at 1, neither high nor low; $0.error$1 or normalized_entropy "
                                                "can be compared",
                               .check = CheckCalibration,
                               .rule = CalibrationRule});
@@ -72,11 +70,11 @@ MetricRule NormalizedEntropyRule(const v1::Metric&) {
               [](const Judged& judged, SliceSums* sums) {
                 constexpr double kLeast = 1e-7;
                 const double p = std::clamp(static_cast<double>(judged.row[0]), kLeast, 1 - kLeast);
-                sums->sums[0].Add(LogLoss(judged.label, p));
-                sums->sums[1].Add(judged.label);
+                sums->sums[0].Add(LogLoss(judged.label, p), judged.weight);
+                sums->sums[1].Add(judged.label, judged.weight);
               },
           .figures = [](const SliceSums& sums) -> std::vector<Figure> {
-            const auto n = static_cast<double>(sums.examples);
+            const double n = sums.Examples();
             const double mean = sums.sums[1].value() / n;
             if (!(mean > 0 && mean < 1)) return {{"", std::numeric_limits<double>::quiet_NaN()}};
             return {{"", sums.sums[0].value() / n / LogLoss(mean, mean), true}};

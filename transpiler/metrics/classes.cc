@@ -28,7 +28,7 @@ int64_t LabelClass(const Judged& judged) {
 }
 
 std::vector<Figure> ShareOfExamples(const char* name, const SliceSums& sums) {
-  return {{name, Ratio(static_cast<double>(sums.counts[0]), static_cast<double>(sums.examples))}};
+  return {{name, Ratio(sums.CountAt(0), sums.Examples())}};
 }
 
 absl::Status CheckAccuracy(const Setting& at, const v1::Metric& metric) {
@@ -46,7 +46,7 @@ MetricRule AccuracyRule(const v1::Metric& metric) {
                 // A prediction that is no number is wrong.
                 if (HasNan(judged)) return;
                 if (judged.classes == 1) {
-                  sums->counts[0] += k > 1 || ClassOf(judged, 0.5) == label;
+                  if (k > 1 || ClassOf(judged, 0.5) == label) sums->Count(0, judged.weight);
                   return;
                 }
                 if (label < 0) return;
@@ -55,7 +55,7 @@ MetricRule AccuracyRule(const v1::Metric& metric) {
                 for (int64_t c = 0; c < judged.classes; ++c) {
                   before += judged.row[c] > own || (judged.row[c] == own && c < label);
                 }
-                sums->counts[0] += before < k;
+                if (before < k) sums->Count(0, judged.weight);
               },
           .figures = [](const SliceSums& sums) { return ShareOfExamples("", sums); },
           .counts = 1};
@@ -68,16 +68,16 @@ absl::Status CheckConfusion(const Setting& at, const v1::Metric& metric) {
 }
 
 std::vector<Figure> ConfusionFigures(const SliceSums& sums) {
-  const auto classes = static_cast<size_t>(std::llround(std::sqrt(double(sums.counts.size()))));
+  const auto classes = static_cast<size_t>(std::llround(std::sqrt(double(sums.places()))));
   double precision = 0, recall = 0, f1 = 0, judged = 0;
   for (size_t c = classes == 2 ? 1 : 0; c < classes; ++c) {
     double of_label = 0, predicted = 0;
     for (size_t other = 0; other < classes; ++other) {
-      of_label += static_cast<double>(sums.counts[c * classes + other]);
-      predicted += static_cast<double>(sums.counts[other * classes + c]);
+      of_label += sums.CountAt(c * classes + other);
+      predicted += sums.CountAt(other * classes + c);
     }
     if (classes > 2 && of_label == 0) continue;
-    const auto right = static_cast<double>(sums.counts[c * classes + c]);
+    const double right = sums.CountAt(c * classes + c);
     // One of several classes that is never predicted has precision 0.
     precision += classes > 2 && predicted == 0 ? 0 : Ratio(right, predicted);
     recall += Ratio(right, of_label);
@@ -90,10 +90,10 @@ std::vector<Figure> ConfusionFigures(const SliceSums& sums) {
   constexpr const char* kCells[] = {".tn", ".fp", ".fn", ".tp"};
   for (size_t cell = 0; cell < 4; ++cell) {
     const bool mistakes = cell == 1 || cell == 2;
-    figures.push_back({.name = kCells[cell],
-                       .value = static_cast<double>(sums.counts[cell]),
-                       .lower_is_better = mistakes,
-                       .is_count = true});
+    const double count = sums.CountAt(cell);
+    // A sum of weights may be no whole number.
+    figures.push_back(
+        {.name = kCells[cell], .value = count, .lower_is_better = mistakes, .is_count = count == std::floor(count)});
   }
   return figures;
 }
@@ -106,7 +106,7 @@ MetricRule ConfusionRule(const v1::Metric& metric) {
               [threshold = metric.confusion().threshold()](const Judged& judged, SliceSums* sums) {
                 const int64_t classes = std::max<int64_t>(judged.classes, 2), label = LabelClass(judged);
                 if (label < 0 || HasNan(judged)) return;
-                ++sums->counts[static_cast<size_t>(label * classes + ClassOf(judged, threshold))];
+                sums->Count(static_cast<size_t>(label * classes + ClassOf(judged, threshold)), judged.weight);
               },
           .figures = ConfusionFigures};
 }

@@ -16,10 +16,10 @@ MetricRule DistanceRule(bool squared) {
           .add =
               [squared](const Judged& judged, SliceSums* sums) {
                 const double error = static_cast<double>(judged.row[0]) - static_cast<double>(judged.label);
-                sums->sums[0].Add(squared ? error * error : std::fabs(error));
+                sums->sums[0].Add(squared ? error * error : std::fabs(error), judged.weight);
               },
           .figures = [squared](const SliceSums& sums) -> std::vector<Figure> {
-            const double mean = sums.sums[0].value() / static_cast<double>(sums.examples);
+            const double mean = sums.sums[0].value() / sums.Examples();
             return {{"", squared ? std::sqrt(mean) : mean, true}};
           },
           .sums = 1};

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 namespace weir {
@@ -46,6 +47,30 @@ size_t Depth(absl::Span<const Scored> group, int k) {
   return k == 0 ? group.size() : std::min(group.size(), static_cast<size_t>(k));
 }
 
+// Returns the power of two by which weights that add up to `sum`, above 0, are multiplied to be whole numbers that add
+// up to less than 2^61.
+double UnitsFor(double sum) { return std::ldexp(1.0, 59 - std::ilogb(sum)); }
+
+PairCounts CountWeightedPairs(absl::Span<const Scored> group, absl::Span<const float> weights) {
+  // Of negatives and of positives.
+  double sums[2] = {}, units[2] = {};
+  for (size_t i = 0; i < group.size(); ++i) sums[IsPositive(group[i].label)] += static_cast<double>(weights[i]);
+  for (const int c : {0, 1}) units[c] = sums[c] > 0 ? UnitsFor(sums[c]) : 0;
+  PairCounts counts;
+  for (size_t i = 0; i < group.size();) {
+    const float score = group[i].score;
+    int64_t run[2] = {};
+    for (; i < group.size() && SameScore(group[i].score, score); ++i) {
+      const bool positive = IsPositive(group[i].label);
+      run[positive] += std::llround(static_cast<double>(weights[i]) * units[positive]);
+    }
+    counts.twice_ordered += static_cast<__int128>(run[0]) * (2 * counts.positives + run[1]);
+    counts.negatives += run[0];
+    counts.positives += run[1];
+  }
+  return counts;
+}
+
 double Discount(size_t rank) { return 1 / std::log2(static_cast<double>(rank) + 2); }
 
 }  // namespace
@@ -56,12 +81,27 @@ Scored AtPlace(uint64_t place) {
   return {NumberOf(static_cast<uint32_t>(place >> 32)), NumberOf(static_cast<uint32_t>(place))};
 }
 
+double ScoredGroup::Weight() const {
+  if (weights.empty()) return static_cast<double>(examples.size());
+  return std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+double ScoredGroup::PositiveWeight() const {
+  if (weights.empty()) return static_cast<double>(Positives(examples));
+  double sum = 0;
+  for (size_t i = 0; i < examples.size(); ++i) {
+    if (IsPositive(examples[i].label)) sum += static_cast<double>(weights[i]);
+  }
+  return sum;
+}
+
 double PairCounts::Auc() const {
   const double pairs = static_cast<double>(positives) * static_cast<double>(negatives);
   return pairs == 0 ? kNan : static_cast<double>(twice_ordered) / 2 / pairs;
 }
 
-PairCounts CountPairs(absl::Span<const Scored> group) {
+PairCounts CountPairs(absl::Span<const Scored> group, absl::Span<const float> weights) {
+  if (!weights.empty()) return CountWeightedPairs(group, weights);
   PairCounts counts;
   ForRuns(group, group.size(), [&](size_t, size_t count, size_t positives) {
     const size_t negatives = count - positives;

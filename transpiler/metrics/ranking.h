@@ -26,15 +26,30 @@ inline bool IsPositive(float label) { return label >= 0.5f; }
 
 // The functions below need groups in the order of PlaceOf.
 
+// Examples of a group, which must outlive this.
+struct ScoredGroup {
+  absl::Span<const Scored> examples;
+  // One for each example, finite and above 0. Empty: all are 1.
+  absl::Span<const float> weights = {};
+
+  // Return the sum of the weights of all examples, or of the positives.
+  double Weight() const;
+  double PositiveWeight() const;
+};
+
 struct PairCounts {
+  // Of weighted examples: sums of weights, in a unit of the class.
   int64_t positives = 0, negatives = 0;
-  // Twice the number of pairs of a positive and a negative in the right order, with half a pair for equal scores.
+  // Twice the number of pairs of a positive and a negative in the right order, with half a pair for equal scores. A
+  // pair of weighted examples counts as often as the product of its weights, in these units, says.
   __int128 twice_ordered = 0;
 
   // NaN if one class is missing.
   double Auc() const;
 };
-PairCounts CountPairs(absl::Span<const Scored> group);
+// Units are powers of two. Weights that are whole numbers are not rounded as long as those of a class add up to less
+// than 2^60; others are rounded to 2^-59 of that sum.
+PairCounts CountPairs(absl::Span<const Scored> group, absl::Span<const float> weights = {});
 
 // DCG@k divided by that of the labels in falling order. NaN if no label is above 0. Gains are labels, or 2^label - 1.
 double Ndcg(absl::Span<const Scored> group, int k, bool exponential);

@@ -39,12 +39,17 @@ size_t MetricRule::CountsOf(int64_t classes) const {
 }
 
 size_t MetricRule::SliceBytes(int64_t classes) const {
-  return sizeof(SliceSums) + CountsOf(classes) * sizeof(int64_t) + sums * sizeof(DoubleSum) + doubles * sizeof(double);
+  const size_t of_counts = weighted ? (1 + CountsOf(classes)) * sizeof(ExactSum) : CountsOf(classes) * sizeof(int64_t);
+  return sizeof(SliceSums) + of_counts + sums * sizeof(DoubleSum) + doubles * sizeof(double);
 }
 
 SliceSums MetricRule::NoExamples(int64_t classes) const {
   SliceSums none;
-  none.counts.resize(CountsOf(classes));
+  if (weighted) {
+    none.weights.resize(1 + CountsOf(classes));
+  } else {
+    none.counts.resize(CountsOf(classes));
+  }
   none.sums.resize(sums);
   none.doubles.resize(doubles);
   return none;
@@ -62,9 +67,11 @@ std::vector<MetricRule> MeasuresOf(v1::LossDesc::Kind kind) {
   return {LossMeasure()};
 }
 
-MetricRule RuleOfGroups(const std::string& key, const char* undefined, std::function<double(ScoredGroup)> of_group) {
-  return {
-      .undefined = undefined, .key = key, .of_group = std::move(of_group), .weight = [](ScoredGroup) { return 1.0; }};
+MetricRule RuleOfGroups(const std::string& key, const char* undefined,
+                        std::function<double(const ScoredGroup&)> of_group) {
+  return {.undefined = undefined, .key = key, .of_group = std::move(of_group), .group_weight = [](const ScoredGroup&) {
+            return 1.0;
+          }};
 }
 
 double Ratio(double x, double y) { return y == 0 ? std::numeric_limits<double>::quiet_NaN() : x / y; }

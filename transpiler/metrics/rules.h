@@ -33,12 +33,14 @@ struct MetricRule {
   bool two_classes = false;
   // Cheap enough for the examples that the job trains on.
   bool in_training = false;
+  // Examples have weights (Metric.weight). MetricPlan sets it.
+  bool weighted = false;
 
   // Variable whose value names the group, for a metric of groups; empty: a slice is one group.
   std::string key = {};
   // Figure of a group, NaN if it has none, and its weight in the mean over groups. Null for other metrics.
-  std::function<double(absl::Span<const Scored>)> of_group = nullptr;
-  std::function<double(absl::Span<const Scored>)> weight = nullptr;
+  std::function<double(const ScoredGroup&)> of_group = nullptr;
+  std::function<double(const ScoredGroup&)> group_weight = nullptr;
 
   // Set for a metric of a catalogue: what an item of a rank, from 1, gains, and the last rank with a gain (0: no end).
   // Null for other metrics. The figure of an item is the mean over the ranks that it can have among equal products, and
@@ -52,7 +54,7 @@ struct MetricRule {
   std::function<void(const Judged&, SliceSums*)> add = nullptr;
   std::function<absl::Status(const JudgedLane&, SliceSums*)> add_lane = nullptr;
   std::function<std::vector<Figure>(const SliceSums&)> figures = nullptr;
-  // Sizes of SliceSums' vectors. All 0: counts are a square of at least 4, of a matrix.
+  // Sizes of SliceSums' vectors; SliceSums.places() is `counts`. All 0: counts are a square of at least 4, of a matrix.
   size_t counts = 0, sums = 0, doubles = 0;
 
   // Returns the sums of no examples, for predictions of `classes` numbers. Requires: a metric without groups.
@@ -73,9 +75,9 @@ MetricRule AccuracyMeasure();
 MetricRule DistanceMeasure();
 
 // For rules.
-using ScoredGroup = absl::Span<const Scored>;
 // Mean over the groups that have a figure, each with one weight.
-MetricRule RuleOfGroups(const std::string& key, const char* undefined, std::function<double(ScoredGroup)> of_group);
+MetricRule RuleOfGroups(const std::string& key, const char* undefined,
+                        std::function<double(const ScoredGroup&)> of_group);
 // NaN if y is 0.
 double Ratio(double x, double y);
 // A label of an example as a number. InvalidArgument if labels are neither FLOAT32 nor INT64.

@@ -7,10 +7,10 @@
 
 namespace weir {
 
-void DoubleSum::Add(double x) {
+void DoubleSum::Add(double x, float weight) {
   const float high = static_cast<float>(x);
-  sum_.AddProduct(high, 1);
-  if (std::isfinite(high)) sum_.AddProduct(static_cast<float>(x - static_cast<double>(high)), 1);
+  sum_.AddProduct(high, weight);
+  if (std::isfinite(high)) sum_.AddProduct(static_cast<float>(x - static_cast<double>(high)), weight);
 }
 
 absl::Status DoubleSum::FromBytes(std::string_view bytes) {
@@ -26,6 +26,8 @@ void SliceSums::Merge(const SliceSums& other) {
   for (size_t i = 0; i < other.sums.size(); ++i) sums[i].Merge(other.sums[i]);
   doubles.resize(std::max(doubles.size(), other.doubles.size()));
   for (size_t i = 0; i < other.doubles.size(); ++i) doubles[i] += other.doubles[i];
+  weights.resize(std::max(weights.size(), other.weights.size()));
+  for (size_t i = 0; i < other.weights.size(); ++i) weights[i].Add(other.weights[i]);
 }
 
 }  // namespace weir

@@ -1,4 +1,4 @@
-// Sums of an evaluation. Counts and DoubleSum are exact: the order of adding and of merging changes no bit.
+// Sums of an evaluation. Counts, DoubleSum and ExactSum are exact: the order of adding and of merging changes no bit.
 #ifndef WEIR_TRANSPILER_METRICS_SUMS_H_
 #define WEIR_TRANSPILER_METRICS_SUMS_H_
 
@@ -16,7 +16,8 @@ namespace weir {
 // Sum of doubles. Terms are kept to 48 bits.
 class DoubleSum {
  public:
-  void Add(double x);
+  // Adds a term `weight` times; the product is not rounded.
+  void Add(double x, float weight = 1);
   void Merge(const DoubleSum& other) { sum_.Add(other.sum_); }
   double value() const { return sum_.Rounded(); }
 
@@ -32,6 +33,7 @@ struct Judged {
   const float* row = nullptr;
   int64_t classes = 1;
   float label = 0;
+  float weight = 1;
 };
 
 // The examples of a lane, of which a measure takes them all at once.
@@ -48,13 +50,37 @@ struct JudgedLane {
 // Sums over the examples of one slice, of which each metric uses its own.
 struct SliceSums {
   int64_t examples = 0;
-  // Number of examples by what the metric counts: right and wrong, a matrix, buckets.
+  // Number of examples by what the metric counts: right and wrong, a matrix, buckets. Empty if the metric is weighted.
   std::vector<int64_t> counts;
   // Sums that the metric needs, by its own numbering.
   std::vector<DoubleSum> sums;
   // Plain sums, which depend on their order: those of a lane are added in order of its examples, and lanes in the lane
   // tree.
   std::vector<double> doubles;
+  // Of a weighted metric, in place of counts: the sum of the weights of all examples, then of those that each count
+  // counts.
+  std::vector<ExactSum> weights;
+
+  // Adds an example: to their number, and to a count.
+  void AddExample(float weight) {
+    ++examples;
+    if (!weights.empty()) weights[0].AddProduct(weight, 1);
+  }
+  void Count(size_t place, float weight) {
+    if (weights.empty()) {
+      ++counts[place];
+    } else {
+      weights[1 + place].AddProduct(weight, 1);
+    }
+  }
+  // Return the number of examples, or of those that a count counts; if the metric is weighted, the sum of their
+  // weights.
+  double Examples() const { return weights.empty() ? static_cast<double>(examples) : weights[0].Rounded(); }
+  double CountAt(size_t place) const {
+    return weights.empty() ? static_cast<double>(counts[place]) : weights[1 + place].Rounded();
+  }
+  // Returns the number of counts.
+  size_t places() const { return weights.empty() ? counts.size() : weights.size() - 1; }
 
   void Merge(const SliceSums& other);
 };

@@ -396,6 +396,13 @@ TEST_F(FeaturesTest, ALabelOutOfItsRangeIsABadLine) {
                        "f:2: 'click' is -0.5; sample_weight needs a number that is not negative: training would move "
                        "away from the label; 0 takes an example out of the loss, and data.train.where out of the "
                        "data"));
+  const LabelRange of_metric = {
+      .variable = "click", .most = std::numeric_limits<float>::max(), .metric = "metric[1].weight"};
+  EXPECT_TRUE(read("0 0.5 3e38", of_metric).ok());
+  EXPECT_THAT(read("1 -0.5", of_metric).status(),
+              StatusIs(kInvalid,
+                       "f:2: 'click' is -0.5; metric[1].weight needs a number that is finite and not negative; 0 takes "
+                       "an example out of the metric, and data.eval.where out of the evaluation"));
   const LabelRange klass = {.variable = "click", .loss = "softmax_with_cross_entropy", .most = 9, .whole = true};
   EXPECT_TRUE(read("0 1 0.5", probability).ok());
   EXPECT_THAT(
@@ -472,6 +479,28 @@ TEST(DataSpecTest, LabelsAndPaddingComeFromTheJob) {
   EXPECT_EQ(spec.StreamsOf(1), (LaneRange{2, 2}));
   EXPECT_EQ(spec.StreamBatch(0), 3);
   EXPECT_EQ(spec.StreamBatch(3), 2);
+}
+
+TEST(DataSpecTest, AnEvaluationNeedsTheWeightsOfMetrics) {
+  v1::JobConfig job;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(
+      data { criteo {} }
+      metric { auc {} } metric { auc {} weight: "w" } metric { rmse {} weight: "w" } metric { mae {} weight: "seen" })",
+                                                            &job));
+  v1::ProgramDesc program;
+  program.add_losses()->set_label("label");
+  program.mutable_losses(0)->set_sample_weight("seen");
+  const DataSpec spec = MakeDataSpec(job, "/jobs", program);
+  EXPECT_THAT(spec.required, ElementsAre("label", "seen"));
+  const DataSpec evaluation = SpecOfEvaluation(spec, job);
+  EXPECT_THAT(evaluation.required, ElementsAre("label", "seen", "w"));
+  EXPECT_EQ(evaluation.never_transformed, spec.never_transformed);
+  std::vector<std::string> metrics;
+  for (const LabelRange& range : evaluation.label_ranges) {
+    if (!range.metric.empty()) metrics.push_back(range.variable + " " + range.metric);
+    EXPECT_FALSE(range.Holds(-1) || range.Holds(std::numeric_limits<float>::infinity()));
+  }
+  EXPECT_THAT(metrics, ElementsAre("w metric[1].weight", "seen metric[3].weight"));
 }
 
 TEST(DataSpecTest, ALabelThatIsMadeOfDataStandsForThatData) {

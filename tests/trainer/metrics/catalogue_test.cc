@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "framework/base/feature_id.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -28,7 +30,8 @@ const std::vector<Column>& Columns() {
                                {.name = "country", .kind = v1::IDS, .slot_names = {"country"}},
                                {.name = "word", .kind = v1::IDS, .slot_names = {"word"}, .id_kinds = {IdKind::kText}},
                                {.name = "place", .kind = v1::IDS, .slot_names = {"place"}},
-                               {.name = "other", .kind = v1::IDS, .slot_names = {"other"}}});
+                               {.name = "other", .kind = v1::IDS, .slot_names = {"other"}},
+                               {.name = "w"}});
   return *columns;
 }
 
@@ -56,6 +59,7 @@ struct Query {
   float label = 1;
   std::vector<int64_t> seen = {};
   int64_t country = 1;
+  float weight = 1;
 };
 
 constexpr char kMetrics[] = R"(
@@ -77,20 +81,21 @@ v1::EvaluationPart PartOf(const std::shared_ptr<const MetricPlan>& plan, const s
   JobMetrics metrics(plan);
   metrics.SetItems(0, Items(), nullptr);
   const auto n = static_cast<int64_t>(queries.size());
-  Tensor vectors(v1::FLOAT32, {n, 2}), labels(v1::FLOAT32, {n, 1});
+  Tensor vectors(v1::FLOAT32, {n, 2}), labels(v1::FLOAT32, {n, 1}), weights(v1::FLOAT32, {n, 1});
   IdBatch items, seen, countries;
   for (IdBatch* ids : {&items, &seen, &countries}) ids->offsets = {0};
   for (int64_t i = 0; i < n; ++i) {
     const Query& query = queries[static_cast<size_t>(i)];
     std::copy(query.vector.begin(), query.vector.end(), vectors.data<float>() + 2 * i);
     labels.data<float>()[i] = query.label;
+    weights.data<float>()[i] = query.weight;
     items.values.push_back(SaltId(SlotSalt("item", "item"), query.item));
     seen.values.insert(seen.values.end(), query.seen.begin(), query.seen.end());
     countries.values.push_back(SaltId(SlotSalt("country", "country"), query.country));
     for (IdBatch* ids : {&items, &seen, &countries}) ids->offsets.push_back(static_cast<int64_t>(ids->values.size()));
   }
   LaneBatch batch{.examples = n};
-  batch.vars = {labels, items, seen, countries, countries, countries, countries};
+  batch.vars = {labels, items, seen, countries, countries, countries, countries, weights};
   EXPECT_TRUE(metrics.TakeKeys({batch}).ok());
   EXPECT_TRUE(metrics.AddQueries(0, 0, vectors, labels).ok());
   v1::EvaluationPart part;
@@ -98,8 +103,8 @@ v1::EvaluationPart PartOf(const std::shared_ptr<const MetricPlan>& plan, const s
   return part;
 }
 
-std::vector<Figure> FiguresOf(const std::vector<std::vector<Query>>& parts) {
-  const auto plan = Plan(kMetrics);
+std::vector<Figure> FiguresOf(const std::vector<std::vector<Query>>& parts, const std::string& metrics = kMetrics) {
+  const auto plan = Plan(metrics);
   EXPECT_TRUE(plan.ok()) << plan.status();
   JobMetrics merged(*plan);
   for (const std::vector<Query>& part : parts) EXPECT_TRUE(merged.Merge(PartOf(*plan, part)).ok());
@@ -163,6 +168,31 @@ TEST(CatalogueTest, PartsMergeToTheSameFigures) {
       EXPECT_EQ(merged[i].value, whole[i].value) << whole[i].name;
     }
   }
+}
+
+TEST(CatalogueTest, AQueryCountsAsOftenAsItsWeightSays) {
+  std::vector<Query> queries, repeated;
+  for (int i = 0; i < 60; ++i) {
+    queries.push_back({.vector = {static_cast<float>(i % 7 - 3), static_cast<float>(i % 5) / 3},
+                       .item = 10 + i % 6,
+                       .label = i % 4 == 0 ? 0.0f : 1.0f,
+                       .country = i % 3,
+                       .weight = static_cast<float>(i % 5)});
+    repeated.insert(repeated.end(), static_cast<size_t>(i % 5), queries.back());
+  }
+  const std::string weighted = absl::StrReplaceAll(kMetrics, {{"metric {", "metric { weight: 'w'"}});
+  const std::vector<Figure> expected = FiguresOf({repeated});
+  // Both share one ranking of the items.
+  const std::vector<Figure> figures = FiguresOf({queries}, absl::StrCat(kMetrics, weighted));
+  ASSERT_EQ(figures.size(), 2 * expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Figure& figure = figures[expected.size() + i];
+    EXPECT_EQ(absl::StrReplaceAll(figure.name, {{"[weight=w]", ""}}), expected[i].name);
+    EXPECT_EQ(figure.value, expected[i].value) << figure.name;
+  }
+  EXPECT_NE(figures[1].value, expected[1].value) << "each query once";
+  for (Query& query : queries) query.weight = 0;
+  EXPECT_EQ(FiguresOf({queries}, weighted)[0].undefined, "no example has label 1 and a weight above 0");
 }
 
 TEST(CatalogueTest, WithoutPositivesThereIsNoFigure) {

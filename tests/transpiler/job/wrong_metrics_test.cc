@@ -60,6 +60,34 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"ByIsNoVariable", "metric { auc {} by: \"country\" }",
               "job.textproto:22:17: metric[0].by 'country' is no variable of the data with one value an example; there "
               "are: label"},
+        Wrong{"WeightIsNoVariable", "metric { auc {} weight: \"w\" }",
+              "job.textproto:22:17: metric[0].weight 'w' is no float variable of the data with one value an example; "
+              "there are: label"},
+        Wrong{"WeightIsIds", "metric { auc {} weight: \"cat\" }",
+              "job.textproto:22:17: metric[0].weight 'cat' is no float variable of the data with one value an example; "
+              "there are: label"},
+        Wrong{"WeightHasManyColumns", "metric { auc {} weight: \"dense\" }",
+              "job.textproto:22:17: metric[0].weight 'dense' is no float variable of the data with one value an "
+              "example; there are: label"},
+        Wrong{"NameOfAFigureOfTheLossWithAWeight", "metric { auc {} weight: \"label\" name: \"auc\" }",
+              "job.textproto:22:33: metric[0].name would be called auc, as a figure that every evaluation has of the "
+              "first loss; give it a name of its own"},
+        Wrong{"SameWeight", "metric { rmse {} weight: \"label\" }\nmetric { rmse {} weight: \"label\" }",
+              "job.textproto:23:1: metric[1] is the second metric with a figure named rmse[weight=label]; give it a "
+              "name of its own"},
+        Wrong{"SameNameWithAWeight", "metric { rmse {} weight: \"label\" name: \"x\" }\nmetric { mae {} name: \"x\" }",
+              "job.textproto:23:17: metric[1].name is the second metric with a figure named x; give it a name of its "
+              "own"},
+        Wrong{"BestByWeightedCalibration",
+              "checkpoint { dir: \"c\" keep_best: 1 best_by: \"calibration[weight=label]\" }\n"
+              "metric { calibration {} weight: \"label\" }",
+              "job.textproto:22:36: checkpoint.best_by 'calibration[weight=label]' is best at 1, neither high nor low; "
+              "calibration.error[weight=label] or normalized_entropy can be compared"},
+        Wrong{"BestByAnotherWeight",
+              "checkpoint { dir: \"c\" keep_best: 1 best_by: \"mae[weight=w]\" }\n"
+              "metric { mae {} weight: \"label\" } metric { mae {} weight: \"label\" by: \"label\" value: \"1\" }",
+              "job.textproto:22:36: checkpoint.best_by 'mae[weight=w]' is no figure of the evaluations; there are: "
+              "loss, auc, mae[weight=label], mae[weight=label][label=1]. Add a metric to the job"},
         Wrong{"ValuesWithoutBy", "metric { auc {} value: \"DE\" }",
               "job.textproto:22:17: metric[0].value names values of `by`, which is not set"},
         Wrong{
@@ -210,6 +238,56 @@ TEST(MetricTest, NeedsALossWithALabel) {
 TEST(MetricTest, NeedsDataToEvaluate) {
   EXPECT_EQ(std::string(ParseJob(absl::StrCat(kDeepFm, "metric { auc {} }"), "job.textproto", {}).status().message()),
             "job.textproto:21:1: metric[0] is a figure of evaluations, but data.eval names no files");
+}
+
+// A job whose data has a user, a weight, and floats of its own.
+std::string WithWeights(const std::string& data, const std::string& more) {
+  return absl::StrCat(
+      Replaced(Replaced(kDeepFm, "train { files: \"train.tsv\" }", kEval), "criteo { integers: 6 categoricals: 30 }",
+               absl::StrCat("multi_slot { slot { name: \"label\" type: FLOAT } slot { name: \"dense\" type: FLOAT "
+                            "dim: 6 } slot { name: \"cat\" } slot { name: \"user\" } slot { name: \"weight\" type: "
+                            "FLOAT } slot { name: \"w\" type: FLOAT } }\n  ",
+                            data)),
+      more);
+}
+std::string ErrorOf(const std::string& text) {
+  return std::string(ParseJob(text, "job.textproto", {}).status().message());
+}
+
+TEST(MetricTest, EveryKindTakesAWeightButThoseOfPlacesInAGroup) {
+  for (const char* const kind : {"auc {}", "gauc { key: \"user\" weight: POSITIVES }", "accuracy {}", "confusion {}",
+                                 "calibration {}", "normalized_entropy {}", "rmse {}", "mae {}"}) {
+    EXPECT_EQ(ErrorOf(WithWeights("", absl::StrCat("metric { ", kind, " weight: \"w\" }"))), "") << kind;
+  }
+  for (const std::string kind : {"ndcg", "hit_rate", "recall", "mrr"}) {
+    EXPECT_EQ(ErrorOf(WithWeights("", absl::StrCat("metric { weight: \"w\" ", kind, " { key: \"user\" } }"))),
+              absl::StrCat("job.textproto:23:10: metric[0].weight 'w' would count examples several times, and ", kind,
+                           " gives each of a group one place among the others: take it out, or use gauc, or a "
+                           "catalogue, whose queries it weights"));
+  }
+}
+
+TEST(MetricTest, FiguresWithAndWithoutWeightsHaveNamesOfTheirOwn) {
+  EXPECT_EQ(ErrorOf(WithWeights("",
+                                "metric { auc {} } metric { auc {} weight: \"w\" } metric { auc {} weight: "
+                                "\"weight\" } metric { auc {} weight: \"w\" by: \"weight\" }\n"
+                                "train { eval_every_steps: 5 early_stop { metric: \"auc[weight=w]\" } }\n"
+                                "checkpoint { dir: \"c\" keep_best: 1 best_by: \"auc[weight=weight]\" }")),
+            "");
+  // Of the value w, if that is one.
+  EXPECT_EQ(ErrorOf(WithWeights("", "metric { auc {} by: \"weight\" } metric { auc {} weight: \"w\" }")),
+            "job.textproto:23:32: metric[1] is the second metric with a figure named auc[weight=w]; give it a name of "
+            "its own");
+}
+
+TEST(MetricTest, TakesNoWeightThatTheReaderTransforms) {
+  const std::string metric = "metric { auc {} weight: \"w\" }";
+  EXPECT_EQ(ErrorOf(WithWeights("dense { transform: LOG1P }", metric)),
+            "job.textproto:23:17: metric[0].weight 'w' is transformed by data.dense, and its values would not be those "
+            "of the data: give it a data.dense.column with transform: NONE, or use another variable");
+  EXPECT_EQ(
+      ErrorOf(WithWeights("dense { transform: LOG1P column { variable: \"w\" index: 0 transform: NONE } }", metric)),
+      "");
 }
 
 TEST(MetricTest, IsRefusedWhereRareKeysAreMixed) {

@@ -154,6 +154,37 @@ TEST(RankingTest, AucIsTheShareOfOrderedPairsWithHalfOfThoseBeside) {
   }
 }
 
+TEST(RankingTest, AWholeWeightCountsAnExampleSoOften) {
+  for (const Group& group : Groups(/*labels=*/2)) {
+    std::vector<float> weights;
+    Group repeated;
+    for (size_t i = 0; i < group.size(); ++i) {
+      weights.push_back(static_cast<float>(1 + i * i % 4));
+      repeated.insert(repeated.end(), 1 + i * i % 4, group[i]);
+    }
+    const double expected = CountPairs(repeated).Auc(), found = CountPairs(group, weights).Auc();
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(found));
+    } else {
+      EXPECT_EQ(found, expected);
+    }
+    EXPECT_EQ((ScoredGroup{group, weights}.Weight()), (ScoredGroup{repeated}.Weight()));
+    EXPECT_EQ((ScoredGroup{group, weights}.PositiveWeight()), (ScoredGroup{repeated}.PositiveWeight()));
+  }
+}
+
+TEST(RankingTest, TheAucOfManyWeightsIsThatOfTheirProducts) {
+  // All weights of a class are as large as float allows: sums do not overflow.
+  Group group;
+  std::vector<float> weights;
+  for (int i = 0; i < 100'000; ++i) {
+    group.push_back({static_cast<float>(-i), static_cast<float>(i % 2)});
+    weights.push_back(i % 2 == 0 ? std::numeric_limits<float>::max() : 0.1f);
+  }
+  // The positive number j has 49,999 - j negatives behind it.
+  EXPECT_NEAR(CountPairs(group, weights).Auc(), 0.5 - 0.5 / 50'000, 1e-12);
+}
+
 TEST(RankingTest, AScoreThatIsNoNumberIsBelowAllNumbers) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Group group = Ordered({{nan, 1}, {-1e30f, 0}, {nan, 0}, {0, 1}});
