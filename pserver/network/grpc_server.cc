@@ -32,6 +32,7 @@
 #include "pserver/network/peer_address.h"
 #include "pserver/network/reset_guard.h"
 #include "pserver/network/shared_server.h"
+#include "pserver/network/stream_server.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -333,10 +334,11 @@ class Server : public GrpcServer {
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr) return;
     const absl::Time deadline = Clock::Real()->Now() + grace;
-    // Calls through shared memory end during the same grace.
+    // Calls through shared memory and streams end during the same grace.
     if (shared_ != nullptr) shared_->Refuse();
+    streams_->Shutdown(grace);
     // Cancels calls left after the grace; OnCancel ends a cancelled call, so this returns soon after.
-    server_->Shutdown(GrpcDeadline(grace));
+    server_->Shutdown(GrpcDeadline(std::max(deadline - Clock::Real()->Now(), absl::ZeroDuration())));
     if (shared_ != nullptr) shared_->Shutdown(std::max(deadline - Clock::Real()->Now(), absl::ZeroDuration()));
     shared_ = nullptr;
     calls_->FinishAll();
@@ -373,6 +375,10 @@ class Server : public GrpcServer {
       collective_ = std::make_unique<CollectiveService>(deliver_, calls_);
       builder.RegisterService(collective_.get());
     }
+    streams_ = StreamServer::Create([this](Method method, const Slices& request, ReplyCallback reply) {
+      Handle(method, request, std::move(reply));
+    });
+    builder.RegisterService(streams_->service());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return;
     unix_socket_ = unix_socket;
@@ -383,13 +389,18 @@ class Server : public GrpcServer {
     if (!unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
   }
 
+  // Of a call that came another way than as one of gRPC.
+  void Handle(Method method, const Slices& request, ReplyCallback reply) {
+    if (method == Method::kDeliver && deliver_) return deliver_(request, std::move(reply));
+    if (method != Method::kDeliver && core_ != nullptr) return core_->Handle(method, request, std::move(reply));
+    reply(absl::UnimplementedError(absl::StrCat(std::string(MethodName(method)), " is not served here")));
+  }
+
   void ShareMemory() {
-    auto shared = SharedServer::Start(
-        SharedPathOf(unix_socket_), [this](Method method, const Slices& request, ReplyCallback reply) {
-          if (method == Method::kDeliver && deliver_) return deliver_(request, std::move(reply));
-          if (method != Method::kDeliver && core_ != nullptr) return core_->Handle(method, request, std::move(reply));
-          reply(absl::UnimplementedError(absl::StrCat(std::string(MethodName(method)), " is not served here")));
-        });
+    auto shared = SharedServer::Start(SharedPathOf(unix_socket_),
+                                      [this](Method method, const Slices& request, ReplyCallback reply) {
+                                        Handle(method, request, std::move(reply));
+                                      });
     if (shared.ok()) {
       shared_ = *std::move(shared);
     } else {
@@ -412,6 +423,7 @@ class Server : public GrpcServer {
   const std::shared_ptr<OpenCalls> calls_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<CollectiveService> collective_;
+  std::unique_ptr<StreamServer> streams_;
   std::unique_ptr<grpc::ServerCompletionQueue> members_queue_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<MembershipThread> members_;

@@ -23,6 +23,7 @@
 #include "pserver/network/peer_address.h"
 #include "pserver/network/shared_client.h"
 #include "pserver/network/shared_server.h"
+#include "pserver/network/stream_client.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -57,10 +58,10 @@ grpc::ChannelArguments Arguments() {
 // Longer than gRPC's pause between attempts to connect.
 constexpr absl::Duration kRenewAfter = absl::Seconds(2);
 
-bool IsBulk(Method method) { return method == Method::kPush || method == Method::kPull || method == Method::kDeliver; }
-
-// Norms are small, and a step waits for each round of them.
-bool UsesSharedMemory(Method method) { return IsBulk(method) || method == Method::kNorms; }
+// Calls that a step waits for: they go through shared memory or a stream, and all others by themselves.
+bool IsStreamed(Method method) {
+  return method == Method::kPush || method == Method::kPull || method == Method::kNorms || method == Method::kDeliver;
+}
 
 class GrpcTransport : public ClosableTransport {
  public:
@@ -85,12 +86,12 @@ class GrpcTransport : public ClosableTransport {
       shared->Join();
     }
     MutexLock lock(&mu_);
-    while (!calls_.empty()) none_left_.Wait(&mu_);
+    while (!calls_.empty() || streamed_ > 0) none_left_.Wait(&mu_);
   }
 
   void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
     CHECK(server >= 0 && server < servers()) << "no server " << server;
-    if (const auto shared = UsesSharedMemory(method) ? SharedOf(server) : nullptr; shared != nullptr) {
+    if (const auto shared = IsStreamed(method) ? SharedOf(server) : nullptr; shared != nullptr) {
       if (CallShared(shared, server, method, request, timeout, done)) return;
       if (shared->closed()) LeaveShared(server, shared.get());
     }
@@ -121,7 +122,6 @@ class GrpcTransport : public ClosableTransport {
     grpc::ByteBuffer request, reply;
     ReplyCallback done;
     Method method = Method::kJoin;
-    bool over_unix = false;
     std::shared_ptr<Stub> stub;
   };
   struct Connection {
@@ -135,6 +135,9 @@ class GrpcTransport : public ClosableTransport {
     std::shared_ptr<Stub> near;
     std::string path;
     bool has_room = false;  // its connection has got send room
+    // Stream of calls through `stream_of`; null until it is needed. Guarded by mu_.
+    std::shared_ptr<StreamClient> stream;
+    std::shared_ptr<Stub> stream_of;
     // Memory shared with the server; null if there is none. Guarded by mu_.
     std::shared_ptr<SharedClient> shared;
   };
@@ -148,6 +151,10 @@ class GrpcTransport : public ClosableTransport {
     MutexLock lock(&mu_);
     closing_ = true;
     for (Pending* call : calls_) call->context.TryCancel();
+    for (const std::shared_ptr<StreamClient>& stream : left_streams_) stream->Close();
+    for (const std::unique_ptr<Server>& server : servers_) {
+      if (server->stream != nullptr) server->stream->Close();
+    }
     std::vector<std::shared_ptr<SharedClient>> all = left_;
     for (const std::unique_ptr<Server>& server : servers_) {
       if (server->shared != nullptr) all.push_back(server->shared);
@@ -183,6 +190,7 @@ class GrpcTransport : public ClosableTransport {
   }
 
   void CallGrpc(int server, Method method, const Slices& request, absl::Duration timeout, ReplyCallback done) {
+    if (IsStreamed(method)) return CallStreamed(server, method, request, timeout, done);
     auto* call = new Pending;
     call->request = ToByteBuffer(request);
     call->done = std::move(done);
@@ -193,7 +201,7 @@ class GrpcTransport : public ClosableTransport {
       call->context.AddMetadata(kProfiledCallKey, ProfiledCallText(profiled));
     }
     if (!Begin(call, server)) {
-      call->done(absl::UnavailableError(absl::StrCat(Describe(server), ": the connections are closed")));
+      call->done(Closed(server));
       delete call;
       return;
     }
@@ -202,13 +210,72 @@ class GrpcTransport : public ClosableTransport {
                           [this, call, server](const grpc::Status& status) { Finish(call, server, status); });
   }
 
+  // A call of tensors and the way that it takes.
+  struct Streamed {
+    std::shared_ptr<StreamClient> stream;
+    std::shared_ptr<Stub> stub;
+    bool over_unix = false;
+  };
+
+  // Counts a call and returns its stream, which is opened if there is none; null, and no call: the transport closes.
+  Streamed BeginStreamed(int server) {
+    MutexLock lock(&mu_);
+    if (closing_) return {};
+    Server& of = *servers_[static_cast<size_t>(server)];
+    const std::shared_ptr<Stub> stub = of.near != nullptr ? of.near : of.bulk.stub;
+    if (of.stream == nullptr || of.stream_of != stub || of.stream->ended()) {
+      std::erase_if(left_streams_, [](const std::shared_ptr<StreamClient>& left) { return left->ended(); });
+      // Its calls are answered through it.
+      if (of.stream != nullptr && !of.stream->ended()) left_streams_.push_back(std::move(of.stream));
+      ++streamed_;
+      of.stream = StreamClient::Open(stub, &deadlines_, [this] { EndStreamed(); });
+      of.stream_of = stub;
+    }
+    ++streamed_;
+    return {of.stream, stub, of.near != nullptr};
+  }
+  // A call or a stream has ended.
+  void EndStreamed() {
+    MutexLock lock(&mu_);
+    if (--streamed_ == 0) none_left_.SignalAll();
+  }
+
+  void CallStreamed(int server, Method method, const Slices& request, absl::Duration timeout,
+                    const ReplyCallback& done) {
+    const Streamed call = BeginStreamed(server);
+    if (call.stream == nullptr) return done(Closed(server));
+    WallClockHasGoneBack();
+    const bool begun = call.stream->Call(
+        method, request, timeout, [this, server, call, done](absl::StatusOr<Slices> reply, bool from_server) {
+          FinishStreamed(server, call, from_server ? absl::OkStatus() : reply.status());
+          done(reply.ok() ? std::move(reply) : absl::StatusOr<Slices>(Named(server, reply.status())));
+          EndStreamed();
+        });
+    if (begun) return;
+    done(absl::UnavailableError(absl::StrCat(Describe(server), ": the stream of calls has ended")));
+    EndStreamed();
+  }
+
+  // `network` is what happened on the way.
+  void FinishStreamed(int server, const Streamed& call, const absl::Status& network) {
+    if (network.ok()) {
+      if (call.over_unix) GiveRoom(server);
+    } else if (absl::IsUnavailable(network)) {
+      if (call.over_unix) GoApart(server, call.stub, network);
+      if (!call.over_unix && WallClockHasGoneBack()) Renew(server, call.stub);
+    }
+  }
+
+  absl::Status Closed(int server) const {
+    return absl::UnavailableError(absl::StrCat(Describe(server), ": the connections are closed"));
+  }
+
   // Gives the call its connection. Returns false if there is none any more.
   bool Begin(Pending* call, int server) {
     MutexLock lock(&mu_);
     if (closing_) return false;
     Server& of = *servers_[static_cast<size_t>(server)];
-    call->over_unix = IsBulk(call->method) && of.near != nullptr;
-    call->stub = call->over_unix ? of.near : IsBulk(call->method) ? of.bulk.stub : of.rest.stub;
+    call->stub = of.rest.stub;
     calls_.insert(call);
     return true;
   }
@@ -309,12 +376,10 @@ class GrpcTransport : public ClosableTransport {
   void Finish(Pending* call, int server, const grpc::Status& status) {
     if (status.ok()) {
       if (call->method == Method::kJoin) ComeNear(server, SocketOf(call->context));
-      if (call->over_unix) GiveRoom(server);
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);
-      if (call->over_unix && absl::IsUnavailable(error) && !SaidByServer(status)) GoApart(server, call->stub, error);
-      if (!call->over_unix && absl::IsUnavailable(error) && WallClockHasGoneBack()) Renew(server, call->stub);
+      if (absl::IsUnavailable(error) && WallClockHasGoneBack()) Renew(server, call->stub);
       call->done(Named(server, error));
     }
     call->done = nullptr;
@@ -332,6 +397,10 @@ class GrpcTransport : public ClosableTransport {
   // Memories that are not used for new calls.
   std::vector<std::shared_ptr<SharedClient>> left_ ABSL_GUARDED_BY(mu_);
   std::set<Pending*> calls_ ABSL_GUARDED_BY(mu_);
+  // Streams that are not used for new calls; all streams that have not ended, and their calls.
+  std::vector<std::shared_ptr<StreamClient>> left_streams_ ABSL_GUARDED_BY(mu_);
+  int64_t streamed_ ABSL_GUARDED_BY(mu_) = 0;
+  CallDeadlines deadlines_;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };
 

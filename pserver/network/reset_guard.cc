@@ -160,7 +160,8 @@ std::optional<CallCounts> ParseSocket(std::string_view json) {
   return CallCounts{.peer = PeerOfName(*name),
                     .started = Number(json, "streamsStarted"),
                     .answered = Number(json, "streamsSucceeded"),
-                    .abandoned = Number(json, "streamsFailed")};
+                    .abandoned = Number(json, "streamsFailed"),
+                    .sent = Number(json, "messagesSent")};
 }
 
 bool IsBeyondLimits(const CallCounts& counts) {
@@ -297,14 +298,13 @@ void ResetGuard::LookAtDescriptors() {
     for (const int64_t socket : sockets) {
       if (static_cast<int64_t>(silent.size()) >= kept_) break;
       const auto counts = ParseSocket(Taken(grpc_channelz_get_socket(socket)));
-      if (counts && !counts->peer.empty() && counts->answered == 0 && !closed_.contains(socket)) {
-        silent[socket] = *counts;
-      }
+      if (!counts || counts->peer.empty() || closed_.contains(socket)) continue;
+      if (counts->answered == 0 && counts->sent == 0) silent[socket] = *counts;
     }
   }
   if (silent.empty()) Warn(state);
   Close(silent, [&state, this](const CallCounts& counts) {
-    Warn(absl::StrCat("closed the connection of ", counts.peer, ", which has completed no call: ", state));
+    Warn(absl::StrCat("closed the connection of ", counts.peer, ", which has got no answer: ", state));
   });
 }
 

@@ -21,8 +21,7 @@
 //
 // The guard also keeps descriptors for files: connections that say nothing cost a caller nothing, and without a
 // descriptor a process can neither write a checkpoint nor, with gRPC 1.51, ever accept a connection again. While the
-// process has few left (KeptDescriptors), new connections wait, and the oldest ones that have completed no call are
-// closed.
+// process has few left (KeptDescriptors), new connections wait, and the oldest ones that have got no answer are closed.
 #ifndef WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 #define WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 
@@ -57,6 +56,7 @@ struct CallCounts {
   int64_t started = 0;    // all
   int64_t answered = 0;   // with OK or an error
   int64_t abandoned = 0;  // ended without an answer
+  int64_t sent = 0;       // messages to the peer: answers without an error, and batches of a stream of calls
 };
 
 // Parses the JSON of grpc_channelz_get_socket. Returns nullopt if the text is something else.

@@ -1,0 +1,77 @@
+// Client's end of a stream of calls (proto/stream_service.proto).
+#ifndef WEIR_PSERVER_NETWORK_STREAM_CLIENT_H_
+#define WEIR_PSERVER_NETWORK_STREAM_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "framework/base/mutex.h"
+#include "framework/wire/slices.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "pserver/protocol/transport.h"
+
+namespace weir {
+
+// Deadlines of calls through streams. One thread for all streams of a transport, which sleeps while there are no calls.
+// Thread-safe.
+class CallDeadlines {
+ public:
+  // Gives a call up: called on the thread of this object, once, unless Remove came first.
+  using Expire = std::function<void()>;
+
+  CallDeadlines();
+  // No `expire` runs after it has returned.
+  ~CallDeadlines();
+  CallDeadlines(const CallDeadlines&) = delete;
+  CallDeadlines& operator=(const CallDeadlines&) = delete;
+
+  // Returns a number for Remove.
+  uint64_t Add(absl::Time deadline, Expire expire);
+  void Remove(uint64_t number);
+
+ private:
+  void Watch();
+
+  Mutex mu_;
+  CondVar changed_;
+  std::map<uint64_t, std::pair<absl::Time, Expire>> calls_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time looks_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+// Thread-safe.
+class StreamClient {
+ public:
+  using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
+  // The answer; `from_server`: the server has said so, and not the network.
+  using Done = std::function<void(absl::StatusOr<Slices> reply, bool from_server)>;
+
+  // Opens a stream; a server that is not there is seen when calls end. `deadlines` is borrowed and must outlive the
+  // result. `gone` runs when the stream has ended and no `done` of its calls runs any more.
+  static std::shared_ptr<StreamClient> Open(std::shared_ptr<Stub> stub, CallDeadlines* deadlines,
+                                            std::function<void()> gone);
+  virtual ~StreamClient() = default;
+
+  // Starts a call. False: the stream has ended, and `done` is not called. Else `done` runs once: with Unavailable when
+  // the stream ends (FailedPrecondition: since the other process has other records, or no streams), with
+  // DeadlineExceeded after `timeout`. Slices with an owner are sent without a copy.
+  virtual bool Call(Method method, const Slices& request, absl::Duration timeout, Done done) = 0;
+  // True before any call is ended because the stream has.
+  virtual bool ended() const = 0;
+  // Gives the stream up: all calls end with Unavailable soon.
+  virtual void Close() = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_NETWORK_STREAM_CLIENT_H_

@@ -1,0 +1,215 @@
+#include "pserver/network/stream_server.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_message.h"
+#include "framework/profile/profiler.h"
+#include "grpcpp/support/server_callback.h"
+#include "proto/stream_service.grpc.pb.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/stream_records.h"
+#include "pserver/network/stream_writer.h"
+
+namespace weir {
+namespace {
+
+class Link;
+
+// What the streams of a server share, and the answers that the handler holds keep alive.
+struct Shared {
+  StreamServer::Handler handler;
+  Mutex mu;
+  CondVar fewer;
+  std::set<std::shared_ptr<Link>> links ABSL_GUARDED_BY(mu);
+  int64_t open ABSL_GUARDED_BY(mu) = 0;  // calls of all streams
+  bool refuses ABSL_GUARDED_BY(mu) = false;
+
+  // Counts a call. False: new calls are refused.
+  bool Begin() {
+    MutexLock lock(&mu);
+    if (refuses) return false;
+    ++open;
+    return true;
+  }
+  void End() {
+    MutexLock lock(&mu);
+    if (--open == 0) fewer.SignalAll();
+  }
+};
+
+// A stream as the answers to its calls see it: they may come when it is gone.
+class Link {
+ public:
+  explicit Link(std::function<void(Slices)> write) : writer_(std::move(write)) {}
+
+  // Counts a request. False: the client has too many open.
+  bool Begin() {
+    MutexLock lock(&mu_);
+    if (open_ >= StreamServer::kMostOpenCalls) return false;
+    ++open_;
+    return true;
+  }
+  void Answer(uint64_t call, const absl::StatusOr<Slices>& reply) {
+    {
+      MutexLock lock(&mu_);
+      --open_;
+    }
+    Record record{.head = {.kind = reply.ok() ? RecordHead::kReply : RecordHead::kError, .call = call}};
+    record.payload = reply.ok() ? *reply : Slices{Slice::Own(StatusMessage(reply.status()).SerializeAsString())};
+    writer_.Add(std::move(record));
+  }
+  StreamWriter& writer() { return writer_; }
+  void SetEnd(std::function<void(const grpc::Status&)> end) {
+    MutexLock lock(&mu_);
+    end_ = std::move(end);
+  }
+  // Ends the stream, unless it has ended.
+  void End(const grpc::Status& status) {
+    std::function<void(const grpc::Status&)> end;
+    {
+      MutexLock lock(&mu_);
+      end = std::exchange(end_, nullptr);
+    }
+    if (end == nullptr) return;
+    // No write may be started when the stream is finished.
+    writer_.Close();
+    end(status);
+  }
+
+ private:
+  StreamWriter writer_;
+  Mutex mu_;
+  size_t open_ ABSL_GUARDED_BY(mu_) = 0;
+  std::function<void(const grpc::Status&)> end_ ABSL_GUARDED_BY(mu_);
+};
+
+// Lives until OnDone.
+class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit Reactor(std::shared_ptr<Shared> shared)
+      : shared_(std::move(shared)), link_(std::make_shared<Link>([this](Slices batch) {
+          out_ = ToByteBuffer(batch);
+          StartWrite(&out_);
+        })) {
+    link_->SetEnd([this](const grpc::Status& status) { Finish(status); });
+    bool refuses = false;
+    {
+      MutexLock lock(&shared_->mu);
+      refuses = shared_->refuses;
+      if (!refuses) shared_->links.insert(link_);
+    }
+    if (refuses) {
+      link_->End(ToGrpcStatus(absl::UnavailableError("the server is shutting down")));
+    } else {
+      StartRead(&in_);
+    }
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return link_->End(grpc::Status::OK);
+    const absl::StatusOr<std::vector<Record>> records = ReadRecords(FromByteBuffer(in_));
+    if (!records.ok()) return link_->End(ToGrpcStatus(records.status()));
+    // This object may be deleted as soon as a read or an answer is under way.
+    const std::shared_ptr<Shared> shared = shared_;
+    const std::shared_ptr<Link> link = link_;
+    size_t requests = 0;
+    for (const Record& record : *records) requests += record.head.kind == RecordHead::kRequest ? 1 : 0;
+    for (size_t i = 0; i < requests; ++i) {
+      if (!link->Begin()) {
+        return link->End(ToGrpcStatus(absl::ResourceExhaustedError(
+            absl::StrCat("the client has more than ", StreamServer::kMostOpenCalls, " calls open"))));
+      }
+    }
+    in_ = grpc::ByteBuffer();
+    StartRead(&in_);
+    for (const Record& record : *records) {
+      if (record.head.kind == RecordHead::kRequest) Handle(shared, link, record);
+    }
+  }
+
+  static void Handle(const std::shared_ptr<Shared>& shared, const std::shared_ptr<Link>& link, const Record& record) {
+    const uint64_t call = record.head.call;
+    const Method method = static_cast<Method>(record.head.method);
+    if (method != Method::kPush && method != Method::kPull && method != Method::kNorms && method != Method::kDeliver) {
+      return link->Answer(call, absl::UnimplementedError(
+                                    absl::StrCat("method ", record.head.method, " is not served through a stream")));
+    }
+    if (!shared->Begin()) return link->Answer(call, absl::UnavailableError("the server is shutting down"));
+    const ProfiledCallScope scope({.id = record.head.profiled_id, .step = record.head.step});
+    shared->handler(method, record.payload, [shared, link, call](const absl::StatusOr<Slices>& reply) {
+      link->Answer(call, reply);
+      shared->End();
+    });
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok) {
+      link_->writer().Written();
+    } else {
+      link_->End(grpc::Status::OK);
+    }
+  }
+  void OnCancel() override { link_->End(grpc::Status::CANCELLED); }
+  void OnDone() override {
+    // Waits for a write that is being started.
+    link_->writer().Close();
+    {
+      MutexLock lock(&shared_->mu);
+      shared_->links.erase(link_);
+    }
+    delete this;
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<Link> link_;
+  grpc::ByteBuffer in_, out_;
+};
+
+class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Service> {
+ public:
+  explicit Server(Handler handler) : shared_(std::make_shared<Shared>()) { shared_->handler = std::move(handler); }
+
+  grpc::Service* service() override { return this; }
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Calls(grpc::CallbackServerContext*) override {
+    return new Reactor(shared_);
+  }
+
+  void Refuse() override {
+    MutexLock lock(&shared_->mu);
+    shared_->refuses = true;
+  }
+
+  void Shutdown(absl::Duration grace) override {
+    Refuse();
+    const absl::Time until = Clock::Real()->Now() + grace;
+    std::set<std::shared_ptr<Link>> links;
+    {
+      MutexLock lock(&shared_->mu);
+      while (shared_->open > 0) {
+        const absl::Duration left = until - Clock::Real()->Now();
+        if (left <= absl::ZeroDuration()) break;
+        shared_->fewer.WaitWithTimeout(&shared_->mu, left);
+      }
+      links = shared_->links;
+    }
+    for (const std::shared_ptr<Link>& link : links) {
+      link->End(ToGrpcStatus(absl::UnavailableError("the server is shutting down")));
+    }
+  }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<StreamServer> StreamServer::Create(Handler handler) {
+  return std::make_unique<Server>(std::move(handler));
+}
+
+}  // namespace weir

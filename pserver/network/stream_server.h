@@ -1,0 +1,38 @@
+// Server's end of streams of calls (proto/stream_service.proto).
+#ifndef WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
+#define WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/time/time.h"
+#include "framework/wire/slices.h"
+#include "grpcpp/impl/service_type.h"
+#include "pserver/protocol/transport.h"
+
+namespace weir {
+
+// Streams of all clients of a server. Thread-safe.
+class StreamServer {
+ public:
+  // Handles a request on a thread of gRPC; `reply` may be called at any later time, once. Several requests of one
+  // client may be handled at once.
+  using Handler = std::function<void(Method method, const Slices& request, ReplyCallback reply)>;
+  // Most calls of one client that have no answer: a trainer has some tens.
+  static constexpr size_t kMostOpenCalls = 4096;
+
+  static std::unique_ptr<StreamServer> Create(Handler handler);
+  virtual ~StreamServer() = default;
+
+  // To be registered with a gRPC server, which must be shut down before this object is destroyed.
+  virtual grpc::Service* service() = 0;
+  // Answers later requests with Unavailable.
+  virtual void Refuse() = 0;
+  // Refuses, waits at most `grace` until no call is open, and ends all streams. Answers that come afterwards are
+  // dropped.
+  virtual void Shutdown(absl::Duration grace) = 0;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_NETWORK_STREAM_SERVER_H_

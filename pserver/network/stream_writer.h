@@ -1,0 +1,45 @@
+// Records that wait for a stream, which has one write under way at a time.
+#ifndef WEIR_PSERVER_NETWORK_STREAM_WRITER_H_
+#define WEIR_PSERVER_NETWORK_STREAM_WRITER_H_
+
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "framework/base/mutex.h"
+#include "framework/wire/slices.h"
+#include "pserver/network/stream_records.h"
+
+namespace weir {
+
+// Thread-safe. What comes while a write is under way is the next batch.
+class StreamWriter {
+ public:
+  // `write` starts a write of a batch, whose end is told to Written. It is called without a lock, by one thread at a
+  // time, and not after Close has returned.
+  explicit StreamWriter(std::function<void(Slices batch)> write) : write_(std::move(write)) {}
+
+  // Returns false, and does nothing, if the writer is closed. Copies parts of the payload that have no owner.
+  bool Add(Record record);
+  // The write that was under way has ended.
+  void Written();
+  // Drops what waits. Requires: not called by `write`.
+  void Close();
+
+ private:
+  // Starts a write of what waits, if there is anything and none is under way.
+  void WriteMore();
+
+  const std::function<void(Slices)> write_;
+  Mutex mu_;
+  CondVar started_;
+  std::deque<Record> waiting_ ABSL_GUARDED_BY(mu_);
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool starting_ ABSL_GUARDED_BY(mu_) = false;  // `write` runs
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace weir
+
+#endif  // WEIR_PSERVER_NETWORK_STREAM_WRITER_H_

@@ -1,0 +1,343 @@
+// Both ends of a stream of calls: against each other, and against peers that say what no end of ours says.
+
+#include <deque>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/mutex.h"
+#include "framework/wire/frame.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "proto/stream_service.grpc.pb.h"
+#include "pserver/network/grpc_bytes.h"
+#include "pserver/network/stream_client.h"
+#include "pserver/network/stream_records.h"
+#include "pserver/network/stream_server.h"
+#include "pserver/network/stream_writer.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+std::string Request(uint64_t call, const std::string& payload, uint32_t version = kRecordVersion,
+                    Method method = Method::kPush) {
+  Slices batch;
+  AppendRecord({.head = {.kind = RecordHead::kRequest, .call = call, .method = static_cast<uint32_t>(method)},
+                .payload = {Slice::Own(payload)}},
+               &batch);
+  std::string bytes = Flatten(batch);
+  bytes[0] = static_cast<char>(version);
+  return bytes;
+}
+std::string Reply(uint64_t call, const std::string& payload) {
+  Slices batch;
+  AppendRecord({.head = {.kind = RecordHead::kReply, .call = call}, .payload = {Slice::Own(payload)}}, &batch);
+  return Flatten(batch);
+}
+
+// A server of gRPC with one service.
+class Served {
+ public:
+  explicit Served(grpc::Service* service) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service);
+    server_ = builder.BuildAndStart();
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials());
+  }
+  ~Served() { server_->Shutdown(std::chrono::system_clock::now()); }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+// Answers "echo" at once; keeps all other requests.
+class Keeper {
+ public:
+  StreamServer::Handler handler() {
+    return [this](Method, const Slices& request, ReplyCallback reply) {
+      if (Flatten(request) == "echo") return reply(request);
+      MutexLock lock(&mu_);
+      kept_.push_back(std::move(reply));
+      came_.SignalAll();
+    };
+  }
+  ReplyCallback Take() {
+    MutexLock lock(&mu_);
+    while (kept_.empty()) came_.Wait(&mu_);
+    ReplyCallback reply = std::move(kept_.front());
+    kept_.pop_front();
+    return reply;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar came_;
+  std::deque<ReplyCallback> kept_ ABSL_GUARDED_BY(mu_);
+};
+
+// A client that sends any bytes and waits for each operation.
+class AnyBytes {
+ public:
+  explicit AnyBytes(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
+    call_ = stub_.PrepareCall(&context_, "/weir.v1.Stream/Calls", &queue_);
+    call_->StartCall(this);
+    Next();
+  }
+  ~AnyBytes() {
+    context_.TryCancel();
+    queue_.Shutdown();
+    void* tag = nullptr;
+    for (bool ok = false; queue_.Next(&tag, &ok);) {
+    }
+  }
+  void Send(const std::string& bytes) {
+    call_->Write(ToByteBuffer({Slice::Own(bytes)}), this);
+    Next();
+  }
+  // Returns the records of the next message; none: the stream has ended.
+  std::vector<Record> Receive() {
+    grpc::ByteBuffer bytes;
+    call_->Read(&bytes, this);
+    if (!Next()) return {};
+    return ReadRecords(FromByteBuffer(bytes)).value();
+  }
+  absl::Status End() {
+    grpc::Status status;
+    call_->Finish(&status, this);
+    Next();
+    return FromGrpcStatus(status);
+  }
+
+ private:
+  bool Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+    return ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+class StreamServerTest : public testing::Test {
+ protected:
+  Keeper keeper_;
+  const std::unique_ptr<StreamServer> streams_ = StreamServer::Create(keeper_.handler());
+  Served served_{streams_->service()};
+};
+
+TEST_F(StreamServerTest, ARequestIsAnsweredWhileOthersOfItsBatchWait) {
+  AnyBytes client(served_.channel());
+  client.Send(Request(1, "keep") + Request(2, "echo") + Request(3, "keep"));
+  std::vector<Record> records = client.Receive();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].head.call, 2u);
+  EXPECT_EQ(Flatten(records[0].payload), "echo");
+  const ReplyCallback first = keeper_.Take();
+  keeper_.Take()(absl::AbortedError("of the third"));
+  records = client.Receive();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].head.call, 3u);
+  EXPECT_EQ(records[0].head.kind, RecordHead::kError);
+  v1::Status error;
+  ASSERT_TRUE(error.ParseFromString(Flatten(records[0].payload)));
+  EXPECT_EQ(error.code(), static_cast<int>(absl::StatusCode::kAborted));
+  EXPECT_EQ(error.message(), "of the third");
+  first(Slices{Slice::Own("first")});
+  EXPECT_EQ(Flatten(client.Receive().at(0).payload), "first");
+}
+
+TEST_F(StreamServerTest, NoticesAreSkippedAndOtherMethodsRefused) {
+  AnyBytes client(served_.channel());
+  Slices batch;
+  AppendRecord({.head = {.kind = RecordHead::kApply, .run = 1, .epoch = 2, .step = 3}, .payload = {}}, &batch);
+  client.Send(Flatten(batch) + Request(1, "echo", kRecordVersion, Method::kControl));
+  const std::vector<Record> records = client.Receive();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].head.kind, RecordHead::kError);
+  EXPECT_THAT(Flatten(records[0].payload), HasSubstr("is not served through a stream"));
+}
+
+TEST_F(StreamServerTest, WhatIsNoBatchEndsTheStreamWithItsReason) {
+  AnyBytes damaged(served_.channel());
+  damaged.Send("no records");
+  EXPECT_TRUE(damaged.Receive().empty());
+  const absl::Status status = damaged.End();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("a batch of records ends with 10 bytes"));
+
+  AnyBytes newer(served_.channel());
+  newer.Send(Request(1, "echo", kRecordVersion + 1));
+  EXPECT_TRUE(newer.Receive().empty());
+  const absl::Status other = newer.End();
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  EXPECT_THAT(other.message(), HasSubstr("sends records of version 2, and this one reads version 1"));
+}
+
+TEST_F(StreamServerTest, AClientWithTooManyOpenCallsIsCutOffAndOthersAreServed) {
+  AnyBytes greedy(served_.channel());
+  std::string batch;
+  for (uint64_t call = 1; call <= StreamServer::kMostOpenCalls; ++call) batch += Request(call, "keep");
+  greedy.Send(batch);
+  greedy.Send(Request(9999, "echo"));
+  EXPECT_TRUE(greedy.Receive().empty());
+  const absl::Status status = greedy.End();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("more than 4096 calls open"));
+  // Answers that come when the stream is gone are dropped.
+  for (size_t call = 0; call < StreamServer::kMostOpenCalls; ++call) keeper_.Take()(Slices{});
+  AnyBytes other(served_.channel());
+  other.Send(Request(1, "echo"));
+  EXPECT_EQ(Flatten(other.Receive().at(0).payload), "echo");
+}
+
+TEST_F(StreamServerTest, ShutdownWaitsForOpenCallsAndRefusesNewOnes) {
+  AnyBytes client(served_.channel());
+  client.Send(Request(1, "keep"));
+  const ReplyCallback kept = keeper_.Take();
+  std::future<void> down = std::async(std::launch::async, [this] { streams_->Shutdown(kPatience); });
+  streams_->Refuse();
+  client.Send(Request(2, "echo"));
+  EXPECT_EQ(client.Receive().at(0).head.kind, RecordHead::kError);
+  EXPECT_EQ(down.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  kept(Slices{Slice::Own("late")});
+  EXPECT_EQ(Flatten(client.Receive().at(0).payload), "late");
+  down.get();
+  EXPECT_TRUE(client.Receive().empty());
+  EXPECT_TRUE(absl::IsUnavailable(client.End()));
+}
+
+// Sends fixed bytes after the first message, and keeps the stream open.
+class FixedBytes : public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Service> {
+ public:
+  explicit FixedBytes(std::string bytes) : bytes_(std::move(bytes)) {}
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Calls(grpc::CallbackServerContext*) override {
+    class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+     public:
+      explicit Reactor(const std::string& bytes) : out_(ToByteBuffer({Slice::Own(bytes)})) { StartRead(&in_); }
+      void OnReadDone(bool ok) override {
+        if (ok) StartWrite(&out_);
+      }
+      void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+      void OnDone() override { delete this; }
+
+     private:
+      grpc::ByteBuffer in_, out_;
+    };
+    return new Reactor(bytes_);
+  }
+
+ private:
+  const std::string bytes_;
+};
+
+class StreamClientTest : public testing::Test {
+ protected:
+  void Open(grpc::Service* service) {
+    served_ = std::make_unique<Served>(service);
+    stub_ = std::make_shared<StreamClient::Stub>(served_->channel());
+    stream_ = StreamClient::Open(stub_, &deadlines_, [this] { gone_.set_value(); });
+  }
+  std::future<absl::StatusOr<std::string>> Start(const std::string& text, absl::Duration timeout = kPatience) {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<std::string>>>();
+    const auto done = [promise](const absl::StatusOr<Slices>& reply, bool) {
+      promise->set_value(reply.ok() ? absl::StatusOr<std::string>(Flatten(*reply)) : reply.status());
+    };
+    if (!stream_->Call(Method::kPush, {Slice::Own(text)}, timeout, done)) done(absl::CancelledError("not begun"), false);
+    return promise->get_future();
+  }
+  void TearDown() override {
+    stream_->Close();
+    gone_.get_future().get();
+  }
+
+  CallDeadlines deadlines_;
+  std::unique_ptr<Served> served_;
+  std::shared_ptr<StreamClient::Stub> stub_;
+  std::shared_ptr<StreamClient> stream_;
+  std::promise<void> gone_;
+};
+
+TEST_F(StreamClientTest, AnswersOfNoCallAreDropped) {
+  FixedBytes service(Reply(77, "of nobody") + Reply(1, "first") + Reply(1, "again"));
+  Open(&service);
+  EXPECT_EQ(*Start("question").get(), "first");
+  EXPECT_FALSE(stream_->ended());
+}
+
+TEST_F(StreamClientTest, BytesThatAreNoBatchEndTheStreamAndItsCallsMayBeRepeated) {
+  FixedBytes service("no records");
+  Open(&service);
+  const absl::Status status = Start("question").get().status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("a batch of records ends with 10 bytes"));
+  EXPECT_TRUE(stream_->ended());
+  EXPECT_EQ(Start("another").get().status().message(), "not begun");
+}
+
+TEST_F(StreamClientTest, ServersOfAnotherVersionAreRefusedAndBothVersionsNamed) {
+  std::string newer = Reply(1, "first");
+  newer[0] = 2;
+  FixedBytes service(newer);
+  Open(&service);
+  const absl::Status status = Start("question").get().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("sends records of version 2, and this one reads version 1"));
+}
+
+TEST_F(StreamClientTest, AServerWithoutStreamsIsRefused) {
+  v1::Stream::Service none;
+  Open(&none);
+  const absl::Status status = Start("question").get().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("it has no streams of calls: run the same version of Weir on all hosts"));
+}
+
+TEST_F(StreamClientTest, ALateAnswerIsDroppedAndTheStreamGoesOn) {
+  Keeper keeper;
+  const std::unique_ptr<StreamServer> streams = StreamServer::Create(keeper.handler());
+  Open(streams->service());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Start("keep", absl::Milliseconds(20)).get().status()));
+  keeper.Take()(Slices{Slice::Own("late")});
+  EXPECT_EQ(*Start("echo").get(), "echo");
+  EXPECT_FALSE(stream_->ended());
+}
+
+TEST_F(StreamClientTest, ManyThreadsCallAtOnceAndEachGetsItsAnswer) {
+  const std::unique_ptr<StreamServer> streams =
+      StreamServer::Create([](Method, const Slices& request, const ReplyCallback& reply) {
+        reply(Slices{Slice::Own("<"), Slice::Own(Flatten(request)), Slice::Own(">")});
+      });
+  Open(streams->service());
+  std::vector<std::future<int>> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.push_back(std::async(std::launch::async, [this, t] {
+      int wrong = 0;
+      for (int i = 0; i < 200; ++i) {
+        const std::string text = std::to_string(1000 * t + i) + std::string(i % 3 * 40'000, 'x');
+        wrong += Start(text).get().value() == "<" + text + ">" ? 0 : 1;
+      }
+      return wrong;
+    }));
+  }
+  for (auto& thread : threads) EXPECT_EQ(thread.get(), 0);
+}
+
+}  // namespace
+}  // namespace weir
