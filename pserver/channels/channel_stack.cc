@@ -32,6 +32,8 @@ absl::StatusOr<std::unique_ptr<ChannelStack>> ChannelStack::Create(const Options
       stack->steps_ = stack->cached_steps_.get();
     }
   }
+  // With a replica exchanges among trainers come between, and servers can update meanwhile.
+  if (o.replica == nullptr) o.client->steps().SendPushesWithPulls();
   if (o.replica != nullptr) {
     const v1::Train& train = o.config->train();
     ASSIGN_OR_RETURN(stack->all_reduce_,

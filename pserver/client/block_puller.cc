@@ -9,6 +9,7 @@
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "framework/wire/transfer.h"
+#include "pserver/protocol/call_hints.h"
 
 namespace weir {
 
@@ -91,10 +92,16 @@ void BlockPuller::PullFrom(int server, int64_t version, StepOutcome* outcome, st
   }
 }
 
-absl::StatusOr<StepOutcome> BlockPuller::Finish(int64_t version, const std::string& what, std::vector<CallPtr> also) {
+absl::StatusOr<StepOutcome> BlockPuller::Finish(int64_t version, const std::string& what, std::vector<CallPtr> also,
+                                                const std::vector<CallPtr>& first) {
   StepOutcome outcome;
   std::vector<CallPtr> calls = std::move(also);
+  calls.insert(calls.end(), first.begin(), first.end());
   for (int s = 0; s < calls_.settings().servers(); ++s) {
+    const CallsTogether together;
+    for (const CallPtr& call : first) {
+      if (call->server == s) calls_.Begin(call);
+    }
     // All trainers must see the same outcome, so it comes from server 0 alone.
     PullFrom(s, in_turn_ ? version : 0, s == 0 ? &outcome : nullptr, &calls);
   }

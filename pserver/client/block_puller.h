@@ -31,8 +31,10 @@ class BlockPuller {
   // Asks for a block (StepChannel::Receive). Requires: `out` lives until Finish has returned.
   absl::Status Receive(const BlockRef& block, Tensor* out);
   // Pulls the blocks asked for, in turn at `version`, and returns what server 0 says of that version. `what`: the
-  // blocks, in messages. `also`: calls under way that are waited for, too.
-  absl::StatusOr<StepOutcome> Finish(int64_t version, const std::string& what, std::vector<CallPtr> also = {});
+  // blocks, in messages. `also`: calls under way that are waited for, too. `first`: new calls, each of which goes to
+  // its server together with the pull from there.
+  absl::StatusOr<StepOutcome> Finish(int64_t version, const std::string& what, std::vector<CallPtr> also = {},
+                                     const std::vector<CallPtr>& first = {});
 
  private:
   struct Wanted {

@@ -105,7 +105,7 @@ void Pusher::BeginStep(int64_t step, int64_t read_version) {
   begun_.read_version = read_version;
   for (const auto& builder : builders_) builder->Begin();
   MutexLock lock(&mu_);
-  parts_.clear();
+  sends_ = {};
 }
 
 void Pusher::BeginReadOnlyStep() {
@@ -276,18 +276,21 @@ void Pusher::SendPart(int server, v1::PushRequest header, const Slices& payload)
   *header.mutable_caller() = calls_.CallerFor(server);
   header.set_step(begun_.step);
   header.set_read_version(begun_.read_version);
+  const bool last = header.has_part_count();
   const int64_t samples = step_samples_;
   if (samples > 0 && TakesEffectAlone(header)) header.set_samples(samples);
   const CallPtr call = Calls::New(server, Method::kPush, EncodeFrame(header.SerializeAsString(), payload), TakeReply);
   call->what = absl::StrCat("pushes of step ", begun_.step);
+  call->answer_may_wait = acks_ != Acks::kAwaited;
   call->needs_trainers = calls_.settings().needs_all_trainers;
   // The thread that has filled the part may work for no step of its own.
   call->profiled_step = Profiler::Wants(begun_.step) ? begun_.step : -1;
+  const bool kept = acks_ == Acks::kKept && last;
   {
     MutexLock lock(&mu_);
-    parts_.push_back(call);
+    (kept ? sends_.kept : sends_.under_way).push_back(call);
   }
-  calls_.Issue(call);
+  if (!kept) calls_.Issue(call);
 }
 
 absl::Status Pusher::FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested) {
@@ -323,14 +326,14 @@ void Pusher::EndStep(bool took_effect) {
   large_ = large.count;
 }
 
-std::vector<CallPtr> Pusher::TakeSends() {
+Pusher::Sends Pusher::TakeSends() {
   MutexLock lock(&mu_);
-  return std::exchange(parts_, {});
+  return std::exchange(sends_, {});
 }
 
 absl::Status Pusher::AwaitSends() {
   const CallSettings& settings = calls_.settings();
-  return calls_.Wait(TakeSends(), absl::StrCat("pushes of step ", begun_.step),
+  return calls_.Wait(TakeSends().under_way, absl::StrCat("pushes of step ", begun_.step),
                      settings.progress_deadline + 2 * settings.lease, {.profiled_as = &kPushesName});
 }
 

@@ -47,12 +47,21 @@ class Pusher {
   void SetStepSamples(int64_t samples) { step_samples_ = samples; }
   absl::Status SendDense(const BlockRef& block, absl::Span<const StepChannel::LaneTensor> lanes);
   absl::Status SendRows(const BlockRef& block, int width, absl::Span<const StepChannel::LaneRows> lanes);
-  // Sends the last parts. Their acknowledgements are awaited by AwaitSends, or by the caller, which gets the calls from
-  // TakeSends. Requires: BeginStep; every SendDense and SendRows of the step has returned; AwaitSends or TakeSends
-  // follows.
+  // Who waits for acknowledgements.
+  enum class Acks {
+    kAwaited,  // AwaitSends
+    kLater,    // the caller of TakeSends, who asks the same servers for the step's result: they may come with it
+    kKept,     // as kLater; and the last parts are not sent yet, but by the caller of TakeSends
+  };
+  void SetAcks(Acks acks) { acks_ = acks; }
+  // Sends the last parts. Requires: BeginStep; every SendDense and SendRows of the step has returned; AwaitSends or
+  // TakeSends follows.
   absl::Status FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested);
   absl::Status AwaitSends();
-  std::vector<CallPtr> TakeSends();
+  struct Sends {
+    std::vector<CallPtr> under_way, kept;
+  };
+  Sends TakeSends();
 
   // Step, samples and verdict of the last FinishSends.
   struct Sent {
@@ -107,6 +116,7 @@ class Pusher {
     int64_t read_version = 0;
   };
   Begun begun_;
+  Acks acks_ = Acks::kAwaited;
   int64_t first_samples_ = 0;
   Sent sent_;
   std::atomic<int64_t> step_samples_{0};  // atomic: read by any thread that sends a part
@@ -114,7 +124,7 @@ class Pusher {
   int64_t large_ = 0;                     // large gradients, up to the last EndStep
   Counter* const large_counter_;
   Mutex mu_;
-  std::vector<CallPtr> parts_ ABSL_GUARDED_BY(mu_);  // of this step
+  Sends sends_ ABSL_GUARDED_BY(mu_);  // of this step
 };
 
 }  // namespace weir

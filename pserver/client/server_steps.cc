@@ -101,6 +101,9 @@ absl::Status ServerSteps::BeginStep(int64_t step, bool read_only) {
   }
   member_.job().SetStep(step);
   if (in_turn_) version_wanted_ = step;
+  pusher_.SetAcks(!ReceivesBesideSends() ? Pusher::Acks::kAwaited
+                  : with_pulls_          ? Pusher::Acks::kKept
+                                         : Pusher::Acks::kLater);
   pusher_.BeginStep(step, version_wanted_);
   return absl::OkStatus();
 }
@@ -116,8 +119,9 @@ absl::Status ServerSteps::FinishSends(int64_t samples, v1::Verdict verdict) {
 }
 
 absl::Status ServerSteps::FinishReceives(StepOutcome* outcome) {
+  Pusher::Sends sends = pusher_.TakeSends();
   ASSIGN_OR_RETURN(const StepOutcome of_version,
-                   blocks_.Finish(version_wanted_, Awaited(version_wanted_), pusher_.TakeSends()));
+                   blocks_.Finish(version_wanted_, Awaited(version_wanted_), std::move(sends.under_way), sends.kept));
   received_ = of_version.version;
   const StepOutcome own = OutcomeFrom(of_version);
   pusher_.EndStep(!own.skipped && !own.ended);

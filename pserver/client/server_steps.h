@@ -47,6 +47,10 @@ class ServerSteps : public ParamChannel {
   void SetFirstSamples(int64_t samples) { pusher_.SetFirstSamples(samples); }
   // Sync: the step of the next FinishSends takes no effect, and the run ends before it, whatever the others push.
   void EndWithNextSends() { ends_ = true; }
+  // Lets FinishSends keep the last parts of pushes, where FinishReceives waits for them anyway, and FinishReceives
+  // sends them together with its pulls: one message to each server in place of two. Requires: nothing between the two
+  // waits for what the others do with these pushes, and a step begins after the call.
+  void SendPushesWithPulls() { with_pulls_ = true; }
   // Sets who holds parts of norms beside the servers; null: nobody. Borrowed until the last FinishSends. Called by all
   // trainers, though only the one that brings norms asks it.
   void SetNormParty(NormParty* party) { norm_party_ = party; }
@@ -103,6 +107,7 @@ class ServerSteps : public ParamChannel {
 
   const bool receives_beside_sends_;
   const bool in_turn_;
+  bool with_pulls_ = false;
   PullCalls pulls_;
   RowPuller rows_;                    // used by the thread that runs the program
   std::atomic<int64_t> received_{0};  // version that the program has received; atomic: ahead_ reads it

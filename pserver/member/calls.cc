@@ -11,6 +11,7 @@
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
 #include "pserver/member/messages.h"
+#include "pserver/protocol/call_hints.h"
 
 namespace weir {
 
@@ -89,6 +90,7 @@ void Calls::Issue(const CallPtr& call) {
   if (counted) counters_->Request(call->method, TotalSize(call->request));
   const std::shared_ptr<ProfileEvent> profiled = ProfiledTry(*call);
   const ProfiledCallScope scope(profiled == nullptr ? ProfiledCall() : ProfiledCall{profiled->call, profiled->step});
+  const AnswersMayWait may_wait(call->answer_may_wait);
   settings_.transport->Call(call->server, call->method, call->request, settings_.rpc,
                             [sessions = sessions_, waits = waits_, counters = counters_, call, clock = settings_.clock,
                              counted, profiled, begun = Profiler::NowNs()](absl::StatusOr<Slices> answer) {

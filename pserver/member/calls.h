@@ -41,6 +41,8 @@ struct Call {
   // The answer needs the work of other trainers: while one of them waits for data that does not exist yet, no deadline
   // runs. An answer that needs no other trainer is late in any case.
   bool needs_trainers = false;
+  // Nobody waits for the answer before that of another call to the server.
+  bool answer_may_wait = false;
   // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;
   ProfileName profiled_as;

@@ -15,6 +15,7 @@
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/stream_records.h"
 #include "pserver/network/stream_writer.h"
+#include "pserver/protocol/call_hints.h"
 
 namespace weir {
 namespace {
@@ -48,6 +49,7 @@ class Client : public StreamClient,
     const ProfiledCall profiled = ProfiledCallScope::current();
     Record record{.head = {.kind = RecordHead::kRequest,
                            .method = static_cast<uint32_t>(method),
+                           .answer_may_wait = AnswersMayWait::current(),
                            .profiled_id = profiled.id,
                            .step = profiled.step},
                   .payload = request};
@@ -60,7 +62,13 @@ class Client : public StreamClient,
                                                   [weak = weak_from_this(), call] { Expire(weak, call); })};
     }
     // If the writer has been closed meanwhile, the end of the stream has ended the call.
-    writer_.Add(std::move(record));
+    CallsTogether* const together = CallsTogether::current();
+    writer_.Keep(std::move(record), /*joins_next=*/together != nullptr);
+    if (together == nullptr) {
+      writer_.Write();
+    } else {
+      together->AtEnd(this, [self = shared_from_this()] { self->writer_.Write(); });
+    }
     return true;
   }
 
@@ -122,6 +130,8 @@ class Client : public StreamClient,
 
   void OnWriteDone(bool ok) override {
     if (ok) {
+      // Whoever has given memory wants to know when it is free.
+      out_.Clear();
       writer_.Written();
     } else {
       Stop();
@@ -139,7 +149,8 @@ class Client : public StreamClient,
     RemoveHold();
   }
 
-  // The error of the calls that are open when the stream ends. Most reasons say nothing of a call: it can be made again.
+  // The error of the calls that are open when the stream ends. Most reasons say nothing of a call: it can be made
+  // again.
   absl::Status WhyEnded(const grpc::Status& status) const {
     const absl::Status why = broken_.ok() ? FromGrpcStatus(status) : broken_;
     if (why.ok()) return absl::UnavailableError("the stream has ended");

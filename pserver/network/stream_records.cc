@@ -17,11 +17,13 @@ static_assert(std::endian::native == std::endian::little);
 struct Head {
   uint32_t version, kind;
   uint64_t call;
-  uint32_t method, zero;
+  uint32_t method, flags;
   uint64_t bytes, run, epoch, profiled_id;
   int64_t step;
 };
 static_assert(sizeof(Head) == kRecordHead);
+
+constexpr uint32_t kAnswerMayWait = 1;  // of flags; others mean nothing yet
 
 size_t Padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -84,7 +86,7 @@ void AppendRecord(const Record& record, Slices* batch) {
                      .kind = record.head.kind,
                      .call = record.head.call,
                      .method = record.head.method,
-                     .zero = 0,
+                     .flags = record.head.answer_may_wait ? kAnswerMayWait : 0,
                      .bytes = bytes,
                      .run = record.head.run,
                      .epoch = record.head.epoch,
@@ -103,15 +105,15 @@ absl::StatusOr<std::vector<Record>> ReadRecords(const Slices& batch) {
   Front front(batch);
   while (front.left() > 0) {
     if (front.left() < kRecordHead) {
-      return absl::InvalidArgumentError(absl::StrCat("a batch of records ends with ", front.left(),
-                                                     " bytes, which are no head of a record"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a batch of records ends with ", front.left(), " bytes, which are no head of a record"));
     }
     Head head;
     front.Copy(sizeof(head), reinterpret_cast<char*>(&head));
     if (head.version != kRecordVersion) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the other process sends records of version ", head.version, ", and this one reads version ",
-                       kRecordVersion, ": run the same version of Weir on all hosts"));
+      return absl::FailedPreconditionError(absl::StrCat("the other process sends records of version ", head.version,
+                                                        ", and this one reads version ", kRecordVersion,
+                                                        ": run the same version of Weir on all hosts"));
     }
     if (head.kind < RecordHead::kRequest || head.kind > RecordHead::kApply) {
       return absl::InvalidArgumentError(absl::StrCat("a record of the unknown kind ", head.kind));
@@ -124,6 +126,7 @@ absl::StatusOr<std::vector<Record>> ReadRecords(const Slices& batch) {
     record.head = {.kind = head.kind,
                    .call = head.call,
                    .method = head.method,
+                   .answer_may_wait = (head.flags & kAnswerMayWait) != 0,
                    .run = head.run,
                    .epoch = head.epoch,
                    .profiled_id = head.profiled_id,

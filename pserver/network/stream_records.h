@@ -1,13 +1,13 @@
 // Records of a stream of calls (proto/stream_service.proto). A message of the stream is a batch: records one after the
-// other, each a head of kRecordHead bytes and its payload, followed by zeros up to a multiple of kAlignment. Numbers are
-// little-endian.
+// other, each a head of kRecordHead bytes and its payload, followed by zeros up to a multiple of kAlignment. Numbers
+// are little-endian.
 //
 //   offset  bytes
 //   0       4      version of the records, kRecordVersion
 //   4       4      kind (RecordHead::Kind)
 //   8       8      number of the call, which its answer repeats
 //   16      4      method of a request (Method)
-//   20      4      0
+//   20      4      1: the answer may wait for the next one of the stream; else 0
 //   24      8      bytes of the payload
 //   32      8      run: what the processes of one run share; 0
 //   40      8      epoch of the job's membership; 0
@@ -29,8 +29,8 @@ namespace weir {
 
 inline constexpr uint32_t kRecordVersion = 1;
 inline constexpr size_t kRecordHead = 64;
-// Records are put into one batch up to so many bytes; a larger one is a batch by itself. One thread handles the requests
-// of a batch, so those that are some work, such as pulls of many rows, come in batches of their own.
+// Records are put into one batch up to so many bytes; a larger one is a batch by itself. One thread handles the
+// requests of a batch, so those that are some work, such as pulls of many rows, come in batches of their own.
 inline constexpr size_t kBatchBytes = size_t{8} << 10;
 
 struct RecordHead {
@@ -44,6 +44,7 @@ struct RecordHead {
   uint32_t kind = kRequest;
   uint64_t call = 0;
   uint32_t method = 0;
+  bool answer_may_wait = false;
   uint64_t run = 0;
   uint64_t epoch = 0;
   uint64_t profiled_id = 0;

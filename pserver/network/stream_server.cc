@@ -47,20 +47,24 @@ class Link {
   explicit Link(std::function<void(Slices)> write) : writer_(std::move(write)) {}
 
   // Counts a request. False: the client has too many open.
-  bool Begin() {
+  bool Begin(const RecordHead& request) {
     MutexLock lock(&mu_);
-    if (open_ >= StreamServer::kMostOpenCalls) return false;
-    ++open_;
+    if (open_ + may_wait_ >= StreamServer::kMostOpenCalls) return false;
+    ++(request.answer_may_wait ? may_wait_ : open_);
     return true;
   }
-  void Answer(uint64_t call, const absl::StatusOr<Slices>& reply) {
+  void Answer(const RecordHead& request, const absl::StatusOr<Slices>& reply) {
+    Record record{.head = {.kind = reply.ok() ? RecordHead::kReply : RecordHead::kError, .call = request.call}};
+    record.payload = reply.ok() ? *reply : Slices{Slice::Own(StatusMessage(reply.status()).SerializeAsString())};
+    bool waits = false;
     {
       MutexLock lock(&mu_);
-      --open_;
+      --(request.answer_may_wait ? may_wait_ : open_);
+      waits = request.answer_may_wait && open_ > 0;
+      // Under the lock: the answer that it waits for comes after it.
+      writer_.Keep(std::move(record), waits);
     }
-    Record record{.head = {.kind = reply.ok() ? RecordHead::kReply : RecordHead::kError, .call = call}};
-    record.payload = reply.ok() ? *reply : Slices{Slice::Own(StatusMessage(reply.status()).SerializeAsString())};
-    writer_.Add(std::move(record));
+    if (!waits) writer_.Write();
   }
   StreamWriter& writer() { return writer_; }
   void SetEnd(std::function<void(const grpc::Status&)> end) {
@@ -83,7 +87,8 @@ class Link {
  private:
   StreamWriter writer_;
   Mutex mu_;
-  size_t open_ ABSL_GUARDED_BY(mu_) = 0;
+  // Calls without an answer; those whose answers may wait are counted apart.
+  size_t open_ ABSL_GUARDED_BY(mu_) = 0, may_wait_ ABSL_GUARDED_BY(mu_) = 0;
   std::function<void(const grpc::Status&)> end_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -117,10 +122,8 @@ class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffe
     // This object may be deleted as soon as a read or an answer is under way.
     const std::shared_ptr<Shared> shared = shared_;
     const std::shared_ptr<Link> link = link_;
-    size_t requests = 0;
-    for (const Record& record : *records) requests += record.head.kind == RecordHead::kRequest ? 1 : 0;
-    for (size_t i = 0; i < requests; ++i) {
-      if (!link->Begin()) {
+    for (const Record& record : *records) {
+      if (record.head.kind == RecordHead::kRequest && !link->Begin(record.head)) {
         return link->End(ToGrpcStatus(absl::ResourceExhaustedError(
             absl::StrCat("the client has more than ", StreamServer::kMostOpenCalls, " calls open"))));
       }
@@ -133,22 +136,23 @@ class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffe
   }
 
   static void Handle(const std::shared_ptr<Shared>& shared, const std::shared_ptr<Link>& link, const Record& record) {
-    const uint64_t call = record.head.call;
     const Method method = static_cast<Method>(record.head.method);
     if (method != Method::kPush && method != Method::kPull && method != Method::kNorms && method != Method::kDeliver) {
-      return link->Answer(call, absl::UnimplementedError(
-                                    absl::StrCat("method ", record.head.method, " is not served through a stream")));
+      return link->Answer(record.head, absl::UnimplementedError(absl::StrCat("method ", record.head.method,
+                                                                             " is not served through a stream")));
     }
-    if (!shared->Begin()) return link->Answer(call, absl::UnavailableError("the server is shutting down"));
+    if (!shared->Begin()) return link->Answer(record.head, absl::UnavailableError("the server is shutting down"));
     const ProfiledCallScope scope({.id = record.head.profiled_id, .step = record.head.step});
-    shared->handler(method, record.payload, [shared, link, call](const absl::StatusOr<Slices>& reply) {
-      link->Answer(call, reply);
+    shared->handler(method, record.payload, [shared, link, head = record.head](const absl::StatusOr<Slices>& reply) {
+      link->Answer(head, reply);
       shared->End();
     });
   }
 
   void OnWriteDone(bool ok) override {
     if (ok) {
+      // Answers count as unread until their memory is free.
+      out_.Clear();
       link_->writer().Written();
     } else {
       link_->End(grpc::Status::OK);

@@ -4,17 +4,20 @@
 
 namespace weir {
 
-bool StreamWriter::Add(Record record) {
+bool StreamWriter::Keep(Record record, bool joins_next) {
   // The caller keeps these until it returns, and the record may wait longer.
   for (Slice& slice : record.payload) {
     if (slice.owner == nullptr) slice = Slice::Own(std::string(slice.data, slice.size));
   }
-  {
-    MutexLock lock(&mu_);
-    if (closed_) return false;
-    waiting_.push_back(std::move(record));
-  }
-  WriteMore();
+  MutexLock lock(&mu_);
+  if (closed_) return false;
+  waiting_.push_back({std::move(record), joins_next});
+  return true;
+}
+
+bool StreamWriter::Add(Record record) {
+  if (!Keep(std::move(record), /*joins_next=*/false)) return false;
+  Write();
   return true;
 }
 
@@ -23,20 +26,22 @@ void StreamWriter::Written() {
     MutexLock lock(&mu_);
     writing_ = false;
   }
-  WriteMore();
+  Write();
 }
 
-void StreamWriter::WriteMore() {
+void StreamWriter::Write() {
   Slices batch;
   {
     MutexLock lock(&mu_);
     if (writing_ || closed_ || waiting_.empty()) return;
     size_t bytes = 0;
+    bool joined = false;
     do {
-      bytes += waiting_.front().bytes();
-      AppendRecord(waiting_.front(), &batch);
+      bytes += waiting_.front().record.bytes();
+      joined = waiting_.front().joins_next;
+      AppendRecord(waiting_.front().record, &batch);
       waiting_.pop_front();
-    } while (!waiting_.empty() && bytes + waiting_.front().bytes() <= kBatchBytes);
+    } while (!waiting_.empty() && bytes + waiting_.front().record.bytes() <= (joined ? kMaxMessageBytes : kBatchBytes));
     writing_ = true;
     starting_ = true;
   }

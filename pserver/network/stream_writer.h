@@ -13,14 +13,19 @@
 
 namespace weir {
 
-// Thread-safe. What comes while a write is under way is the next batch.
+// Thread-safe. What comes while a write is under way is the next batch, up to kBatchBytes.
 class StreamWriter {
  public:
   // `write` starts a write of a batch, whose end is told to Written. It is called without a lock, by one thread at a
   // time, and not after Close has returned.
   explicit StreamWriter(std::function<void(Slices batch)> write) : write_(std::move(write)) {}
 
-  // Returns false, and does nothing, if the writer is closed. Copies parts of the payload that have no owner.
+  // Adds a record without starting a write. With `joins_next` the next record goes into the same batch, whatever their
+  // sizes. Returns false, and does nothing, if the writer is closed. Copies parts of the payload that have no owner.
+  bool Keep(Record record, bool joins_next);
+  // Starts a write of what waits, if there is anything and none is under way.
+  void Write();
+  // Keep and Write.
   bool Add(Record record);
   // The write that was under way has ended.
   void Written();
@@ -28,13 +33,15 @@ class StreamWriter {
   void Close();
 
  private:
-  // Starts a write of what waits, if there is anything and none is under way.
-  void WriteMore();
+  struct Waiting {
+    Record record;
+    bool joins_next = false;
+  };
 
   const std::function<void(Slices)> write_;
   Mutex mu_;
   CondVar started_;
-  std::deque<Record> waiting_ ABSL_GUARDED_BY(mu_);
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool starting_ ABSL_GUARDED_BY(mu_) = false;  // `write` runs
   bool closed_ ABSL_GUARDED_BY(mu_) = false;

@@ -26,6 +26,9 @@ namespace {
 
 const ProfileName kUpdate("update"), kNorms("norms");
 
+// Gradients with fewer values are applied on the thread that has them: waking others takes as long.
+constexpr int64_t kParallelValues = 32768;
+
 // Returns the listen_and_serv op of a server's main program.
 absl::StatusOr<const v1::OpDesc*> FindServe(const v1::ProgramDesc& main, int server_id) {
   if (!main.has_plan()) {
@@ -242,9 +245,13 @@ absl::StatusOr<NormSums> ServerParams::SumsOfRound(int64_t step, absl::Span<cons
 absl::Status ServerParams::Run(UpdateTask task) {
   const ProfileSpan span(task.step, ProfileKind::kThreads, task.round < 0 ? kUpdate : kNorms);
   std::set<int> blocks, tables;
+  int64_t values = 0;
   for (const TrainerGradients& trainer : task.trainers) {
     task.samples += trainer.samples;
-    for (const Gradient& gradient : trainer.gradients) (gradient.of_table ? tables : blocks).insert(gradient.target);
+    for (const Gradient& gradient : trainer.gradients) {
+      (gradient.of_table ? tables : blocks).insert(gradient.target);
+      values += gradient.count * std::max(gradient.width, 1);
+    }
   }
   CHECK_GT(task.samples, 0);
   // A block of rows that gets none in this step has its part of the parameter's norm all the same.
@@ -269,13 +276,19 @@ absl::Status ServerParams::Run(UpdateTask task) {
   }
   Mutex mu;
   absl::Status first_error;
-  pool_->ParallelFor(static_cast<int64_t>(units.size()), [&](int64_t i) {
+  const auto run = [&](int64_t i) {
     const Unit& unit = units[static_cast<size_t>(i)];
     absl::Status status = unit.block != nullptr ? unit.block->Apply(task) : unit.table->Apply(task, unit.stripe);
     if (status.ok()) return;
     MutexLock lock(&mu);
     if (first_error.ok()) first_error = std::move(status);
-  });
+  };
+  const int64_t n = static_cast<int64_t>(units.size());
+  if (values < kParallelValues) {
+    for (int64_t i = 0; i < n; ++i) run(i);
+  } else {
+    pool_->ParallelFor(n, run);
+  }
   for (const int t : tables) tables_[static_cast<size_t>(t)]->CountSkippedRows();
   return first_error;
 }

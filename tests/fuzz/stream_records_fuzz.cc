@@ -1,5 +1,5 @@
-// Any bytes as a batch of records of a stream, in two pieces. What is read is written again, with the same bytes but for
-// those that mean nothing.
+// Any bytes as a batch of records of a stream, in two pieces. What is read is written again, with the same bytes but
+// for those that mean nothing.
 #include <cstdlib>
 
 #include <string>

@@ -44,6 +44,19 @@ TEST(StreamRecordsTest, BytesOfARecordAreThese) {
                 std::string(120, '0'));
 }
 
+TEST(StreamRecordsTest, AnAnswerThatMayWaitIsOneBitOfTheHead) {
+  Record request = Request(7, "");
+  const std::string plain = Bytes({request});
+  request.head.answer_may_wait = true;
+  std::string flagged = Bytes({request});
+  EXPECT_EQ(flagged[20], 1);
+  EXPECT_TRUE(ReadRecords({Slice::Own(flagged)})->front().head.answer_may_wait);
+  flagged[20] = 6;  // bits of later versions
+  EXPECT_FALSE(ReadRecords({Slice::Own(flagged)})->front().head.answer_may_wait);
+  flagged[20] = 0;
+  EXPECT_EQ(flagged, plain);
+}
+
 // Not sent yet: their bytes are fixed so that the wire need not change for them.
 TEST(StreamRecordsTest, BytesOfNoticesAreThese) {
   for (const uint32_t kind : {RecordHead::kComplete, RecordHead::kApply}) {

@@ -52,6 +52,20 @@ TEST(StreamWriterTest, LargeRecordsAreBatchesByThemselves) {
   EXPECT_EQ(writes.calls, (std::vector<std::vector<uint64_t>>{{1}, {2}, {3}, {4, 5}}));
 }
 
+TEST(StreamWriterTest, WhatIsKeptGoesWithTheNextHoweverLargeItIs) {
+  Writes writes;
+  EXPECT_TRUE(writes.writer.Keep(Of(1), /*joins_next=*/true));
+  EXPECT_TRUE(writes.writer.Keep(Of(2, 2 * kBatchBytes), /*joins_next=*/true));
+  EXPECT_TRUE(writes.calls.empty());
+  writes.writer.Add(Of(3, 2 * kBatchBytes));
+  writes.writer.Add(Of(4));
+  for (int i = 0; i < 2; ++i) writes.writer.Written();
+  EXPECT_EQ(writes.calls, (std::vector<std::vector<uint64_t>>{{1, 2, 3}, {4}}));
+  writes.writer.Keep(Of(5), /*joins_next=*/false);
+  writes.writer.Write();
+  EXPECT_EQ(writes.calls.back(), std::vector<uint64_t>{5});
+}
+
 TEST(StreamWriterTest, NothingIsWrittenAfterClose) {
   Writes writes;
   writes.writer.Add(Of(1));

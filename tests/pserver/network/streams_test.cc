@@ -1,5 +1,6 @@
 // Both ends of a stream of calls: against each other, and against peers that say what no end of ours says.
 
+#include <atomic>
 #include <deque>
 #include <future>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
@@ -20,6 +22,7 @@
 #include "pserver/network/stream_records.h"
 #include "pserver/network/stream_server.h"
 #include "pserver/network/stream_writer.h"
+#include "pserver/protocol/call_hints.h"
 
 namespace weir {
 namespace {
@@ -29,14 +32,21 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
 std::string Request(uint64_t call, const std::string& payload, uint32_t version = kRecordVersion,
-                    Method method = Method::kPush) {
+                    Method method = Method::kPush, bool may_wait = false) {
   Slices batch;
-  AppendRecord({.head = {.kind = RecordHead::kRequest, .call = call, .method = static_cast<uint32_t>(method)},
+  AppendRecord({.head = {.kind = RecordHead::kRequest,
+                         .call = call,
+                         .method = static_cast<uint32_t>(method),
+                         .answer_may_wait = may_wait},
                 .payload = {Slice::Own(payload)}},
                &batch);
   std::string bytes = Flatten(batch);
   bytes[0] = static_cast<char>(version);
   return bytes;
+}
+// One whose answer may wait.
+std::string Patient(uint64_t call, const std::string& payload) {
+  return Request(call, payload, kRecordVersion, Method::kPush, /*may_wait=*/true);
 }
 std::string Reply(uint64_t call, const std::string& payload) {
   Slices batch;
@@ -163,6 +173,28 @@ TEST_F(StreamServerTest, ARequestIsAnsweredWhileOthersOfItsBatchWait) {
   EXPECT_EQ(Flatten(client.Receive().at(0).payload), "first");
 }
 
+std::vector<uint64_t> CallsOf(const std::vector<Record>& records) {
+  std::vector<uint64_t> calls;
+  for (const Record& record : records) calls.push_back(record.head.call);
+  return calls;
+}
+
+TEST_F(StreamServerTest, AnAnswerThatMayWaitComesWithTheNextOneIfThereWillBeOne) {
+  AnyBytes client(served_.channel());
+  client.Send(Patient(1, "echo"));
+  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{1}) << "nobody else asks";
+  client.Send(Request(2, "keep") + Patient(3, "echo") + Patient(4, "echo"));
+  const ReplyCallback kept = keeper_.Take();
+  client.Send(Patient(5, "echo") + Request(6, "echo"));
+  EXPECT_EQ(CallsOf(client.Receive()), (std::vector<uint64_t>{3, 4, 5, 6}));
+  client.Send(Patient(7, "keep"));
+  const ReplyCallback patient = keeper_.Take();
+  kept(Slices{Slice::Own("kept")});
+  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{2});
+  patient(Slices{Slice::Own("patient")});
+  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{7}) << "the one to wait for has been answered";
+}
+
 TEST_F(StreamServerTest, NoticesAreSkippedAndOtherMethodsRefused) {
   AnyBytes client(served_.channel());
   Slices batch;
@@ -259,7 +291,8 @@ class StreamClientTest : public testing::Test {
     const auto done = [promise](const absl::StatusOr<Slices>& reply, bool) {
       promise->set_value(reply.ok() ? absl::StatusOr<std::string>(Flatten(*reply)) : reply.status());
     };
-    if (!stream_->Call(Method::kPush, {Slice::Own(text)}, timeout, done)) done(absl::CancelledError("not begun"), false);
+    if (!stream_->Call(Method::kPush, {Slice::Own(text)}, timeout, done))
+      done(absl::CancelledError("not begun"), false);
     return promise->get_future();
   }
   void TearDown() override {
@@ -317,6 +350,51 @@ TEST_F(StreamClientTest, ALateAnswerIsDroppedAndTheStreamGoesOn) {
   keeper.Take()(Slices{Slice::Own("late")});
   EXPECT_EQ(*Start("echo").get(), "echo");
   EXPECT_FALSE(stream_->ended());
+}
+
+TEST_F(StreamClientTest, MemoryOfRequestsAndAnswersIsLetGoWhileTheStreamIsOpen) {
+  const auto answer = std::make_shared<const std::string>(100'000, 'a');
+  const std::unique_ptr<StreamServer> streams =
+      StreamServer::Create([answer](Method, const Slices&, const ReplyCallback& reply) {
+        reply(Slices{{answer->data(), answer->size(), answer}});
+      });
+  Open(streams->service());
+  const auto request = std::make_shared<const std::string>(100'000, 'r');
+  std::promise<bool> right;
+  ASSERT_TRUE(stream_->Call(Method::kPush, {{request->data(), request->size(), request}}, kPatience,
+                            [&right, answer](const absl::StatusOr<Slices>& reply, bool) {
+                              right.set_value(reply.ok() && Flatten(*reply) == *answer);
+                            }));
+  EXPECT_TRUE(right.get_future().get());
+  const absl::Time end = absl::Now() + kPatience;
+  // The handler has a reference to the answer.
+  while ((request.use_count() > 1 || answer.use_count() > 2) && absl::Now() < end) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(request.use_count(), 1);
+  EXPECT_EQ(answer.use_count(), 2);
+}
+
+TEST_F(StreamClientTest, CallsTogetherAreSentAtTheEndOfTheirScope) {
+  std::atomic<int> asked{0};
+  const std::unique_ptr<StreamServer> streams =
+      StreamServer::Create([&asked](Method, const Slices& request, const ReplyCallback& reply) {
+        ++asked;
+        reply(request);
+      });
+  Open(streams->service());
+  EXPECT_EQ(*Start("to open the stream").get(), "to open the stream");
+  std::vector<std::future<absl::StatusOr<std::string>>> answers;
+  {
+    const CallsTogether together;
+    for (const char* text : {"a", "b", "c"}) answers.push_back(Start(text));
+    EXPECT_EQ(answers[0].wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+    EXPECT_EQ(asked, 1);
+  }
+  std::string all;
+  for (auto& answer : answers) all += *answer.get();
+  EXPECT_EQ(all, "abc");
+  EXPECT_EQ(CallsTogether::current(), nullptr);
 }
 
 TEST_F(StreamClientTest, ManyThreadsCallAtOnceAndEachGetsItsAnswer) {
