@@ -7,8 +7,8 @@
 
 namespace weir {
 
-// While one lives on a thread, calls of that thread may wait for its end, so that those to one server go in one message.
-// They are not later than that. May not be nested.
+// While one lives on a thread, calls of that thread may wait for its end, so that those to one server go in one
+// message. They are not later than that. May not be nested.
 class CallsTogether {
  public:
   CallsTogether();

@@ -34,6 +34,8 @@ bool ReadByLanes(const DataFile& file) { return !file.sequential(); }
 constexpr int64_t kAheadOfLanes = 4;
 // Files that are read ahead of the lanes.
 constexpr size_t kMostFollowing = 8;
+// Of more than 256 and 64 lanes: bytes of a block, and of the window, for each.
+constexpr size_t kBlockOfLane = size_t{1} << 10, kWindowOfLane = size_t{256} << 10;
 // Position of a lane that is not in a pass.
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
@@ -506,7 +508,13 @@ std::unique_ptr<RecordsAhead> RecordsAhead::For(const DataSpec& spec, const Data
     }
   }
   if (!follows) return nullptr;
-  return std::make_unique<RecordsAhead>(Options{.lanes = streams.count, .threads = threads});
+  Options options{.lanes = streams.count, .threads = threads};
+  // The lanes of a batch are read one after the other, so the first is ahead of the last by all of the batch. Each
+  // looks at every block, which larger blocks make less often.
+  const auto lanes = static_cast<size_t>(streams.count);
+  options.block = std::max(options.block, lanes * kBlockOfLane);
+  options.window = std::max(options.window, static_cast<int64_t>(lanes * kWindowOfLane / options.block));
+  return std::make_unique<RecordsAhead>(options);
 }
 
 RecordsAhead::RecordsAhead(const Options& options) : state_(std::make_shared<State>(options)) {

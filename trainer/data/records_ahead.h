@@ -45,7 +45,8 @@ class RecordsAhead {
   // larger than a block.
   static bool IsFor(const DataFile& file, const Segment& segment);
   // Returns an object for the threads that read `streams` of all streams of `spec` in `data`; null if it has no file
-  // for one. `follows`: other files follow, which may be such.
+  // for one. `follows`: other files follow, which may be such. Blocks and window grow with the streams: 1 MiB and
+  // 256 MiB for 1024.
   static std::unique_ptr<RecordsAhead> For(const DataSpec& spec, const DataSet& data, bool follows, LaneRange streams,
                                            int threads);
 

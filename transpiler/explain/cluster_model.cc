@@ -106,7 +106,7 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
   sharded_ = std::make_unique<ShardedTraffic>(plan(), *all_reduce_, rounds, NormsWithTables(trainer_.main));
 }
 
-void ClusterModel::AddStep(const StepInput* input) {
+void ClusterModel::AddStep(const StepIds* input) {
   ++steps_;
   for (Group& group : groups_) {
     // Without input, trainers of a group differ only in which server is their own.
@@ -131,20 +131,9 @@ void ClusterModel::AddStep(const StepInput* input) {
           peak.lane_rows[l] = std::max(peak.lane_rows[l], of.lane_rows[l]);
       }
       if (input == nullptr) continue;
-      const LaneRange lanes = LanesOfTrainer(plan().lanes(), plan().trainers(), t);
-      std::map<std::string, int64_t> id_bytes;
-      for (int l = lanes.begin; l < lanes.begin + lanes.count; ++l) {
-        std::map<std::string, int64_t> of_lane;  // maximum over batches
-        for (const BatchInput& batch : *input) {
-          for (const auto& [name, ids] : batch[static_cast<size_t>(l)].ids) {
-            const size_t bytes = 8 * (ids->values.size() + ids->offsets.size()) + 4 * ids->weights.size();
-            of_lane[name] = std::max(of_lane[name], static_cast<int64_t>(bytes));
-            of_lane[name + "@INDEX"] = std::max(of_lane[name + "@INDEX"], static_cast<int64_t>(4 * ids->values.size()));
-          }
-        }
-        for (const auto& [name, bytes] : of_lane) id_bytes[name] += bytes;
+      for (const auto& [name, bytes] : input->id_bytes(t)) {
+        group.id_bytes[name] = std::max(group.id_bytes[name], bytes);
       }
-      for (const auto& [name, bytes] : id_bytes) group.id_bytes[name] = std::max(group.id_bytes[name], bytes);
     }
   }
   AddUpdates(input);
@@ -161,7 +150,7 @@ void ClusterModel::AddExchange(Group* group, int first, int count, const StepRow
   }
 }
 
-void ClusterModel::AddUpdates(const StepInput* input) {
+void ClusterModel::AddUpdates(const StepIds* input) {
   std::map<std::string, double, std::less<>> blocks;
   for (const SparseTarget& target : traffic_.targets()) {
     const std::vector<double> places = traffic_.UpdatedPlaces(target, input);

@@ -31,7 +31,7 @@ class ClusterModel {
   ClusterModel& operator=(const ClusterModel&) = delete;
 
   // Adds a step. nullptr: a step with the largest possible number of distinct rows.
-  void AddStep(const StepInput* input);
+  void AddStep(const StepIds* input);
   int64_t steps() const { return steps_; }
 
   const v1::Plan& plan() const { return single_.main.plan(); }
@@ -89,7 +89,7 @@ class ClusterModel {
   std::vector<v1::UpdateShare> Shares(const v1::ExplainedServer& replica) const;
   // Adds the gradient rows that trainers [first, first + count) exchange in a step.
   void AddExchange(Group* group, int first, int count, const StepRows& rows);
-  void AddUpdates(const StepInput* input);
+  void AddUpdates(const StepIds* input);
 
   const v1::VarDesc* SingleVar(const std::string& name) const;
   // Returns state and cost of the updates of `dims` of a parameter; `grad_rows` < 0: a dense gradient.

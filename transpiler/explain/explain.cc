@@ -172,19 +172,9 @@ class ExplainerImpl : public Explainer {
   }
 
   void AddStep(const StepInput& step) override {
-    model_->AddStep(&step);
-    if (kept_.size() >= kKeptSteps) return;
-    StepInput& copy = kept_.emplace_back();
-    for (const BatchInput& batch : step) {
-      copy.emplace_back();
-      for (const LaneInput& lane : batch) {
-        copy.back().push_back({.examples = lane.examples});
-        for (const auto& [name, ids] : lane.ids) {
-          kept_ids_.push_back(std::make_unique<IdBatch>(*ids));
-          copy.back().back().ids[name] = kept_ids_.back().get();
-        }
-      }
-    }
+    auto ids = std::make_unique<StepIds>(step, model_->traffic().targets(), model_->plan());
+    model_->AddStep(ids.get());
+    if (kept_.size() < kKeptSteps) kept_.push_back(std::move(ids));
   }
 
   const Programs& trainer() const override { return model_->trainer(); }
@@ -323,7 +313,7 @@ class ExplainerImpl : public Explainer {
 
   // Adds the kept steps, or one of upper bounds if there are none.
   void AddKept(ClusterModel* model) const {
-    for (const StepInput& step : kept_) model->AddStep(&step);
+    for (const std::unique_ptr<StepIds>& step : kept_) model->AddStep(step.get());
     if (kept_.empty()) model->AddStep(nullptr);
   }
 
@@ -380,8 +370,7 @@ class ExplainerImpl : public Explainer {
   const ExplainOptions options_;
   Programs unplaced_;
   std::unique_ptr<ClusterModel> model_;
-  std::vector<StepInput> kept_;
-  std::vector<std::unique_ptr<IdBatch>> kept_ids_;
+  std::vector<std::unique_ptr<StepIds>> kept_;
 };
 
 }  // namespace

@@ -13,31 +13,6 @@
 namespace weir {
 namespace {
 
-void SortUnique(std::vector<int64_t>* ids) {
-  std::sort(ids->begin(), ids->end());
-  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
-}
-
-void Append(const LaneInput& lane, const std::vector<SparseTarget::Source>& sources, std::vector<int64_t>* ids) {
-  for (const SparseTarget::Source& source : sources) {
-    const auto found = lane.ids.find(source.ids);
-    if (found == lane.ids.end()) continue;
-    const std::vector<int64_t>& values = found->second->values;
-    ForSelectedIds(*found->second, source.selection(), [&](int64_t begin, int64_t end) {
-      ids->insert(ids->end(), values.begin() + begin, values.begin() + end);
-    });
-  }
-}
-
-// Server (of a table) or block of a row.
-size_t PlaceOf(const SparseTarget& target, int servers, int64_t id) {
-  if (target.table) return static_cast<size_t>(ShardServer(LogicalShard(id, target.shards), target.shards, servers));
-  for (size_t b = 0; b < target.blocks.size(); ++b) {
-    if (id < target.blocks[b].row_end) return b;
-  }
-  return target.blocks.size() - 1;
-}
-
 size_t Places(const SparseTarget& target, int servers) {
   return target.table ? static_cast<size_t>(servers) : target.blocks.size();
 }
@@ -196,66 +171,33 @@ StepRows Traffic::RowsAtMost(int trainer) const {
   return rows;
 }
 
-StepRows Traffic::RowsOf(int trainer, const StepInput& step) const {
-  const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer);
-  const std::vector<LaneRange> nodes = AlignedNodes(lanes);
-  const int servers = plan_.servers();
+StepRows Traffic::RowsOf(int trainer, const StepIds& step) const {
   StepRows rows;
   for (const SparseTarget& target : targets_) {
+    const StepIds::OfTrainer& ids = step.Of(target).trainers[static_cast<size_t>(trainer)];
     TargetRows& of = rows[target.parameter];
-    const size_t places = Places(target, servers);
-    of.pulled.assign(step.size(), std::vector<double>(places, 0));
-    of.pushed.assign(places, std::vector<double>(nodes.size(), 0));
-    for (size_t b = 0; b < step.size(); ++b) {
-      std::vector<int64_t> all;
-      for (int l = lanes.begin; l < lanes.begin + lanes.count; ++l) {
-        Append(step[b][static_cast<size_t>(l)], target.pulled_by, &all);
-      }
-      SortUnique(&all);
-      of.distinct = std::max(of.distinct, static_cast<double>(all.size()));
-      for (const int64_t id : all) of.pulled[b][PlaceOf(target, servers, id)] += 1;
+    for (const DistinctIds& batch : ids.pulled) {
+      of.pulled.push_back(batch.ByPlace(target, plan_.servers()));
+      of.distinct = std::max(of.distinct, static_cast<double>(batch.count));
     }
-    std::vector<int64_t> pushed;
-    for (size_t n = 0; n < nodes.size(); ++n) {
-      std::vector<int64_t> of_node;
-      for (int l = nodes[n].begin; l < nodes[n].begin + nodes[n].count; ++l) {
-        double most = 0;  // of one batch: what the lane's variable holds
-        for (const BatchInput& batch : step) {
-          std::vector<int64_t> of_lane;
-          Append(batch[static_cast<size_t>(l)], target.pushed_by, &of_lane);
-          SortUnique(&of_lane);
-          most = std::max(most, static_cast<double>(of_lane.size()));
-          of_node.insert(of_node.end(), of_lane.begin(), of_lane.end());
-        }
-        of.lane_rows.push_back(most);
-      }
-      SortUnique(&of_node);
-      for (const int64_t id : of_node) of.pushed[PlaceOf(target, servers, id)][n] += 1;
-      pushed.insert(pushed.end(), of_node.begin(), of_node.end());
+    of.pushed.assign(Places(target, plan_.servers()), std::vector<double>(ids.pushed.size(), 0));
+    for (size_t n = 0; n < ids.pushed.size(); ++n) {
+      const std::vector<double> of_node = ids.pushed[n].ByPlace(target, plan_.servers());
+      for (size_t p = 0; p < of_node.size(); ++p) of.pushed[p][n] = of_node[p];
     }
-    if (target.pulled_by.empty()) {
-      SortUnique(&pushed);
-      of.distinct = static_cast<double>(pushed.size());
-    }
+    of.lane_rows = ids.lane_rows;
+    if (target.pulled_by.empty()) of.distinct = static_cast<double>(ids.distinct_pushed);
   }
   return rows;
 }
 
-std::vector<double> Traffic::UpdatedPlaces(const SparseTarget& target, const StepInput* step) const {
+std::vector<double> Traffic::UpdatedPlaces(const SparseTarget& target, const StepIds* step) const {
   const int servers = plan_.servers();
+  if (step != nullptr) return step->Of(target).updated.ByPlace(target, servers);
   std::vector<double> updated(Places(target, servers), 0);
-  if (step == nullptr) {
-    const int lanes = std::max(1, plan_.lanes() == 0 ? plan_.trainers() : plan_.lanes());
-    const double all = Limit(target, static_cast<double>(LaneIds(target.pushed_by)) * lanes * batches());
-    for (size_t p = 0; p < updated.size(); ++p) updated[p] = all * Share(target, servers, p);
-    return updated;
-  }
-  std::vector<int64_t> all;
-  for (const BatchInput& batch : *step) {
-    for (const LaneInput& lane : batch) Append(lane, target.pushed_by, &all);
-  }
-  SortUnique(&all);
-  for (const int64_t id : all) updated[PlaceOf(target, servers, id)] += 1;
+  const int lanes = std::max(1, plan_.lanes() == 0 ? plan_.trainers() : plan_.lanes());
+  const double all = Limit(target, static_cast<double>(LaneIds(target.pushed_by)) * lanes * batches());
+  for (size_t p = 0; p < updated.size(); ++p) updated[p] = all * Share(target, servers, p);
   return updated;
 }
 

@@ -14,19 +14,10 @@
 #include "framework/tensor/tensor.h"
 #include "proto/job.pb.h"
 #include "proto/program.pb.h"
+#include "transpiler/explain/step_ids.h"
 #include "transpiler/explain/step_traffic.h"
 
 namespace weir {
-
-// Input of one lane in one batch: ids by the name of their variable, borrowed.
-struct LaneInput {
-  int64_t examples = 0;
-  std::map<std::string, const IdBatch*, std::less<>> ids;
-};
-// By lane of the whole job.
-using BatchInput = std::vector<LaneInput>;
-// One batch, or train.accumulate_steps of them.
-using StepInput = std::vector<BatchInput>;
 
 class Traffic {
  public:
@@ -40,11 +31,11 @@ class Traffic {
   // matrix.
   StepRows RowsAtMost(int trainer) const;
   // Returns the rows for the ids of `step`.
-  StepRows RowsOf(int trainer, const StepInput& step) const;
+  StepRows RowsOf(int trainer, const StepIds& step) const;
   // Returns the number of distinct rows that a step of all trainers updates, by server (of a table) or block. `step`
   // null: an estimate, as RowsAtMost. ByServer adds them up by server, [servers + 1]; the last number is that of blocks
   // that every trainer holds.
-  std::vector<double> UpdatedPlaces(const SparseTarget& target, const StepInput* step) const;
+  std::vector<double> UpdatedPlaces(const SparseTarget& target, const StepIds* step) const;
   std::vector<double> ByServer(const SparseTarget& target, const std::vector<double>& places) const;
 
   // Returns the traffic by server. Every lane has examples.

@@ -64,7 +64,8 @@ TEST_F(TrafficTest, RowsAreDistinctIdsByServer) {
   BatchInput batch(static_cast<size_t>(transpiled_.trainer().main.plan().lanes()));
   batch.front() = {.examples = 1, .ids = {{name, &zero}}};
   batch.back() = {.examples = 1, .ids = {{name, &one}}};
-  const TargetRows rows = traffic_.RowsOf(0, {batch}).at("vectors");
+  const TargetRows rows =
+      traffic_.RowsOf(0, StepIds({batch}, traffic_.targets(), transpiled_.trainer().main.plan())).at("vectors");
   EXPECT_EQ(rows.distinct, 2);
   std::vector<double> expected(2, 0);
   const uint32_t shards = Target("vectors").shards;
