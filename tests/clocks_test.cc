@@ -95,6 +95,7 @@ const std::vector<Allowed>& AllowedUses() {
       {"framework/base/exhausted.cc", "std::thread(", "StartThread itself"},
       {"framework/base/mutex.h", "std::condition_variable", "given times of the steady clock"},
       {"pserver/network/grpc_timers.cc", "CLOCK_REALTIME", "looks whether the clock has been set back"},
+      {"pserver/network/processor_alarm.cc", "timer_create", "a timer of the process's processor time"},
   };
   return *allowed;
 }

@@ -27,6 +27,7 @@
 #include "grpc/grpc.h"
 #include "grpc/support/alloc.h"
 #include "pserver/network/peer_address.h"
+#include "pserver/network/processor_alarm.h"
 
 namespace weir {
 namespace {
@@ -34,6 +35,11 @@ namespace {
 // An attacker on a bench machine of two cores gets 15,000 calls a second in, 300 in this time. The first question, how
 // many calls there were, takes 15 microseconds.
 constexpr absl::Duration kPeriod = absl::Milliseconds(20);
+// Processor time of the process between two looks: half of what one thread has used after kPeriod when calls without
+// end keep it busy, so that the guard then looks after each kPeriod.
+constexpr absl::Duration kUse = absl::Milliseconds(10);
+// Longest time between two looks. A process that has used less than kUse in it has opened 150 calls at most.
+constexpr absl::Duration kLongestCalm = absl::Seconds(5);
 // Period while many descriptors are in use: gRPC accepts tens of connections in this time.
 constexpr absl::Duration kPeriodWithManyDescriptors = absl::Milliseconds(1);
 // Longest wait of new connections after the last close, should gRPC keep a closed one because a handler of its is busy.
@@ -140,9 +146,10 @@ int64_t CallsWithoutSuccess(int64_t server) {
   return Number(json, "callsStarted") - Number(json, "callsSucceeded");
 }
 
-absl::Duration ProcessorTime() {
+// `clock`: of this thread or of the whole process.
+absl::Duration ProcessorTime(clockid_t clock) {
   timespec now = {};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  ::clock_gettime(clock, &now);
   return absl::DurationFromTimespec(now);
 }
 
@@ -200,6 +207,7 @@ ResetGuard::~ResetGuard() {
     MutexLock lock(&mu_);
     stop_ = true;
     changed_.SignalAll();
+    if (alarm_ != nullptr) alarm_->Ring();
   }
   thread_.join();
   ::close(held_);
@@ -208,15 +216,20 @@ ResetGuard::~ResetGuard() {
 
 void ResetGuard::Run() {
   Clock* const clock = Clock::Real();
+  ProcessorAlarm alarm;
+  SetAlarm(&alarm);
   absl::Time next_look = clock->Now() + kPeriod;
   absl::Duration rest = kPeriod;
+  absl::Duration used = ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
   while (Rest(rest)) {
+    AwaitUse(&alarm, used);
+    used = ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
     // Measure processor time: connections come also while this thread waits for a core.
-    const absl::Duration begin = ProcessorTime();
+    const absl::Duration begin = ProcessorTime(CLOCK_THREAD_CPUTIME_ID);
     LookAtDescriptors();
-    rest = many_descriptors_
-               ? std::clamp(kRestPerLook * (ProcessorTime() - begin), kPeriodWithManyDescriptors, kLongestRest)
-               : kPeriod;
+    rest = many_descriptors_ ? std::clamp(kRestPerLook * (ProcessorTime(CLOCK_THREAD_CPUTIME_ID) - begin),
+                                          kPeriodWithManyDescriptors, kLongestRest)
+                             : kPeriod;
     if (const absl::Time now = clock->Now(); now >= next_look) {
       Look();
       const absl::Time end = clock->Now();
@@ -224,6 +237,19 @@ void ResetGuard::Run() {
     }
     PauseOrResume();
   }
+  SetAlarm(nullptr);
+}
+
+void ResetGuard::SetAlarm(ProcessorAlarm* alarm) {
+  MutexLock lock(&mu_);
+  alarm_ = alarm;
+}
+
+void ResetGuard::AwaitUse(ProcessorAlarm* alarm, absl::Duration since) {
+  // Behind these the next step is due at a time, whatever the process does.
+  if (!alarm->works() || many_descriptors_ || few_left_ || paused_ || !closed_.empty()) return;
+  const absl::Duration left = since + kUse - ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
+  if (left > absl::ZeroDuration()) alarm->Await(left, kLongestCalm);
 }
 
 bool ResetGuard::Rest(absl::Duration how_long) {

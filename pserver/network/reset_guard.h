@@ -19,6 +19,9 @@
 // The memory goes back to the system when the calls are freed. Nobody can connect while new connections wait; the
 // kernels of callers try again after 1, 3 and 7 seconds.
 //
+// An idle process costs it nothing: the guard looks when the process has used processor time, which each call and each
+// new connection takes. So a look follows the same number of calls however slowly or fast they come.
+//
 // The guard also keeps descriptors for files: connections that say nothing cost a caller nothing, and without a
 // descriptor a process can neither write a checkpoint nor, with gRPC 1.51, ever accept a connection again. While the
 // process has few left (KeptDescriptors), new connections wait, and the oldest ones that have got no answer are closed.
@@ -41,6 +44,8 @@
 #include "framework/base/mutex.h"
 
 namespace weir {
+
+class ProcessorAlarm;
 
 // Maximum number of open calls of one connection. Trainers have tens; one that pulls 4 GiB of rows from one server in
 // one step, in calls of 1 MiB, has this many.
@@ -93,6 +98,11 @@ class ResetGuard {
   void Run();
   // Waits for that long or until the guard stops; returns false when it stops.
   bool Rest(absl::Duration how_long);
+  // Waits until the process has used kUse of processor time since `since`; not while connections are being closed, or
+  // kept waiting, or many descriptors are in use.
+  void AwaitUse(ProcessorAlarm* alarm, absl::Duration since);
+  // Tells the destructor whom to wake.
+  void SetAlarm(ProcessorAlarm* alarm);
   // Counts the calls of every connection if enough calls have come since the last count.
   void Look();
   // Makes new connections wait while gRPC frees the calls of closed ones, for at most kLongestPause after the last
@@ -141,6 +151,7 @@ class ResetGuard {
   Mutex mu_;
   CondVar changed_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  ProcessorAlarm* alarm_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the thread while it runs
   std::thread thread_;
 };
 
