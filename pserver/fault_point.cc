@@ -87,6 +87,7 @@ class FaultyCore : public ServerCore {
     });
   }
   void Tick() override { core_->Tick(); }
+  absl::Time NextTick() override { return core_->NextTick(); }
   void RequestStop() override { core_->RequestStop(); }
   void ReportFailure(const absl::Status& status) override { core_->ReportFailure(status); }
   bool Finished() override { return core_->Finished(); }

@@ -1,5 +1,6 @@
 #include "pserver/job_server.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -22,12 +23,6 @@ ABSL_FLAG(int64_t, pending_rows_mb, 1024,
           "MiB of rows that one trainer's pushes of a step may take in a server, beside 64 KiB for each example");
 
 namespace weir {
-namespace {
-
-// Interval of checking waits and deadlines; a small part of every deadline.
-constexpr absl::Duration kTick = absl::Milliseconds(100);
-
-}  // namespace
 
 absl::StatusOr<ServerOptions> JobServerOptions(const Job& job, int server, Programs programs, ThreadPool* pool) {
   const int64_t pending_rows_mb = absl::GetFlag(FLAGS_pending_rows_mb);
@@ -61,13 +56,15 @@ absl::StatusOr<std::unique_ptr<JobServer>> JobServer::Start(ServerOptions option
   // Count two TCP connections and two local ones for each trainer, and some for checkpoints and gRPC itself.
   const int trainers = options.main.plan().trainers();
   const int id = options.server_id;
+  auto sleep = std::make_shared<Sleep>();
+  options.on_tick_due = [sleep](absl::Time at) { sleep->Shorten(at); };
   ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> made, ServerCore::Create(std::move(options)));
   ASSIGN_OR_RETURN(std::unique_ptr<ServerCore> core, WithFaultPoint(std::move(made), id));
   const int64_t connections = int64_t{4} * trainers;
   RETURN_IF_ERROR(WantDescriptors(
       connections + kKeptDescriptors,
       absl::StrCat("4 connections of each of ", trainers, " trainers and ", kKeptDescriptors, " files")));
-  std::unique_ptr<JobServer> server(new JobServer(std::move(core)));
+  std::unique_ptr<JobServer> server(new JobServer(std::move(sleep), std::move(core)));
   ASSIGN_OR_RETURN(
       server->network_,
       GrpcServer::Start(
@@ -76,21 +73,37 @@ absl::StatusOr<std::unique_ptr<JobServer>> JobServer::Start(ServerOptions option
   return server;
 }
 
-JobServer::~JobServer() {
-  {
-    MutexLock lock(&mu_);
-    stop_ = true;
-    changed_.SignalAll();
+bool JobServer::Sleep::Until(absl::Time until) {
+  Clock* const clock = Clock::Real();
+  MutexLock lock(&mu_);
+  for (absl::Time now = clock->Now(); !stop_ && now < std::min(until, shortened_); now = clock->Now()) {
+    changed_.WaitWithTimeout(&mu_, std::min(until, shortened_) - now);
   }
+  shortened_ = absl::InfiniteFuture();
+  return !stop_;
+}
+
+void JobServer::Sleep::Shorten(absl::Time until) {
+  MutexLock lock(&mu_);
+  shortened_ = std::min(shortened_, until);
+  changed_.SignalAll();
+}
+
+void JobServer::Sleep::Stop() {
+  MutexLock lock(&mu_);
+  stop_ = true;
+  changed_.SignalAll();
+}
+
+JobServer::~JobServer() {
+  sleep_->Stop();
   if (ticks_.joinable()) ticks_.join();
 }
 
 void JobServer::Tick() {
   while (!core_->Finished()) {
     core_->Tick();
-    MutexLock lock(&mu_);
-    if (!stop_) changed_.WaitWithTimeout(&mu_, kTick);
-    if (stop_) return;
+    if (!sleep_->Until(core_->NextTick())) return;
   }
 }
 

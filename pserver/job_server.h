@@ -49,15 +49,31 @@ class JobServer {
   void Shutdown();
 
  private:
-  explicit JobServer(std::unique_ptr<ServerCore> core) : core_(std::move(core)) {}
+  // Sleep of the thread of ticks, by the real clock. Shared with the core, which may call Shorten while the server is
+  // destroyed.
+  class Sleep {
+   public:
+    // Sleeps until `until`, or until an earlier time for which Shorten is called, before or meanwhile. Returns false
+    // once stopped.
+    bool Until(absl::Time until);
+    void Shorten(absl::Time until);
+    void Stop();
+
+   private:
+    Mutex mu_;
+    CondVar changed_;
+    absl::Time shortened_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+    bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  };
+
+  JobServer(std::shared_ptr<Sleep> sleep, std::unique_ptr<ServerCore> core)
+      : sleep_(std::move(sleep)), core_(std::move(core)) {}
   // Ticks until the core is finished, or until the destructor.
   void Tick();
 
+  const std::shared_ptr<Sleep> sleep_;
   const std::unique_ptr<ServerCore> core_;
   std::unique_ptr<GrpcServer> network_;  // constant after Start
-  Mutex mu_;
-  CondVar changed_;
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::thread ticks_;
 };
 

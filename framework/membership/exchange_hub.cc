@@ -168,6 +168,16 @@ void ExchangeHub::Answer(absl::Time now, Actions* actions) {
   calls_.RemoveIf([&](const Waiting& call) { return TryAnswer(call, now, now >= call.deadline, actions); });
 }
 
+absl::Time ExchangeHub::NextDue() const {
+  absl::Time next = absl::InfiniteFuture();
+  calls_.ForEach([&](const Waiting& call) {
+    const ReplyCredits* const credits = roster_->place(call.trainer).credits.get();
+    const bool reads = credits != nullptr && credits->outstanding() > 0;
+    next = std::min(next, reads ? absl::InfinitePast() : call.deadline);
+  });
+  return next;
+}
+
 void ExchangeHub::Abort(Actions* actions) {
   for (const Waiting& call : calls_.TakeAll()) {
     actions->push_back([callback = call.reply, status = roster_->Aborted(call.trainer)] { callback(status, nullptr); });

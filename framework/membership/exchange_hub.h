@@ -35,6 +35,9 @@ class ExchangeHub {
   // Answers the calls that can be answered, and those whose wait is over. Requires: called whenever a trainer is gone,
   // the chief has changed, or time has passed.
   void Answer(absl::Time now, Actions* actions);
+  // Returns the time at which Answer has something to do although nothing else happens: at once while the caller of a
+  // waiting call has answers to read.
+  absl::Time NextDue() const;
   // The job has failed: answers all calls with Roster::Aborted.
   void Abort(Actions* actions);
   // Ends the streams of a trainer whose place another process takes.

@@ -55,6 +55,12 @@ void Readers::Expire(absl::Time now) {
   std::erase_if(readers_, [now](const auto& entry) { return now > entry.second.lease_until; });
 }
 
+absl::Time Readers::FirstEnd() const {
+  absl::Time first = absl::InfiniteFuture();
+  for (const auto& [session, reader] : readers_) first = std::min(first, reader.lease_until);
+  return first;
+}
+
 void Readers::Extend(absl::Time until) {
   for (auto& [session, reader] : readers_) reader.lease_until = std::max(reader.lease_until, until);
 }

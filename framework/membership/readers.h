@@ -50,6 +50,8 @@ class Readers {
   void Release(uint64_t session) { readers_.erase(session); }
   // Ends the sessions whose leases have run out.
   void Expire(absl::Time now);
+  // Returns the time at which the first session ends unless it is renewed.
+  absl::Time FirstEnd() const;
   // Makes every lease last until `until` at least.
   void Extend(absl::Time until);
   // Takes bytes for an answer (ReplyCredits::Take) of the limits of the reader and of all. Null: it would exceed one,

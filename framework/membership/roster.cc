@@ -222,6 +222,35 @@ void Roster::BeginLook(absl::Time now) {
     readers_.Extend(now + options_.lease / 2);
   }
   readers_.Expire(now);
+  Excuse(now);
+}
+
+void Roster::Excuse(absl::Time now) {
+  if (!AwaitsFiles()) return;
+  for (RosterPlace& place : places_) {
+    if (place.awaits_files || !place.waiting_for.empty()) place.excused = now;
+  }
+}
+
+absl::Time Roster::NextDue(absl::Time now) const {
+  absl::Time next = readers_.FirstEnd();
+  const auto due = [now, &next](absl::Time at) {
+    if (at > now) next = std::min(next, at);
+  };
+  if (Any(RosterPlace::kAbsent)) {
+    due(connecting_since_ + options_.connect_deadline);
+    due(connect_warning_ + options_.slow_warning);
+  }
+  for (const RosterPlace& place : places_) {
+    if (place.state != RosterPlace::kJoined) continue;
+    const absl::Time since = std::max(place.progress, place.excused);
+    next = std::min(next, place.lease_until);
+    due(since + options_.slow_warning);
+    due(since + options_.progress_deadline);
+    due(since + 2 * options_.progress_deadline);
+    due(place.last_warning + options_.slow_warning);
+  }
+  return next;
 }
 
 absl::Status Roster::CheckChief(int trainer, std::string_view what) const {
@@ -281,10 +310,9 @@ absl::Status Roster::WatchConnecting(absl::Time now) {
 
 absl::Status Roster::WatchProgress(absl::Time now, const std::function<bool(int)>& waits) {
   if (!AllJoined()) return absl::OkStatus();
-  const bool excused = AwaitsFiles();
+  Excuse(now);
   for (int t = 0; t < size(); ++t) {
     RosterPlace& place = At(t);
-    if (excused && (place.awaits_files || !place.waiting_for.empty())) place.excused = now;
     if (place.state != RosterPlace::kJoined || waits(t)) continue;
     const absl::Duration idle = now - std::max(place.progress, place.excused);
     if (idle < options_.slow_warning) continue;

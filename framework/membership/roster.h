@@ -126,9 +126,9 @@ class Roster {
   // any more.
   void AllProgressed(absl::Time now, bool caught_up);
 
-  // Begins a look at leases; ends those of readers that have run out. If the last look was more than half a lease ago,
-  // this process itself was asleep, and signs of life may lie unread: every lease then lasts for at least half a lease
-  // more.
+  // Begins a look at leases; ends those of readers that have run out, and excuses those that wait for files. If the
+  // last look was more than half a lease ago, this process itself was asleep, and signs of life may lie unread: every
+  // lease then lasts for at least half a lease more.
   void BeginLook(absl::Time now);
   struct Departure {
     int trainer = -1;
@@ -148,6 +148,10 @@ class Roster {
   // Warns of joined trainers without progress, save those for which `waits` is true. DeadlineExceeded: one has made no
   // progress for too long. While a trainer awaits files, it and all that wait for others are excused.
   absl::Status WatchProgress(absl::Time now, const std::function<bool(int)>& waits);
+
+  // Returns the earliest time after `now` at which TakeExpired, WatchConnecting or WatchProgress may have something to
+  // do if nobody is heard of until then.
+  absl::Time NextDue(absl::Time now) const;
 
   // Records why the job ends; only the first failure counts, and is logged.
   void Fail(const absl::Status& status, absl::Time now);
@@ -175,6 +179,8 @@ class Roster {
   RosterPlace& At(int trainer) { return places_[static_cast<size_t>(trainer)]; }
   absl::Status CheckId(int trainer, std::string_view of) const;
   void PassDuties();
+  // Excuses the trainers that await files and all that wait for others, if one awaits files.
+  void Excuse(absl::Time now);
 
   const Options options_;
   std::vector<RosterPlace> places_;

@@ -27,6 +27,7 @@ class WaitingCalls {
  public:
   void Add(Call call) { calls_.push_back(std::move(call)); }
 
+  bool empty() const { return calls_.empty(); }
   size_t CountOf(int trainer) const {
     return static_cast<size_t>(
         std::count_if(calls_.begin(), calls_.end(), [&](const Call& call) { return call.trainer == trainer; }));

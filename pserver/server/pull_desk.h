@@ -57,6 +57,8 @@ class PullDesk {
   // Answers the kept pulls of a reader that leaves.
   void AnswerLeaving(uint64_t session, Actions* actions);
 
+  // Returns true if no pull is kept.
+  bool idle() const { return pulls_.empty(); }
   // Returns the steps that kept pulls of a trainer ask for.
   std::vector<int64_t> StepsOf(int trainer) const;
   // Returns, by the trainer that is waited for, the trainers whose pulls are kept.

@@ -9,6 +9,7 @@
 #define WEIR_PSERVER_SERVER_SERVER_CORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -57,6 +58,9 @@ struct ServerOptions {
   OnRepeat on_repeat = nullptr;
   // Adds the parts of dense gradients. Null: in the order of the lane tree. Borrowed; must outlive the server.
   const DenseSum* dense_sum = nullptr;
+  // Called, without a lock, when Tick is due at a time before the one that NextTick has said last. Null: nobody asks
+  // NextTick.
+  std::function<void(absl::Time at)> on_tick_due = nullptr;
   // Verify payload checksums. Must equal checks_payloads() of the delivering transport.
   bool check_payloads = true;
   // Limit in bytes, per trainer, of answers to pulls that it leaves unread, and of its pulls that wait until it reads.
@@ -109,8 +113,11 @@ class ServerCore {
   // returns. Malformed bytes are answered with InvalidArgument.
   virtual void Handle(Method method, const Slices& request, ReplyCallback reply) = 0;
 
-  // Expires leases, answers pulls whose wait is over, logs slow trainers. Requires: called about every 100 ms.
+  // Expires leases, answers pulls whose wait is over, logs slow trainers. Requires: called about every 100 ms, or when
+  // NextTick and ServerOptions::on_tick_due say so.
   virtual void Tick() = 0;
+  // Returns the time of the next Tick: in 100 ms, or later while no call waits for what only a look finds.
+  virtual absl::Time NextTick() = 0;
 
   // Asks for the end at the next common step border (SIGTERM).
   virtual void RequestStop() = 0;

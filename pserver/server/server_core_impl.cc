@@ -15,6 +15,14 @@
 #include "pserver/server/server_core_impl.h"
 
 namespace weir {
+namespace {
+
+// Time between ticks while calls wait: a small part of every deadline.
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+// Longest time between ticks, for what is forgotten after some leases.
+constexpr absl::Duration kLongestTick = absl::Seconds(1);
+
+}  // namespace
 
 ServerCoreImpl::ServerCoreImpl(ServerOptions options)
     : options_(std::move(options)),
@@ -170,6 +178,12 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
     HandledCall::End(handled, bytes.ok() ? TotalSize(*bytes) : 0);
     answer(std::move(bytes));
   };
+  Dispatch(method, request, reply, handled);
+  CheckNextTick();
+}
+
+void ServerCoreImpl::Dispatch(Method method, const Slices& request, const ReplyCallback& reply,
+                              const HandledCallPtr& handled) {
   switch (method) {
     case Method::kJoin:
       return HandleJoin(request, reply);
@@ -217,9 +231,42 @@ void ServerCoreImpl::Tick() {
   Advance();
 }
 
-void ServerCoreImpl::RequestStop() {
+absl::Time ServerCoreImpl::TickDue(absl::Time now) const {
+  // These change when a thread of the pool, or of the network, is done with something.
+  if (!roster_->failure().ok() || roster_->stop_requested() || roster_->Finished(now) || !controls_.idle() ||
+      !pulls_->idle() || !steps_->idle()) {
+    return now + kTick;
+  }
+  const absl::Time longest = now + std::min(kLongestTick, OfSeconds(options_.deadlines.lease_s()) / 4);
+  return std::max(std::min({roster_->NextDue(now), exchanges_->NextDue(), longest}), now + kTick);
+}
+
+absl::Time ServerCoreImpl::NextTick() {
   MutexLock lock(&mu_);
-  roster_->RequestStop();
+  const absl::Time now = options_.clock->Now();
+  next_tick_ = TickDue(now);
+  rests_ = next_tick_ > now + kTick;
+  return next_tick_;
+}
+
+void ServerCoreImpl::CheckNextTick() {
+  if (!rests_ || options_.on_tick_due == nullptr) return;
+  absl::Time due;
+  {
+    MutexLock lock(&mu_);
+    due = TickDue(options_.clock->Now());
+    if (!rests_ || due >= next_tick_) return;
+    rests_ = false;
+  }
+  options_.on_tick_due(due);
+}
+
+void ServerCoreImpl::RequestStop() {
+  {
+    MutexLock lock(&mu_);
+    roster_->RequestStop();
+  }
+  CheckNextTick();
 }
 
 void ServerCoreImpl::ReportFailure(const absl::Status& status) {
@@ -230,6 +277,7 @@ void ServerCoreImpl::ReportFailure(const absl::Status& status) {
     Fail(status, &actions);
   }
   RunAll(&actions);
+  CheckNextTick();
 }
 
 bool ServerCoreImpl::Finished() {

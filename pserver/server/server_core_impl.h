@@ -13,6 +13,7 @@
 #ifndef WEIR_PSERVER_SERVER_SERVER_CORE_IMPL_H_
 #define WEIR_PSERVER_SERVER_SERVER_CORE_IMPL_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,6 +59,7 @@ class ServerCoreImpl : public ServerCore {
 
   void Handle(Method method, const Slices& request, ReplyCallback reply) override;
   void Tick() override;
+  absl::Time NextTick() override;
   void RequestStop() override;
   void ReportFailure(const absl::Status& status) override;
   bool Finished() override;
@@ -74,6 +76,13 @@ class ServerCoreImpl : public ServerCore {
   void HandleExchange(const Slices& request, const ReplyCallback& reply);
   void HandleControl(const Slices& request, const ReplyCallback& reply);
   void HandleNorms(const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
+
+  // Answers a request, as Handle.
+  void Dispatch(Method method, const Slices& request, const ReplyCallback& reply, const HandledCallPtr& handled);
+  // Returns when Tick has something to do if nothing else happens.
+  absl::Time TickDue(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Calls on_tick_due if the last NextTick has become too late.
+  void CheckNextTick() ABSL_LOCKS_EXCLUDED(mu_);
 
   // --- Parts of Init.
   void InitMembers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -171,6 +180,10 @@ class ServerCoreImpl : public ServerCore {
   std::unique_ptr<StepDesk> steps_ ABSL_PT_GUARDED_BY(mu_);
   ControlQueue controls_ ABSL_GUARDED_BY(mu_);
   SaveLedger saves_ ABSL_GUARDED_BY(mu_);
+  absl::Time next_tick_ ABSL_GUARDED_BY(mu_);
+  // True while next_tick_ is later than the usual tick. Atomic: read by every request, without the lock. A request that
+  // changes what NextTick has seen takes the lock after NextTick has set it.
+  std::atomic<bool> rests_{false};
 };
 
 template <typename Request>

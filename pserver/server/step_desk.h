@@ -50,6 +50,8 @@ class StepDesk {
                            Actions* actions);
   // Answers the calls for norms that can be answered, or whose wait is over.
   void AnswerNorms(absl::Time now, Actions* actions);
+  // Returns true if no call for norms waits.
+  bool idle() const { return calls_.empty(); }
   // Removes the waiting calls for norms, of one trainer or all (trainer < 0). Returns the callers and their callbacks.
   std::vector<std::pair<int, ReplyCallback>> TakeWaiting(int trainer = -1);
 

@@ -94,6 +94,7 @@ class ScriptedCore : public ServerCore {
     arrived_.SignalAll();
   }
   void Tick() override {}
+  absl::Time NextTick() override { return absl::InfiniteFuture(); }
   void RequestStop() override {}
   void ReportFailure(const absl::Status&) override {}
   bool Finished() override { return false; }

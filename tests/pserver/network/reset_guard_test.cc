@@ -46,6 +46,7 @@ class EchoCore : public ServerCore {
  public:
   void Handle(Method, const Slices& request, ReplyCallback reply) override { reply(request); }
   void Tick() override {}
+  absl::Time NextTick() override { return absl::InfiniteFuture(); }
   void RequestStop() override {}
   void ReportFailure(const absl::Status&) override {}
   bool Finished() override { return false; }

@@ -18,6 +18,7 @@ class AnsweringCore : public ServerCore {
  public:
   void Handle(Method, const Slices&, ReplyCallback reply) override { reply(Slices{Slice::Own("here")}); }
   void Tick() override {}
+  absl::Time NextTick() override { return absl::InfiniteFuture(); }
   void RequestStop() override {}
   void ReportFailure(const absl::Status&) override {}
   bool Finished() override { return false; }

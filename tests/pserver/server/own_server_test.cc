@@ -50,6 +50,7 @@ class OwnCore : public ServerCore {
     reply(Bytes("own"));
   }
   void Tick() override {}
+  absl::Time NextTick() override { return absl::InfiniteFuture(); }
   void RequestStop() override {}
   void ReportFailure(const absl::Status&) override {}
   bool Finished() override { return false; }

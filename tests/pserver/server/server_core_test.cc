@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -17,6 +18,7 @@
 namespace weir {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -92,6 +94,68 @@ TEST_F(ServerCoreTest, SessionsAreDrawnAtRandom) {
     seen.insert(sessions_[0]);
   }
   EXPECT_EQ(seen.size(), 4u);
+}
+
+// A server whose ticks come when NextTick and on_tick_due say so.
+class NextTickTest : public CoreByHand {
+ protected:
+  void SetUp() override {
+    edit_ = [this](ServerOptions* options) {
+      options->on_tick_due = [this](absl::Time at) { earlier_.push_back(at - clock_.Now()); };
+    };
+    Start({.trainers = 2});
+    JoinAll();
+  }
+  absl::Duration UntilNextTick() { return core_->NextTick() - clock_.Now(); }
+
+  std::vector<absl::Duration> earlier_;  // times that on_tick_due was called with, from then on
+};
+
+TEST_F(NextTickTest, WhileNothingWaitsTicksAreRareAndOneComesAtTheEndOfALease) {
+  EXPECT_EQ(UntilNextTick(), absl::Seconds(1));
+  ASSERT_TRUE(Beat(0).ok());
+  EXPECT_TRUE(earlier_.empty());
+  clock_.Advance(absl::Seconds(9.5));
+  EXPECT_EQ(UntilNextTick(), absl::Seconds(0.5));
+}
+
+TEST_F(NextTickTest, APullThatWaitsIsLookedAtTenTimesASecond) {
+  ASSERT_EQ(UntilNextTick(), absl::Seconds(1));
+  const auto first = Call(Method::kPull, PullBytes(0, 1, 5, "b", 5));
+  const auto second = Call(Method::kPull, PullBytes(1, 1, 5, "b", 5));
+  EXPECT_FALSE(first->has_value());
+  EXPECT_THAT(earlier_, ElementsAre(absl::Milliseconds(100))) << "once for each NextTick";
+  EXPECT_EQ(UntilNextTick(), absl::Milliseconds(100));
+}
+
+TEST_F(NextTickTest, AnExchangeThatWaitsIsAnsweredInTime) {
+  ASSERT_EQ(UntilNextTick(), absl::Seconds(1));
+  v1::ExchangeRequest request;
+  *request.mutable_caller() = CallerOf(0);
+  request.set_key("key");
+  request.set_contribution("mine");
+  request.set_wait_s(0.3);
+  const auto answer = Call(Method::kExchange, request.SerializeAsString());
+  EXPECT_THAT(earlier_, ElementsAre(absl::Seconds(0.3)));
+  clock_.Advance(absl::Seconds(0.3));
+  EXPECT_FALSE(answer->has_value());
+  core_->Tick();
+  EXPECT_TRUE(answer->has_value());
+}
+
+TEST_F(NextTickTest, TheEndOfTheJobAFailureAndAStopAreNoticedSoon) {
+  const auto done = [](v1::HeartbeatRequest& beat) { beat.set_done(true); };
+  ASSERT_TRUE(Beat(0, done).ok());
+  ASSERT_EQ(UntilNextTick(), absl::Seconds(1));
+  ASSERT_TRUE(Beat(1, done).ok());
+  EXPECT_THAT(earlier_, ElementsAre(absl::Milliseconds(100)));
+  for (const bool fails : {false, true}) {
+    earlier_.clear();
+    SetUp();
+    ASSERT_EQ(UntilNextTick(), absl::Seconds(1));
+    fails ? core_->ReportFailure(absl::InternalError("a mistake")) : core_->RequestStop();
+    EXPECT_THAT(earlier_, ElementsAre(absl::Milliseconds(100))) << fails;
+  }
 }
 
 TEST(ServerProgramTest, ProgramsThatLackSomethingAreRefusedByName) {
