@@ -19,9 +19,14 @@ namespace {
 
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
-// Intervals at which a wait reads its clock: the real one, and one that may be a fake.
-constexpr absl::Duration kRealLook = absl::Milliseconds(50);
+// Longest times between two looks of a wait: by the real clock, when it has slept until the next thing is due or until
+// it is woken, and by one that may be a fake, which wakes nobody.
+constexpr absl::Duration kRealLook = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(2);
+// Shortest time, for what is due only after its time.
+constexpr absl::Duration kShortLook = absl::Milliseconds(1);
+// Servers are told what a wait is for when it takes this long.
+constexpr absl::Duration kToldAfter = absl::Seconds(1);
 // Time for calls after a request to stop: answers that are on their way come within it, and the process ends within the
 // two seconds that people allow it.
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
@@ -213,6 +218,14 @@ absl::Status Calls::TooLate(absl::Span<const CallPtr> calls, const std::string& 
                                                   MissingText(calls, what), TroubleText(calls), held));
 }
 
+absl::Time Calls::NextTry(absl::Span<const CallPtr> calls, absl::Time after) {
+  absl::Time next = absl::InfiniteFuture();
+  for (const CallPtr& call : calls) {
+    if (!call->finished && call->next_try > after) next = std::min(next, call->next_try);
+  }
+  return next;
+}
+
 absl::Status Calls::CheckStop(absl::Span<const CallPtr> calls, const std::string& what, absl::Time* stopping) const {
   if (!job_->stop_requested()) return absl::OkStatus();
   const absl::Time now = settings_.clock->Now();
@@ -250,9 +263,11 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
   absl::Time warned = start;
   absl::Time stopping = absl::InfiniteFuture();
   int64_t version = -1;
+  bool excused = false;
   const absl::Duration look = settings_.clock == Clock::Real() ? kRealLook : kLook;
   while (true) {
     const int64_t wakes = waits_->wakes();
+    const absl::Time looked = settings_.clock->Now();
     ASSIGN_OR_RETURN(const Progress progress, LookAtAll(calls, last_server));
     if (progress.finished) return absl::OkStatus();
     if (progress.issued) continue;  // an answer may be there already
@@ -262,11 +277,11 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
       version = job_->version();
       start = now;
     }
-    if (job_->any_awaits_files() && std::any_of(calls.begin(), calls.end(), [](const CallPtr& call) {
-          return !call->finished && call->needs_trainers;
-        })) {
-      start = warned = now;
-    }
+    const bool was_excused = excused;
+    excused = job_->any_awaits_files() && std::any_of(calls.begin(), calls.end(), [](const CallPtr& call) {
+                return !call->finished && call->needs_trainers;
+              });
+    if (excused || was_excused) start = warned = now;
     const absl::Duration waited = now - start;
     if (waited > deadline) return TooLate(calls, what, waited, waits_->held_by(options.thread));
     const bool needed =
@@ -281,8 +296,13 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
     if (options.thread == Waits::kAhead && waits_->ahead_cancelled()) {
       return absl::CancelledError(absl::StrCat("nobody waits any more for ", what));
     }
-    if (now - begun >= absl::Seconds(1)) waits_->SetOn(options.thread, MissingText(calls, what));
-    waits_->AwaitWake(wakes, look);
+    const bool told = now - begun >= kToldAfter;
+    if (told) waits_->SetOn(options.thread, MissingText(calls, what));
+    const absl::Time due =
+        std::min({start + deadline, needed ? warned + settings_.slow_warning : absl::InfiniteFuture(),
+                  stopping + std::min(settings_.lease, kStopGrace), told ? absl::InfiniteFuture() : begun + kToldAfter,
+                  NextTry(calls, looked)});
+    waits_->AwaitWake(wakes, std::clamp(due - now, kShortLook, look));
   }
 }
 

@@ -117,6 +117,8 @@ class Calls {
   absl::Status FailureOfJob(const absl::Status& aborted);
   // Returns the servers whose answers are missing and what they are for: "server 0, server 1: rows of step 3".
   std::string MissingText(absl::Span<const CallPtr> calls, const std::string& what) const;
+  // Returns the earliest time after `after` at which one of the calls is to be tried again.
+  static absl::Time NextTry(absl::Span<const CallPtr> calls, absl::Time after);
   // Returns Cancelled when a stop was asked for a lease ago; `stopping`: since when this wait has known of it.
   absl::Status CheckStop(absl::Span<const CallPtr> calls, const std::string& what, absl::Time* stopping) const;
   // Returns why the last try of the first of them that has met trouble has failed, "" if none has: "; the last try:

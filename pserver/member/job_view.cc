@@ -7,7 +7,7 @@
 
 namespace weir {
 
-JobView::JobView(int trainers, std::function<void()> failed) : trainers_(trainers), failed_(std::move(failed)) {}
+JobView::JobView(int trainers, std::function<void()> news) : trainers_(trainers), news_(std::move(news)) {}
 
 absl::Status JobView::failure() const {
   MutexLock lock(&mu_);
@@ -27,7 +27,7 @@ void JobView::Fail(const absl::Status& status) {
     MutexLock lock(&mu_);
     if (!SetFailure(status)) return;
   }
-  failed_();
+  news_();
 }
 
 void JobView::Refused(const absl::Status& status, bool expelled) {
@@ -37,7 +37,7 @@ void JobView::Refused(const absl::Status& status, bool expelled) {
     expelled_ |= expelled;
     if (!SetFailure(status)) return;
   }
-  failed_();
+  news_();
 }
 
 std::optional<absl::Status> JobView::FailUnlessExpelled(const absl::Status& status) {
@@ -48,7 +48,7 @@ std::optional<absl::Status> JobView::FailUnlessExpelled(const absl::Status& stat
     if (!SetFailure(status)) return failure_;
     standing = failure_;
   }
-  failed_();
+  news_();
   return standing;
 }
 
@@ -96,9 +96,21 @@ void JobView::Close() {
   changed_.SignalAll();
 }
 
+void JobView::SetAnyAwaitsFiles(bool any) {
+  if (any_awaits_files_.exchange(any) != any) news_();
+}
+
+void JobView::RequestStop() {
+  if (!stop_requested_.exchange(true)) news_();
+}
+
 void JobView::SawVersion(int64_t version) {
-  MutexLock lock(&mu_);
-  version_ = std::max(version_, version);
+  {
+    MutexLock lock(&mu_);
+    if (version <= version_) return;
+    version_ = version;
+  }
+  news_();
 }
 
 int64_t JobView::version() const {

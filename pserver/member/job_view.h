@@ -17,8 +17,9 @@ namespace weir {
 
 class JobView {
  public:
-  // `trainers`: number of trainers of the job. `failed` is called once, without a lock, when the job has failed.
-  JobView(int trainers, std::function<void()> failed);
+  // `trainers`: number of trainers of the job. `news` is called, without a lock, when waits have to look at the job
+  // again: once it has failed, when its end is requested, for a newer version, and when any_awaits_files changes.
+  JobView(int trainers, std::function<void()> news);
 
   // Returns why the job has failed, or OK.
   absl::Status failure() const;
@@ -49,10 +50,10 @@ class JobView {
   // State of waits for data that does not exist yet (data.follow), of this trainer and of any.
   void SetAwaitsFiles(bool awaits) { awaits_files_ = awaits; }
   bool awaits_files() const { return awaits_files_; }
-  void SetAnyAwaitsFiles(bool any) { any_awaits_files_ = any; }
+  void SetAnyAwaitsFiles(bool any);
   bool any_awaits_files() const { return any_awaits_files_; }
 
-  void RequestStop() { stop_requested_ = true; }
+  void RequestStop();
   bool stop_requested() const { return stop_requested_; }
 
   // Step that this trainer is at; -1 before the first.
@@ -75,7 +76,7 @@ class JobView {
   bool IsTrainer(int trainer) const { return trainer >= 0 && trainer < trainers_; }
 
   const int trainers_;
-  const std::function<void()> failed_;
+  const std::function<void()> news_;
   // Atomic: each is a value by itself.
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> awaits_files_{false}, any_awaits_files_{false};

@@ -17,8 +17,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 class JobViewTest : public ::testing::Test {
  protected:
-  std::atomic<int> failures_{0};  // times that `failed` has been called
-  JobView job_{/*trainers=*/3, [this] { ++failures_; }};
+  std::atomic<int> news_{0};  // times that `news` has been called
+  JobView job_{/*trainers=*/3, [this] { ++news_; }};
 };
 
 TEST_F(JobViewTest, TheFirstFailureStaysAndIsToldOnce) {
@@ -27,7 +27,7 @@ TEST_F(JobViewTest, TheFirstFailureStaysAndIsToldOnce) {
   job_.Fail(absl::InternalError("second"));
   job_.Refused(absl::InternalError("third"), /*expelled=*/false);
   EXPECT_EQ(job_.failure(), absl::DataLossError("first"));
-  EXPECT_EQ(failures_, 1);
+  EXPECT_EQ(news_, 1);
 }
 
 TEST_F(JobViewTest, OfFailuresOnSeveralThreadsOneStays) {
@@ -37,7 +37,7 @@ TEST_F(JobViewTest, OfFailuresOnSeveralThreadsOneStays) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(job_.failure(), absl::InternalError("a mistake"));
-  EXPECT_EQ(failures_, 1);
+  EXPECT_EQ(news_, 1);
 }
 
 TEST_F(JobViewTest, WhoIsToldOfTheFailureMayAskForIt) {
@@ -55,7 +55,7 @@ TEST_F(JobViewTest, ARefusalBehindTheEndMeansNothing) {
   EXPECT_TRUE(job_.done());
   EXPECT_TRUE(job_.failure().ok());
   EXPECT_FALSE(job_.expelled());
-  EXPECT_EQ(failures_, 0);
+  EXPECT_EQ(news_, 0);
 }
 
 TEST_F(JobViewTest, ARefusedTrainerHasFailedAndMayBeExpelled) {
@@ -74,7 +74,7 @@ TEST_F(JobViewTest, AReportedFailureIsReplacedByOneThatStandsAlready) {
 TEST_F(JobViewTest, AReportedFailureStandsIfItIsTheFirst) {
   EXPECT_EQ(job_.FailUnlessExpelled(absl::InternalError("a mistake")), absl::InternalError("a mistake"));
   EXPECT_EQ(job_.failure(), absl::InternalError("a mistake"));
-  EXPECT_EQ(failures_, 1);
+  EXPECT_EQ(news_, 1);
 }
 
 TEST_F(JobViewTest, AFailureOfAnExpelledTrainerIsNotTheJobs) {
@@ -127,6 +127,20 @@ TEST_F(JobViewTest, AnOlderVersionChangesNothing) {
   job_.SawVersion(7);
   job_.SawVersion(5);
   EXPECT_EQ(job_.version(), 7);
+}
+
+TEST_F(JobViewTest, WaitsHearOfEachChangeOnce) {
+  job_.SawVersion(7);
+  job_.SawVersion(5);
+  EXPECT_EQ(news_, 1);
+  job_.SetAnyAwaitsFiles(false);
+  EXPECT_EQ(news_, 1);
+  job_.SetAnyAwaitsFiles(true);
+  job_.SetAnyAwaitsFiles(true);
+  EXPECT_EQ(news_, 2);
+  job_.RequestStop();
+  job_.RequestStop();
+  EXPECT_EQ(news_, 3);
 }
 
 TEST_F(JobViewTest, TheChiefIsTrainer0UntilAnotherIsNamed) {
