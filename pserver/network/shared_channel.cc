@@ -53,9 +53,10 @@ constexpr timeval kConsentDeadline = {.tv_sec = 2, .tv_usec = 0};
 
 std::string SystemError(const char* what) { return absl::StrCat(what, ": ", std::strerror(errno)); }
 
-// Returns after a second even if nobody wakes it: the other side can write the word, and move its sleepers elsewhere.
+// Returns after five seconds even if nobody wakes it: the other side can write the word, and move its sleepers
+// elsewhere.
 void FutexWait(std::atomic<uint32_t>* word, uint32_t seen) {
-  constexpr timespec kLongest = {.tv_sec = 1, .tv_nsec = 0};
+  constexpr timespec kLongest = {.tv_sec = 5, .tv_nsec = 0};
   ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &kLongest, nullptr, 0);
 }
 void FutexWake(std::atomic<uint32_t>* word, int most) {
