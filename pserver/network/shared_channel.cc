@@ -16,6 +16,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <ctime>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,14 +55,24 @@ constexpr timeval kConsentDeadline = {.tv_sec = 2, .tv_usec = 0};
 
 std::string SystemError(const char* what) { return absl::StrCat(what, ": ", std::strerror(errno)); }
 
-// Returns after five seconds even if nobody wakes it: the other side can write the word, and move its sleepers
-// elsewhere.
-void FutexWait(std::atomic<uint32_t>* word, uint32_t seen) {
-  constexpr timespec kLongest = {.tv_sec = 5, .tv_nsec = 0};
-  ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &kLongest, nullptr, 0);
+// Waits until one of two words is woken, or has another value than the one seen, for at most five seconds; where the
+// system cannot wait for two (before Linux 5.16), for the first, and at most one second. `own` is of this process. The
+// other side can write `shared`, and move its sleepers elsewhere.
+void FutexWait(std::atomic<uint32_t>* shared, uint32_t seen, std::atomic<uint32_t>* own, uint32_t own_seen) {
+  const auto waiter = [](std::atomic<uint32_t>* word, uint32_t value, uint32_t flags) {
+    return futex_waitv{.val = value, .uaddr = reinterpret_cast<uintptr_t>(word), .flags = flags};
+  };
+  const futex_waitv waiters[] = {waiter(shared, seen, FUTEX_32), waiter(own, own_seen, FUTEX_32 | FUTEX_PRIVATE_FLAG)};
+  timespec until = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec += 5;
+  const int64_t woken = ::syscall(SYS_futex_waitv, waiters, std::size(waiters), 0, &until, CLOCK_MONOTONIC);
+  if (woken >= 0 || errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR) return;
+  constexpr timespec kLongest = {.tv_sec = 1, .tv_nsec = 0};
+  ::syscall(SYS_futex, shared, FUTEX_WAIT, seen, &kLongest, nullptr, 0);
 }
-void FutexWake(std::atomic<uint32_t>* word, int most) {
-  ::syscall(SYS_futex, word, FUTEX_WAKE, most, nullptr, nullptr, 0);
+void FutexWake(std::atomic<uint32_t>* word, int most, int flags = 0) {
+  ::syscall(SYS_futex, word, FUTEX_WAKE | flags, most, nullptr, nullptr, 0);
 }
 
 // Bits [from, from + count) of a word; count is at least 1.
@@ -303,7 +315,7 @@ absl::StatusOr<std::optional<SharedChannel::Message>> SharedChannel::Receive() {
     if (message.has_value()) return message;
     in_->sleepers.fetch_add(1);
     const uint32_t bell = in_->bell.load();
-    if (Empty() && !closed_ && !finished_) FutexWait(&in_->bell, bell);
+    if (Empty() && !closed_ && !finished_) FutexWait(&in_->bell, bell, &ended_, 0);
     in_->sleepers.fetch_sub(1);
   }
   return std::nullopt;
@@ -328,6 +340,9 @@ void SharedChannel::WakeReceivers() {
   // A thread that is about to sleep sees another bell.
   in_->bell.fetch_add(1);
   FutexWake(&in_->bell, INT_MAX);
+  // The other side may have moved those that slept on the bell.
+  ended_ = 1;
+  FutexWake(&ended_, INT_MAX, FUTEX_PRIVATE_FLAG);
 }
 
 absl::Status OfferChannel(int socket, const SharedChannel& channel) {

@@ -108,6 +108,8 @@ class SharedChannel {
   char* const out_data_;
   char* const in_data_;
   std::atomic<bool> closed_{false}, finished_{false};
+  // A futex: 1 when one of these is set. Receivers sleep on it as well as on the bell.
+  std::atomic<uint32_t> ended_{0};
   // Messages that may be received yet once the channel is finished.
   std::atomic<int64_t> last_messages_{kSlots};
   Mutex send_mu_, receive_mu_;

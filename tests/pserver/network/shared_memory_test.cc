@@ -26,6 +26,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "framework/base/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
@@ -251,8 +252,10 @@ TEST(SharedChannelTest, ClosingEndsWaitsThatTheOtherSideHasMovedAway) {
     }
   }
   EXPECT_EQ(moved, 1);
+  const absl::Time begin = Clock::Real()->Now();
   ends.b->Close();
   receiver.join();
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(2));
   ::munmap(mapped, size);
 }
 
