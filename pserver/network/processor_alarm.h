@@ -1,5 +1,5 @@
-// Wakes a thread when this process has used some processor time: what it costs grows with what the process does, and an
-// idle process is left alone.
+// Wakes a thread when this process has used some processor time, or when somebody connects: what it costs grows with
+// what the process does, and an idle process is left alone.
 #ifndef WEIR_PSERVER_NETWORK_PROCESSOR_ALARM_H_
 #define WEIR_PSERVER_NETWORK_PROCESSOR_ALARM_H_
 
@@ -22,9 +22,13 @@ class ProcessorAlarm {
 
   // Returns false if the system has no such alarm.
   bool works() const { return works_; }
+  // Rings whenever somebody connects to a listening socket, also while nobody waits. Returns false if the system cannot
+  // do so. All descriptors of the socket are affected (O_ASYNC).
+  bool RingOnConnections(int listener) const;
   // Waits until all threads of the process together have used `used` more than now, for at most `most` of real time, or
-  // until Ring. The system looks at its ticks: up to 4 ms of each core later. Requires: works().
-  void Await(absl::Duration used, absl::Duration most);
+  // until the alarm rings. The system looks at its ticks, so the time may be exceeded by 4 ms of each core. Returns
+  // true if somebody has connected. Requires: works().
+  bool Await(absl::Duration used, absl::Duration most);
   // Ends Await, or else the next one. For other threads; the alarm must exist meanwhile.
   void Ring();
 

@@ -38,8 +38,11 @@ constexpr absl::Duration kPeriod = absl::Milliseconds(20);
 // Processor time of the process between two looks: half of what one thread has used after kPeriod when calls without
 // end keep it busy, so that the guard then looks after each kPeriod.
 constexpr absl::Duration kUse = absl::Milliseconds(10);
-// Longest time between two looks. A process that has used less than kUse in it has opened 150 calls at most.
+// Longest time between two looks. Less than kUse of processor time is enough for 150 calls.
 constexpr absl::Duration kLongestCalm = absl::Seconds(5);
+// Free descriptors with which the guard rests. Whoever opens so many by anything but connections has used kUse before
+// they are gone, if each takes 20 microseconds: to find, open and read a file does.
+constexpr int64_t kFreeToRest = 512;
 // Period while many descriptors are in use: gRPC accepts tens of connections in this time.
 constexpr absl::Duration kPeriodWithManyDescriptors = absl::Milliseconds(1);
 // Longest wait of new connections after the last close, should gRPC keep a closed one because a handler of its is busy.
@@ -217,12 +220,15 @@ ResetGuard::~ResetGuard() {
 void ResetGuard::Run() {
   Clock* const clock = Clock::Real();
   ProcessorAlarm alarm;
+  RingOnConnections(alarm);
   SetAlarm(&alarm);
   absl::Time next_look = clock->Now() + kPeriod;
   absl::Duration rest = kPeriod;
   absl::Duration used = ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
+  bool came = false;
   while (Rest(rest)) {
-    AwaitUse(&alarm, used);
+    // Look once more a period after a connection has come: gRPC may not have accepted it at the first look.
+    came = !came && AwaitUse(&alarm, used);
     used = ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
     // Measure processor time: connections come also while this thread waits for a core.
     const absl::Duration begin = ProcessorTime(CLOCK_THREAD_CPUTIME_ID);
@@ -245,11 +251,16 @@ void ResetGuard::SetAlarm(ProcessorAlarm* alarm) {
   alarm_ = alarm;
 }
 
-void ResetGuard::AwaitUse(ProcessorAlarm* alarm, absl::Duration since) {
+void ResetGuard::RingOnConnections(const ProcessorAlarm& alarm) {
+  rests_ = alarm.works();
+  ForEachListener([&](int fd) { rests_ = alarm.RingOnConnections(fd) && rests_; });
+}
+
+bool ResetGuard::AwaitUse(ProcessorAlarm* alarm, absl::Duration since) {
   // Behind these the next step is due at a time, whatever the process does.
-  if (!alarm->works() || many_descriptors_ || few_left_ || paused_ || !closed_.empty()) return;
+  if (!rests_ || may_run_out_ || many_descriptors_ || few_left_ || paused_ || !closed_.empty()) return false;
   const absl::Duration left = since + kUse - ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
-  if (left > absl::ZeroDuration()) alarm->Await(left, kLongestCalm);
+  return left > absl::ZeroDuration() && alarm->Await(left, kLongestCalm);
 }
 
 bool ResetGuard::Rest(absl::Duration how_long) {
@@ -308,6 +319,7 @@ void ResetGuard::LookAtDescriptors() {
   // The system gives the lowest free number: while that is low, few are in use.
   const int lowest = ::fcntl(held_, F_DUPFD_CLOEXEC, 0);
   if (lowest >= 0) ::close(lowest);
+  may_run_out_ = lowest < 0 || limit - lowest < kFreeToRest;
   const int64_t many = (limit - kept_) / 2;
   if (lowest >= 0 && lowest < many && !many_descriptors_) return;
   const int64_t used = CountDescriptors();

@@ -19,12 +19,14 @@
 // The memory goes back to the system when the calls are freed. Nobody can connect while new connections wait; the
 // kernels of callers try again after 1, 3 and 7 seconds.
 //
-// An idle process costs it nothing: the guard looks when the process has used processor time, which each call and each
-// new connection takes. So a look follows the same number of calls however slowly or fast they come.
+// An idle process costs it nothing: the guard looks when somebody connects, and when the process has used processor
+// time, which each call takes. So a look follows the same number of calls however slowly or fast they come.
 //
 // The guard also keeps descriptors for files: connections that say nothing cost a caller nothing, and without a
 // descriptor a process can neither write a checkpoint nor, with gRPC 1.51, ever accept a connection again. While the
-// process has few left (KeptDescriptors), new connections wait, and the oldest ones that have got no answer are closed.
+// process has few left (KeptDescriptors), new connections wait, and the oldest ones that have got no answer are
+// closed. The guard does not rest while fewer than 512 are free: a process can use these up by files, which take hardly
+// any processor time.
 #ifndef WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 #define WEIR_PSERVER_NETWORK_RESET_GUARD_H_
 
@@ -98,11 +100,13 @@ class ResetGuard {
   void Run();
   // Waits for that long or until the guard stops; returns false when it stops.
   bool Rest(absl::Duration how_long);
-  // Waits until the process has used kUse of processor time since `since`; not while connections are being closed, or
-  // kept waiting, or many descriptors are in use.
-  void AwaitUse(ProcessorAlarm* alarm, absl::Duration since);
+  // Waits until somebody connects, or the process has used kUse of processor time since `since`; not while connections
+  // are being closed, or kept waiting, or descriptors may run out. Returns true if somebody has connected.
+  bool AwaitUse(ProcessorAlarm* alarm, absl::Duration since);
   // Tells the destructor whom to wake.
   void SetAlarm(ProcessorAlarm* alarm);
+  // Makes every new connection to port_ ring. Sets rests_.
+  void RingOnConnections(const ProcessorAlarm& alarm);
   // Counts the calls of every connection if enough calls have come since the last count.
   void Look();
   // Makes new connections wait while gRPC frees the calls of closed ones, for at most kLongestPause after the last
@@ -142,8 +146,11 @@ class ResetGuard {
   std::set<int64_t> closed_;
   // True while new connections wait; resume_at_ is when the wait ends at the latest.
   bool paused_ = false;
-  // More than half of the descriptors that connections may use are in use; few are left.
-  bool many_descriptors_ = false, few_left_ = false;
+  // More than half of the descriptors that connections may use are in use; few are left; fewer than
+  // kFreeToRest are free.
+  bool many_descriptors_ = false, few_left_ = false, may_run_out_ = true;
+  // The guard may rest: an alarm tells of processor time and of connections.
+  bool rests_ = false;
   absl::Time resume_at_ = absl::InfinitePast();
   absl::Time next_warning_ = absl::InfinitePast();
   int64_t not_told_ = 0;

@@ -1,6 +1,9 @@
 #include "pserver/network/processor_alarm.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -60,6 +63,26 @@ TEST(ProcessorAlarmTest, ARingOfAnotherThreadEndsAWait) {
   alarm.Await(kPatience, kPatience);
   EXPECT_LT(Clock::Real()->Now() - begin, kPatience);
   other.join();
+}
+
+TEST(ProcessorAlarmTest, AConnectionRingsAndNothingElseIsTakenForOne) {
+  ProcessorAlarm alarm;
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0), caller = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in here = {};
+  here.sin_family = AF_INET;
+  here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(here);
+  auto* const address = reinterpret_cast<sockaddr*>(&here);
+  ASSERT_EQ(::bind(listener, address, length), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, address, &length), 0);
+  ASSERT_TRUE(alarm.RingOnConnections(listener));
+  alarm.Ring();
+  EXPECT_FALSE(alarm.Await(kPatience, kPatience));
+  EXPECT_FALSE(alarm.Await(kPatience, absl::Milliseconds(1)));
+  ASSERT_EQ(::connect(caller, address, length), 0);
+  EXPECT_TRUE(alarm.Await(kPatience, kPatience));
+  for (const int fd : {listener, caller}) ::close(fd);
 }
 
 }  // namespace

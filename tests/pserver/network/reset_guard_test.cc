@@ -369,6 +369,74 @@ TEST(DescriptorsTest, SilentConnectionsLeaveDescriptorsForFiles) {
   EXPECT_EQ(Push(streams.get()), absl::OkStatus()) << "a connection with answers in a stream stays";
 }
 
+// Connects to a port without waiting for the answer.
+class Connecting {
+ public:
+  explicit Connecting(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)) {
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    (void)::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+  }
+  ~Connecting() { ::close(fd_); }
+  Connecting(const Connecting&) = delete;
+  Connecting& operator=(const Connecting&) = delete;
+
+ private:
+  const int fd_;
+};
+
+// Files of this process, which take next to no processor time.
+class OpenFiles {
+ public:
+  explicit OpenFiles(int count) {
+    for (int i = 0; i < count; ++i) fds_.push_back(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+    EXPECT_GE(fds_.back(), 0);
+  }
+  ~OpenFiles() {
+    for (const int fd : fds_) ::close(fd);
+  }
+  OpenFiles(const OpenFiles&) = delete;
+  OpenFiles& operator=(const OpenFiles&) = delete;
+
+ private:
+  std::vector<int> fds_;
+};
+
+// How long a guard may take in these tests that looks at once, on a busy machine. Without news it looks each five
+// seconds.
+constexpr absl::Duration kAtOnce = absl::Seconds(3);
+
+TEST(DescriptorsTest, AnIdleGuardSeesFilesWhenFewDescriptorsAreFree) {
+  const SoftLimit limit(300);
+  EchoCore core;
+  auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core});
+  ASSERT_TRUE(server.ok()) << server.status();
+  RawPeer silent((*server)->port());
+  ASSERT_TRUE(silent.Ping());
+  absl::SleepFor(absl::Milliseconds(100));
+  const absl::Time begin = Clock::Real()->Now();
+  const OpenFiles files(200);
+  EXPECT_TRUE(silent.WaitForClose());
+  EXPECT_LT(Clock::Real()->Now() - begin, kAtOnce);
+}
+
+TEST(DescriptorsTest, AConnectionEndsTheRestOfAnIdleGuard) {
+  const SoftLimit limit(2000);
+  EchoCore core;
+  auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core});
+  ASSERT_TRUE(server.ok()) << server.status();
+  RawPeer silent((*server)->port());
+  ASSERT_TRUE(silent.Ping());
+  absl::SleepFor(absl::Milliseconds(100));
+  const OpenFiles files(700);
+  const absl::Time begin = Clock::Real()->Now();
+  const Connecting another((*server)->port());
+  EXPECT_TRUE(silent.WaitForClose());
+  EXPECT_LT(Clock::Real()->Now() - begin, kAtOnce);
+}
+
 constexpr char kSocket[] =
     R"({"data":{"keepAlivesSent":"3","lastMessageReceivedTimestamp":"2026-01-01T00:00:00.000000000Z",)"
     R"("messagesSent":"4890","streamsFailed":"70","streamsStarted":"5000","streamsSucceeded":"4900"},)"
