@@ -110,6 +110,15 @@ void PullDesk::AnswerExpired(absl::Time now, Actions* actions) {
   });
 }
 
+absl::Time PullDesk::NextDue() const {
+  absl::Time next = absl::InfiniteFuture();
+  pulls_.ForEach([&](const WaitingPull& pull) {
+    const bool reads = IsOfReader(pull.request) ? MayRead(pull.request) : options_.rules->PullReady(pull.request);
+    next = std::min(next, reads ? absl::InfinitePast() : pull.deadline);
+  });
+  return next;
+}
+
 void PullDesk::AnswerLeaving(uint64_t session, Actions* actions) {
   pulls_.RemoveIf([&](const WaitingPull& pull) {
     if (!IsOfReader(pull.request) || pull.request.caller().session() != session) return false;

@@ -57,8 +57,9 @@ class PullDesk {
   // Answers the kept pulls of a reader that leaves.
   void AnswerLeaving(uint64_t session, Actions* actions);
 
-  // Returns true if no pull is kept.
-  bool idle() const { return pulls_.empty(); }
+  // Returns the time at which TakeReadyPulls or AnswerExpired has something to do although nothing else happens: at
+  // once while a kept pull waits for nothing but answers to be read.
+  absl::Time NextDue() const;
   // Returns the steps that kept pulls of a trainer ask for.
   std::vector<int64_t> StepsOf(int trainer) const;
   // Returns, by the trainer that is waited for, the trainers whose pulls are kept.

@@ -116,7 +116,8 @@ class ServerCore {
   // Expires leases, answers pulls whose wait is over, logs slow trainers. Requires: called about every 100 ms, or when
   // NextTick and ServerOptions::on_tick_due say so.
   virtual void Tick() = 0;
-  // Returns the time of the next Tick: in 100 ms, or later while no call waits for what only a look finds.
+  // Returns the time of the next Tick: in 100 ms, or later while nobody asks and no call waits for what only a look
+  // finds.
   virtual absl::Time NextTick() = 0;
 
   // Asks for the end at the next common step border (SIGTERM).

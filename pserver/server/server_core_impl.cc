@@ -17,7 +17,7 @@
 namespace weir {
 namespace {
 
-// Time between ticks while calls wait: a small part of every deadline.
+// Time between ticks while calls come: a small part of every deadline.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // Longest time between ticks, for what is forgotten after some leases.
 constexpr absl::Duration kLongestTick = absl::Seconds(1);
@@ -178,6 +178,7 @@ void ServerCoreImpl::Handle(Method method, const Slices& request, ReplyCallback 
     HandledCall::End(handled, bytes.ok() ? TotalSize(*bytes) : 0);
     answer(std::move(bytes));
   };
+  if (method != Method::kHeartbeat) asked_.store(true, std::memory_order_relaxed);
   Dispatch(method, request, reply, handled);
   CheckNextTick();
 }
@@ -212,6 +213,7 @@ void ServerCoreImpl::Tick() {
   {
     MutexLock lock(&mu_);
     const absl::Time now = options_.clock->Now();
+    members_changed_ = false;
     if (roster_->failure().ok()) ExpireLeases(now, &actions);
     if (roster_->failure().ok()) {
       const absl::Status connected = roster_->WatchConnecting(now);
@@ -232,19 +234,21 @@ void ServerCoreImpl::Tick() {
 }
 
 absl::Time ServerCoreImpl::TickDue(absl::Time now) const {
-  // These change when a thread of the pool, or of the network, is done with something.
-  if (!roster_->failure().ok() || roster_->stop_requested() || roster_->Finished(now) || !controls_.idle() ||
-      !pulls_->idle() || !steps_->idle()) {
+  if (!roster_->failure().ok() || roster_->stop_requested() || roster_->Finished(now) || members_changed_) {
     return now + kTick;
   }
   const absl::Time longest = now + std::min(kLongestTick, OfSeconds(options_.deadlines.lease_s()) / 4);
-  return std::max(std::min({roster_->NextDue(now), exchanges_->NextDue(), longest}), now + kTick);
+  const absl::Time due =
+      std::min({roster_->NextDue(now), exchanges_->NextDue(), pulls_->NextDue(), steps_->NextDue(), longest});
+  return std::max(due, now + kTick);
 }
 
 absl::Time ServerCoreImpl::NextTick() {
   MutexLock lock(&mu_);
   const absl::Time now = options_.clock->Now();
-  next_tick_ = TickDue(now);
+  // While calls come, none of them has to look whether it makes the next tick earlier.
+  const bool asked = asked_.exchange(false, std::memory_order_relaxed);
+  next_tick_ = asked ? now + kTick : TickDue(now);
   rests_ = next_tick_ > now + kTick;
   return next_tick_;
 }

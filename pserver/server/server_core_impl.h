@@ -181,6 +181,10 @@ class ServerCoreImpl : public ServerCore {
   ControlQueue controls_ ABSL_GUARDED_BY(mu_);
   SaveLedger saves_ ABSL_GUARDED_BY(mu_);
   absl::Time next_tick_ ABSL_GUARDED_BY(mu_);
+  // A trainer has come, gone or ended since the last tick: updates and calls that waited for it may go on.
+  bool members_changed_ ABSL_GUARDED_BY(mu_) = false;
+  // A call other than a heart-beat has come since NextTick. Atomic: set by every call, without the lock.
+  std::atomic<bool> asked_{false};
   // True while next_tick_ is later than the usual tick. Atomic: read by every request, without the lock. A request that
   // changes what NextTick has seen takes the lock after NextTick has set it.
   std::atomic<bool> rests_{false};

@@ -127,6 +127,7 @@ absl::StatusOr<v1::JoinReply> ServerCoreImpl::Join(const v1::JoinRequest& reques
   }
   if (place.state == RosterPlace::kAbsent || place.state == RosterPlace::kDead) {
     // A process that takes the place of a dead one knows nothing of its streams.
+    members_changed_ = true;
     if (roster_->Join(id, request.process(), request.incarnation(), now)) exchanges_->Close(id);
     mode_->OnJoin(id);
   }
@@ -186,6 +187,7 @@ absl::Status ServerCoreImpl::Hear(const v1::HeartbeatRequest& request, absl::Tim
   const int id = request.caller().trainer();
   if (request.leave()) {
     RETURN_IF_ERROR(roster_->Release(id, now));
+    members_changed_ = true;
     if (roster_->place(id).state == RosterPlace::kDead) mode_->OnDeath(id);
     exchanges_->Answer(now, actions);
     return absl::OkStatus();
@@ -194,6 +196,7 @@ absl::Status ServerCoreImpl::Hear(const v1::HeartbeatRequest& request, absl::Tim
   if (request.stop_requested()) roster_->RequestStop();
   if (const absl::Status failure = StatusOf(request.failure(), kMaxText); !failure.ok()) Fail(failure, actions);
   if (request.done() && roster_->Done(id)) {
+    members_changed_ = true;
     mode_->OnDone(id);
     saves_.Saved();
     exchanges_->Answer(now, actions);
@@ -328,6 +331,7 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
   while (const std::optional<Roster::Departure> departure = roster_->TakeExpired(now)) {
     const int trainer = departure->trainer;
     const std::string& text = departure->text;
+    members_changed_ = true;
     mode_->OnDeath(trainer);
     if (departure->freed) continue;
     if (departure->ends_job) {

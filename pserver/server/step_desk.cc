@@ -1,5 +1,7 @@
 #include "pserver/server/step_desk.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/membership/limits.h"
@@ -100,20 +102,23 @@ absl::Status StepDesk::BookNorms(const v1::NormsRequest& request, absl::Time now
   return absl::OkStatus();
 }
 
-bool StepDesk::TryAnswer(const Call& call, bool final, Actions* actions) {
+bool StepDesk::Ready(const Call& call) const {
   const NormRounds& norms = options_.norms->norms(call.trainer);
+  return options_.counts->IsOver(call.trainer, call.step) || options_.norms->NormsAreComplete(call.round) ||
+         (norms.Waiting() && norms.round() == call.round);
+}
+
+bool StepDesk::TryAnswer(const Call& call, bool final, Actions* actions) {
+  const bool ready = Ready(call);
+  if (!ready && !final) return false;
   v1::NormsReply reply;
-  reply.set_ready(true);
-  if (options_.counts->IsOver(call.trainer, call.step)) {
-    reply.set_over(true);
-  } else if (options_.norms->NormsAreComplete(call.round)) {
-  } else if (norms.Waiting() && norms.round() == call.round) {
-    norms.Fill(&reply);
-  } else if (final) {
-    reply.set_ready(false);
+  reply.set_ready(ready);
+  if (!ready) {
     reply.set_waiting_for(options_.pulls->WaitingFor(v1::PullRequest()));
-  } else {
-    return false;
+  } else if (options_.counts->IsOver(call.trainer, call.step)) {
+    reply.set_over(true);
+  } else if (!options_.norms->NormsAreComplete(call.round)) {
+    options_.norms->norms(call.trainer).Fill(&reply);
   }
   actions->push_back([callback = call.reply, reply = std::move(reply)] { callback(Serialize(reply)); });
   return true;
@@ -121,6 +126,12 @@ bool StepDesk::TryAnswer(const Call& call, bool final, Actions* actions) {
 
 void StepDesk::AnswerNorms(absl::Time now, Actions* actions) {
   calls_.RemoveIf([&](const Call& call) { return TryAnswer(call, now >= call.deadline, actions); });
+}
+
+absl::Time StepDesk::NextDue() const {
+  absl::Time next = absl::InfiniteFuture();
+  calls_.ForEach([&](const Call& call) { next = std::min(next, Ready(call) ? absl::InfinitePast() : call.deadline); });
+  return next;
 }
 
 std::vector<std::pair<int, ReplyCallback>> StepDesk::TakeWaiting(int trainer) {

@@ -50,8 +50,8 @@ class StepDesk {
                            Actions* actions);
   // Answers the calls for norms that can be answered, or whose wait is over.
   void AnswerNorms(absl::Time now, Actions* actions);
-  // Returns true if no call for norms waits.
-  bool idle() const { return calls_.empty(); }
+  // Returns the time at which AnswerNorms has something to do.
+  absl::Time NextDue() const;
   // Removes the waiting calls for norms, of one trainer or all (trainer < 0). Returns the callers and their callbacks.
   std::vector<std::pair<int, ReplyCallback>> TakeWaiting(int trainer = -1);
 
@@ -67,6 +67,8 @@ class StepDesk {
   // Returns OK if the step may be pushed now.
   absl::Status CheckTurn(const v1::PushRequest& request, const std::string& part_name, absl::Status* failure) const;
   absl::Status BookNorms(const v1::NormsRequest& request, absl::Time now);
+  // Returns true if the step of the call is over, or its trainer has to bring the norms of the round, or to pull.
+  bool Ready(const Call& call) const;
   // Returns false if the call has to wait. `final`: it has waited long enough.
   bool TryAnswer(const Call& call, bool final, Actions* actions);
 

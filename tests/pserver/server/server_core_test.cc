@@ -105,8 +105,16 @@ class NextTickTest : public CoreByHand {
     };
     Start({.trainers = 2});
     JoinAll();
+    Rest();
   }
   absl::Duration UntilNextTick() { return core_->NextTick() - clock_.Now(); }
+  // Ticks until nobody has asked since the last tick.
+  void Rest() {
+    for (int i = 0; i < 2; ++i) {
+      core_->Tick();
+      (void)core_->NextTick();
+    }
+  }
 
   std::vector<absl::Duration> earlier_;  // times that on_tick_due was called with, from then on
 };
@@ -119,13 +127,50 @@ TEST_F(NextTickTest, WhileNothingWaitsTicksAreRareAndOneComesAtTheEndOfALease) {
   EXPECT_EQ(UntilNextTick(), absl::Seconds(0.5));
 }
 
-TEST_F(NextTickTest, APullThatWaitsIsLookedAtTenTimesASecond) {
+TEST_F(NextTickTest, APullThatWaitsMakesNoTicksBeforeItsDeadline) {
   ASSERT_EQ(UntilNextTick(), absl::Seconds(1));
-  const auto first = Call(Method::kPull, PullBytes(0, 1, 5, "b", 5));
-  const auto second = Call(Method::kPull, PullBytes(1, 1, 5, "b", 5));
-  EXPECT_FALSE(first->has_value());
-  EXPECT_THAT(earlier_, ElementsAre(absl::Milliseconds(100))) << "once for each NextTick";
+  const auto pull = Call(Method::kPull, PullBytes(0, 1, 5, "b", 5));
+  ASSERT_FALSE(pull->has_value());
+  EXPECT_TRUE(earlier_.empty());
+  Rest();
+  EXPECT_EQ(UntilNextTick(), absl::Seconds(1));
+  clock_.Advance(absl::Seconds(4.5));
+  EXPECT_EQ(UntilNextTick(), absl::Seconds(0.5));
+  const auto sooner = Call(Method::kPull, PullBytes(1, 1, 0.3, "b", 5));
+  EXPECT_THAT(earlier_, ElementsAre(absl::Seconds(0.3)));
+}
+
+TEST_F(NextTickTest, APullThatWaitsForAnswersToBeReadIsLookedAtTenTimesASecond) {
+  unread_bytes_ = 1200;
+  SetUp();
+  const auto unread = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
+  const auto waiting = Call(Method::kPull, PullBytes(0, 0, 5, "w", 320));
+  ASSERT_FALSE(waiting->has_value());
+  EXPECT_THAT(earlier_, ElementsAre(absl::Milliseconds(100)));
+  Rest();
   EXPECT_EQ(UntilNextTick(), absl::Milliseconds(100));
+  unread->reset();
+  Rest();
+  EXPECT_TRUE(waiting->has_value());
+  EXPECT_EQ(UntilNextTick(), absl::Seconds(1));
+}
+
+// A busy server does not look at its waits in each call.
+TEST_F(NextTickTest, WhileCallsComeTicksComeTenTimesASecond) {
+  ASSERT_TRUE(Pull(0, 0, "b", 5).ok());
+  EXPECT_EQ(UntilNextTick(), absl::Milliseconds(100));
+  const auto pull = Call(Method::kPull, PullBytes(0, 1, 0.3, "b", 5));
+  EXPECT_TRUE(earlier_.empty());
+  EXPECT_EQ(UntilNextTick(), absl::Milliseconds(100));
+  EXPECT_EQ(UntilNextTick(), absl::Seconds(0.3));
+}
+
+// Updates of others, and calls that wait, may go on without it.
+TEST_F(NextTickTest, ATrainerThatHasEndedMakesATick) {
+  ASSERT_TRUE(Beat(0, [](v1::HeartbeatRequest& beat) { beat.set_done(true); }).ok());
+  EXPECT_THAT(earlier_, ElementsAre(absl::Milliseconds(100)));
+  core_->Tick();
+  EXPECT_EQ(UntilNextTick(), absl::Seconds(1));
 }
 
 TEST_F(NextTickTest, AnExchangeThatWaitsIsAnsweredInTime) {
@@ -146,7 +191,8 @@ TEST_F(NextTickTest, AnExchangeThatWaitsIsAnsweredInTime) {
 TEST_F(NextTickTest, TheEndOfTheJobAFailureAndAStopAreNoticedSoon) {
   const auto done = [](v1::HeartbeatRequest& beat) { beat.set_done(true); };
   ASSERT_TRUE(Beat(0, done).ok());
-  ASSERT_EQ(UntilNextTick(), absl::Seconds(1));
+  Rest();
+  earlier_.clear();
   ASSERT_TRUE(Beat(1, done).ok());
   EXPECT_THAT(earlier_, ElementsAre(absl::Milliseconds(100)));
   for (const bool fails : {false, true}) {
