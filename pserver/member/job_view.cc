@@ -119,7 +119,7 @@ int64_t JobView::version() const {
 }
 
 void JobView::SetChief(int trainer) {
-  if (IsTrainer(trainer)) chief_ = trainer;
+  if (IsTrainer(trainer) && chief_.exchange(trainer) != trainer) news_();
 }
 
 bool JobView::SetDead(int trainer) {

@@ -18,7 +18,8 @@ namespace weir {
 class JobView {
  public:
   // `trainers`: number of trainers of the job. `news` is called, without a lock, when waits have to look at the job
-  // again: once it has failed, when its end is requested, for a newer version, and when any_awaits_files changes.
+  // again: once it has failed, when its end is requested, for a newer version, and when any_awaits_files or the chief
+  // changes.
   JobView(int trainers, std::function<void()> news);
 
   // Returns why the job has failed, or OK.

@@ -97,11 +97,13 @@ class Looks {
 }  // namespace
 
 struct FileLookout::State {
-  State(v1::Data data, std::string directory, std::string after)
+  State(v1::Data data, std::string directory, std::string after, std::function<void()> told)
       : every(absl::Seconds(data.follow().look_every_s())),
+        on_look(std::move(told)),
         looks(std::move(data), std::move(directory), std::move(after)) {}
 
   const absl::Duration every;
+  const std::function<void()> on_look;
   Looks looks;  // of the thread
   Mutex mu;
   CondVar changed;
@@ -111,8 +113,8 @@ struct FileLookout::State {
   std::thread thread;  // of the owner
 };
 
-FileLookout::FileLookout(v1::Data data, std::string directory, std::string after)
-    : state_(std::make_shared<State>(std::move(data), std::move(directory), std::move(after))) {
+FileLookout::FileLookout(v1::Data data, std::string directory, std::string after, std::function<void()> on_look)
+    : state_(std::make_shared<State>(std::move(data), std::move(directory), std::move(after), std::move(on_look))) {
   state_->thread = StartThread("weir-lookout", [state = state_] { Run(state); });
 }
 
@@ -144,21 +146,27 @@ FileLookout::News FileLookout::Take() {
   return taken;
 }
 
+bool FileLookout::LookOnce(State* state) {
+  News found;
+  const absl::Status looked = state->looks.Look(&found);
+  MutexLock lock(&state->mu);
+  state->news.trouble = looked;
+  state->news.changing = found.changing;
+  state->news.closed |= found.closed;
+  state->news.files.insert(state->news.files.end(), found.files.begin(), found.files.end());
+  // A command may fail because of a network; a rule that is broken stays broken.
+  if (!looked.ok() && !absl::IsUnavailable(looked) && !absl::IsResourceExhausted(looked)) {
+    state->news.failure = looked;
+  }
+  return state->news.closed || !state->news.failure.ok();
+}
+
 void FileLookout::Run(const std::shared_ptr<State>& state) {
   bool done = false;
   while (!done) {
-    News found;
-    const absl::Status looked = state->looks.Look(&found);
+    done = LookOnce(state.get());
+    if (state->on_look) state->on_look();
     MutexLock lock(&state->mu);
-    state->news.trouble = looked;
-    state->news.changing = found.changing;
-    state->news.closed |= found.closed;
-    state->news.files.insert(state->news.files.end(), found.files.begin(), found.files.end());
-    // A command may fail because of a network; a rule that is broken stays broken.
-    if (!looked.ok() && !absl::IsUnavailable(looked) && !absl::IsResourceExhausted(looked)) {
-      state->news.failure = looked;
-    }
-    done = state->news.closed || !state->news.failure.ok();
     const absl::Time next = Clock::Real()->Now() + state->every;
     while (!done && !state->closing && Clock::Real()->Now() < next)
       state->changed.WaitWithTimeout(&state->mu, next - Clock::Real()->Now());

@@ -3,6 +3,7 @@
 #ifndef WEIR_TRAINER_DATA_FILE_LOOKOUT_H_
 #define WEIR_TRAINER_DATA_FILE_LOOKOUT_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ namespace weir {
 class FileLookout {
  public:
   // Begins to look for files of data.train that sort behind the name `after`. `directory`: that of the job file.
-  FileLookout(v1::Data data, std::string directory, std::string after);
+  // `on_look`: called after each look, on the thread, which may outlive this; may be empty.
+  FileLookout(v1::Data data, std::string directory, std::string after, std::function<void()> on_look = {});
   // A thread that does not return from a look within two seconds is abandoned with a line in the log.
   ~FileLookout();
   FileLookout(const FileLookout&) = delete;
@@ -41,6 +43,8 @@ class FileLookout {
  private:
   struct State;
   static void Run(const std::shared_ptr<State>& state);
+  // Returns true if it was the last look.
+  static bool LookOnce(State* state);
 
   const std::shared_ptr<State> state_;  // shared with the thread
 };

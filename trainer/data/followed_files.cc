@@ -72,8 +72,11 @@ bool FollowedFiles::Knows(int64_t number) const {
 }
 
 void FollowedFiles::HasRead(const StreamReading& reading) {
-  MutexLock lock(&mu_);
-  readings_[reading.stream][reading.group] = reading;
+  {
+    MutexLock lock(&mu_);
+    readings_[reading.stream][reading.group] = reading;
+  }
+  Changed();
 }
 
 std::vector<StreamReading> FollowedFiles::Readings(const std::function<int64_t(int stream)>& keep) {
@@ -91,8 +94,12 @@ std::vector<StreamReading> FollowedFiles::Readings(const std::function<int64_t(i
 }
 
 void FollowedFiles::SetAwaited(bool awaited) {
-  MutexLock lock(&mu_);
-  awaited_ = awaited;
+  {
+    MutexLock lock(&mu_);
+    if (awaited == awaited_) return;
+    awaited_ = awaited;
+  }
+  Changed();
 }
 
 bool FollowedFiles::awaited() const {
@@ -116,8 +123,21 @@ void FollowedFiles::OnNews(std::function<void()> on_news) {
 }
 
 void FollowedFiles::Tell() {
-  MutexLock lock(&news_mu_);
-  if (on_news_) on_news_();
+  {
+    MutexLock lock(&news_mu_);
+    if (on_news_) on_news_();
+  }
+  Changed();
+}
+
+void FollowedFiles::OnChange(std::function<void()> on_change) {
+  MutexLock lock(&change_mu_);
+  on_change_ = std::move(on_change);
+}
+
+void FollowedFiles::Changed() {
+  MutexLock lock(&change_mu_);
+  if (on_change_) on_change_();
 }
 
 }  // namespace weir

@@ -75,8 +75,13 @@ class FollowedFiles {
   void SetOpening(bool opening);
   bool opening() const;
 
-  // Sets what is called, without a lock, after each change; null: nothing.
+  // Sets what is called, without a lock, after each change of the groups; null: nothing.
   void OnNews(std::function<void()> on_news);
+  // Sets what is called after each change of the groups, of awaited() and of the readings; null: nothing. It only wakes
+  // threads: callers may hold locks.
+  void OnChange(std::function<void()> on_change);
+  // Calls it, because something else has changed.
+  void Changed();
 
  private:
   bool KnowsLocked(int64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -96,6 +101,9 @@ class FollowedFiles {
   // Guards on_news_ and is held while that runs, so that OnNews(nullptr) returns when no call of it is under way.
   Mutex news_mu_;
   std::function<void()> on_news_ ABSL_GUARDED_BY(news_mu_);
+  // Likewise. Apart, because a reader calls SetAwaited with the lock that on_news_ takes.
+  Mutex change_mu_;
+  std::function<void()> on_change_ ABSL_GUARDED_BY(change_mu_);
 };
 
 }  // namespace weir

@@ -82,6 +82,8 @@ class Machine : public std::enable_shared_from_this<Machine> {
       if (self == nullptr) return;
       MutexLock lock(&self->mu_);
       self->work_.SignalAll();
+      // A wait is no longer one for files.
+      self->ready_.SignalAll();
     });
   }
 
@@ -331,6 +333,8 @@ void Machine::Work(int thread) {
     if (whole.ok() && !*whole) {
       queue.begun = std::move(batch);
       queue.busy = false;
+      // Next tells others of a wait for files.
+      if (OnlyAwaitsFiles()) ready_.SignalAll();
       continue;
     }
     Deliver(picked, whole.status(), std::move(batch));
@@ -405,9 +409,10 @@ absl::Status Machine::Next(absl::Duration timeout, std::vector<LaneBatch>* batch
       return absl::DeadlineExceededError(
           absl::StrCat("waited ", absl::FormatDuration(timeout), " for data of ", Missing()));
     }
-    ready_.WaitWithTimeout(&mu_, std::min(left, kSoon));
+    const absl::Duration soon = late_ ? left : left - (timeout - kSoon);
+    ready_.WaitWithTimeout(&mu_, soon > absl::ZeroDuration() ? std::min(left, soon) : left);
     // Others have to know of a wait for files before their own deadlines end.
-    if (!AllReady() && deadline - Clock::Real()->Now() < timeout - kSoon) SetLate(true);
+    if (!AllReady() && (late_ || deadline - Clock::Real()->Now() <= timeout - kSoon)) SetLate(true);
   }
   SetLate(false);
   if (shared_->cancelled.load()) return absl::CancelledError("reading was cancelled");

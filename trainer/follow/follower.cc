@@ -1,9 +1,7 @@
 #include "trainer/follow/follower.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,8 +20,8 @@ constexpr char kReadings[] = "follow.read";
 constexpr int64_t kGroupsInPost = 64;
 // Steps by which the servers may be behind a trainer.
 constexpr int64_t kStepsUnderWay = 64;
-// Pauses of the thread: as the chief, which asks no server unless it has news; otherwise, while somebody waits for a
-// file, and while nobody does.
+// Pauses of the thread: as the chief, which asks no server unless it has news, the shortest; otherwise, while somebody
+// waits for a file, and while nobody does. The last is the longest of the chief, too, which is woken by what it needs.
 constexpr absl::Duration kAsChief = absl::Milliseconds(20), kAwaited = absl::Milliseconds(100),
                          kRound = absl::Seconds(1);
 constexpr absl::Duration kRemind = absl::Minutes(10);
@@ -170,6 +168,7 @@ absl::Status Follower::Prepare() {
     first = first == 0 ? starts_.back().group : std::min(first, starts_.back().group);
   }
   files_ = std::make_shared<FollowedFiles>(streams, std::max<int64_t>(first, 1));
+  files_->OnChange([waits = &o_.trainer.client->member().waits()] { waits->Wake(); });
   // Posts of this trainer replace those of the dead one.
   for (const StreamReading& reading : readings) {
     if (reading.stream >= streams.begin && reading.stream < streams.begin + streams.count) files_->HasRead(reading);
@@ -314,7 +313,8 @@ absl::Status Follower::Look() {
     RETURN_IF_ERROR(Hear());
     MutexLock lock(&mu_);
     if (closed_) return absl::OkStatus();
-    search_.lookout = std::make_unique<FileLookout>(o_.job->config.data(), o_.job->directory, last_file_);
+    search_.lookout = std::make_unique<FileLookout>(o_.job->config.data(), o_.job->directory, last_file_,
+                                                    [files = files_] { files->Changed(); });
   }
   {
     MutexLock lock(&mu_);
@@ -436,6 +436,19 @@ absl::Status Follower::Round() {
   return PostReadings();
 }
 
+void Follower::Pause(int64_t wakes) {
+  const bool chief = o_.trainer.IsChief();
+  {
+    MutexLock lock(&mu_);
+    if (stop_ || search_.more) return;
+    changed_.WaitWithTimeout(&mu_, chief ? kAsChief : files_->awaited() ? kAwaited : kRound);
+    if (stop_ || !chief) return;
+  }
+  const absl::Duration most =
+      search_.moved + absl::Seconds(o_.job->config.data().follow().deadline_s()) - Clock::Real()->Now();
+  o_.trainer.client->member().waits().AwaitWake(wakes, std::clamp(most, absl::ZeroDuration(), kRound));
+}
+
 void Follower::Run() {
   // The files in the checkpoint are known to all.
   absl::Status status;
@@ -446,11 +459,9 @@ void Follower::Run() {
     if (status.ok()) files_->Add(*std::move(files));
   }
   while (status.ok() && !stopping()) {
+    const int64_t wakes = o_.trainer.client->member().waits().wakes();
     status = Round();
-    if (!status.ok()) break;
-    const absl::Duration pause = o_.trainer.IsChief() ? kAsChief : files_->awaited() ? kAwaited : kRound;
-    MutexLock lock(&mu_);
-    if (!stop_ && !search_.more) changed_.WaitWithTimeout(&mu_, pause);
+    if (status.ok()) Pause(wakes);
   }
   if (status.ok() || stopping()) return;
   // Callers of a reader ask again after DeadlineExceeded.
@@ -474,6 +485,7 @@ void Follower::Run() {
 absl::StatusOr<std::shared_ptr<const DataSet>> Follower::AwaitFirst() {
   files_->SetAwaited(true);
   while (true) {
+    const int64_t wakes = o_.trainer.client->member().waits().wakes();
     ASSIGN_OR_RETURN(FollowedFiles::Group group, files_->Find(o_.spec.StreamsOf(o_.trainer.id).begin, 1));
     switch (group.state) {
       case FollowedFiles::Group::kThere:
@@ -488,7 +500,7 @@ absl::StatusOr<std::shared_ptr<const DataSet>> Follower::AwaitFirst() {
         break;
     }
     RETURN_IF_ERROR(o_.trainer.client->member().JobStatus());
-    std::this_thread::sleep_for(absl::ToChronoMilliseconds(kAsChief));
+    o_.trainer.client->member().waits().AwaitWake(wakes, kRound);
   }
 }
 
@@ -503,7 +515,9 @@ void Follower::Stop() {
     stop_ = true;
     changed_.SignalAll();
   }
+  o_.trainer.client->member().waits().Wake();
   if (thread_.joinable()) thread_.join();
+  if (files_ != nullptr) files_->OnChange(nullptr);
 }
 
 absl::Status Follower::SaveAt(const std::vector<int64_t>& trainer_steps, v1::TrainerState* saved) {

@@ -83,6 +83,8 @@ class Follower : public FileCourse {
   StreamStart StartAt(int stream, int64_t step, const std::vector<StreamReading>& readings) const;
 
   void Run();
+  // Waits for the next round: as the chief until something has changed since the first `wakes` wake-ups of Waits.
+  void Pause(int64_t wakes);
   // Runs once in every round of the thread: learns of files, and tells the others what they need.
   absl::Status Round();
   // Takes the groups that have been posted. For a trainer that is not the chief, or has just become it.

@@ -141,6 +141,9 @@ TEST_F(JobViewTest, WaitsHearOfEachChangeOnce) {
   job_.RequestStop();
   job_.RequestStop();
   EXPECT_EQ(news_, 3);
+  job_.SetChief(1);
+  job_.SetChief(1);
+  EXPECT_EQ(news_, 4);
 }
 
 TEST_F(JobViewTest, TheChiefIsTrainer0UntilAnotherIsNamed) {
