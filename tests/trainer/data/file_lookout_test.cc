@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
+#include "framework/base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/data/data_testing.h"
@@ -80,6 +81,27 @@ TEST_F(FileLookoutTest, FilesAreTakenInOrderOfNamesAndOnce) {
   Take(lookout, &seen);
   EXPECT_THAT(seen.files, ElementsAre("in/a.txt", "in/b.txt", "in/c.txt"));
   EXPECT_FALSE(seen.closed);
+}
+
+TEST_F(FileLookoutTest, NewsIsThereWhenALookIsTold) {
+  Write("a.txt");
+  Mutex mu;
+  CondVar changed;
+  int looks = 0;
+  FileLookout lookout(Data(), dir_.path(), "", [&] {
+    MutexLock lock(&mu);
+    ++looks;
+    changed.SignalAll();
+  });
+  {
+    // A file is taken at the second look at it.
+    MutexLock lock(&mu);
+    const absl::Time deadline = Clock::Real()->Now() + absl::Seconds(60);
+    while (looks < 2 && Clock::Real()->Now() < deadline) changed.WaitWithTimeout(&mu, absl::Seconds(1));
+  }
+  Seen seen;
+  Take(lookout, &seen);
+  EXPECT_THAT(seen.files, ElementsAre("in/a.txt"));
 }
 
 TEST_F(FileLookoutTest, FilesUpToANameAreNotTakenAgain) {

@@ -348,6 +348,24 @@ TEST(FollowedFilesTest, ReadingsBelowWhatIsKeptAreForgotten) {
   EXPECT_THAT(groups(1000), ElementsAre(5));
 }
 
+TEST(FollowedFilesTest, EachChangeIsToldOnce) {
+  FollowedFiles files({0, 1}, 1);
+  int changes = 0;
+  files.OnChange([&] { ++changes; });
+  files.SetAwaited(false);
+  EXPECT_EQ(changes, 0);
+  files.SetAwaited(true);
+  files.SetAwaited(true);
+  EXPECT_EQ(changes, 1);
+  files.HasRead({.stream = 0, .group = 1});
+  EXPECT_EQ(changes, 2);
+  files.Close();
+  EXPECT_EQ(changes, 3);
+  files.OnChange(nullptr);
+  files.SetAwaited(false);
+  EXPECT_EQ(changes, 3);
+}
+
 TEST(FollowedFilesTest, WhatIsKnownOfAGroupThatHasNotCome) {
   const auto state = [](FollowedFiles& files) { return files.Find(0, 1)->state; };
   FollowedFiles closed({0, 1}, 1), stopped({0, 1}, 1), failed({0, 1}, 1);
