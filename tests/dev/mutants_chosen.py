@@ -51,6 +51,42 @@ CHOSEN = [
         "((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]))",
         "((((((a[i] + b[i]) + c[i]) + d[i]) + e[i]) + f[i]) + g[i]) + h[i]",
     ),
+    # Streams of calls.
+    Chosen(
+        "stream-answers-wait-for-nothing",
+        "pserver/network/stream_server.cc",
+        "waits = request.answer_may_wait && open_ > 0;",
+        "waits = request.answer_may_wait;",
+        tests=("//tests/pserver/network:streams_test",),
+    ),
+    Chosen(
+        "stream-keeps-the-memory-of-its-last-batch",
+        "pserver/network/stream_client.cc",
+        "      out_.Clear();\n",
+        "",
+        tests=("//tests/pserver/network:streams_test",),
+    ),
+    Chosen(
+        "stream-writes-two-at-once",
+        "pserver/network/stream_writer.cc",
+        "if (writing_ || closed_ || waiting_.empty()) return;",
+        "if (closed_ || waiting_.empty()) return;",
+        tests=("//tests/pserver/network:stream_writer_test",),
+    ),
+    Chosen(
+        "stream-of-another-version-is-read",
+        "pserver/network/stream_records.cc",
+        "if (head.version != kRecordVersion) {",
+        "if (head.version > 9) {",
+        tests=("//tests/pserver/network:stream_records_test",),
+    ),
+    Chosen(
+        "connections-with-streams-count-as-silent",
+        "pserver/network/reset_guard.cc",
+        "if (counts->answered == 0 && counts->sent == 0) silent[socket] = *counts;",
+        "if (counts->answered == 0) silent[socket] = *counts;",
+        tests=("//tests/pserver/network:reset_guard_test",),
+    ),
     # Rows pulled ahead of their step.
     Chosen(
         "removed-rows-forgotten",
@@ -713,8 +749,8 @@ CHOSEN = [
     Chosen(
         "norms-go-beside-the-shared-memory",
         "pserver/network/grpc_transport.cc",
-        "IsBulk(method) || method == Method::kNorms",
-        "IsBulk(method) && method != Method::kNorms",
+        "if (const auto shared = IsStreamed(method) ?",
+        "if (const auto shared = IsStreamed(method) && method != Method::kNorms ?",
         tests=("//tests/pserver/network:grpc_test",),
     ),
     # Processes that are ending, stopped, or gone.

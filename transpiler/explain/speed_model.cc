@@ -165,19 +165,28 @@ class Model {
         .cpu = cpu, .seconds = cpu / ServingThreads(), .out = away_ * flow.bytes_in(), .in = away_ * flow.bytes_out()};
   }
 
-  // Adds the work of every trainer and server in the flow `of` to a phase.
+  // Returns the flow without one message for each of `peers`, which goes with another one.
+  static v1::Flow Joined(v1::Flow flow, int peers) {
+    flow.set_messages(std::max(0.0, flow.messages() - peers));
+    return flow;
+  }
+
+  // Adds the work of every trainer and server in the flow `of` to a phase. `joined`: one message of each pair of
+  // processes goes with one of another phase.
   template <class Of, class TrainerPacking, class ServerWork>
-  Phase Moves(const char* name, const Of& of, const TrainerPacking& packing, const ServerWork& work) const {
+  Phase Moves(const char* name, const Of& of, const TrainerPacking& packing, const ServerWork& work,
+              bool joined = false) const {
     Phase phase{.name = name};
     for (const v1::ExplainedTrainer& t : e_.trainer()) {
       const v1::Flow& flow = of(t.step());
-      const Work one = TrainerMoves(packing(t), flow, away_);
+      const Work one = TrainerMoves(packing(t), joined ? Joined(flow, plan_.servers()) : flow, away_);
       phase.trainer = Busiest(phase.trainer, one);
       phase.all_cpu += t.count() * one.cpu;
       phase.pieces = std::max(phase.pieces, flow.messages() / std::max(1, plan_.servers()));
     }
     for (const v1::ExplainedServer& s : e_.server()) {
-      const Work one = ServerMoves(work(s), of(s.step()));
+      const v1::Flow& flow = of(s.step());
+      const Work one = ServerMoves(work(s), joined ? Joined(flow, trainers_) : flow);
       phase.server = Busiest(phase.server, one);
       phase.all_cpu += one.cpu;
     }
@@ -318,7 +327,9 @@ class Model {
         [&](const v1::ExplainedTrainer& t) {
           return kNs * trainer.block_byte_ns() * t.step().pull_blocks().bytes_in();
         },
-        [&](const v1::ExplainedServer& s) { return kNs * server.block_byte_ns() * s.step().pull_blocks().bytes_in(); });
+        [&](const v1::ExplainedServer& s) { return kNs * server.block_byte_ns() * s.step().pull_blocks().bytes_in(); },
+        // ServerSteps::SendPushesWithPulls.
+        /*joined=*/plan_.sync() && !e_.has_norms() && !e_.has_all_reduced());
     if (blocks.trainer.cpu > 0 || blocks.trainer.in > 0) phases.push_back(blocks);
     return phases;
   }

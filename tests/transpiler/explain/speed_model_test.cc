@@ -122,6 +122,18 @@ TEST(SpeedModelTest, RoundTripsWaitForTheLinkAndForTheOtherEnd) {
   EXPECT_DOUBLE_EQ(waits(" norms { messages: 2 }"), 5e-4 + 3 * 5e-4);
 }
 
+TEST(SpeedModelTest, PullsOfBlocksGoWithThePushesUnlessSomethingComesBetween) {
+  const v1::Calibration costs = Costs("tcp { message_ns: 2e6 }");
+  const auto moving = [&](const std::string& more, const std::string& plan, const std::string& phase) {
+    const v1::SpeedPrediction p = Predicted(costs, {.link = Link{.gbit = 1, .us = 0}}, kPair + more, plan);
+    return PhaseOf(p, phase).trainer();
+  };
+  // A millisecond at each end of a message.
+  EXPECT_DOUBLE_EQ(moving("", kPairPlan, "push"), 1e-3);
+  EXPECT_DOUBLE_EQ(moving("", kPairPlan, "parameters"), 0);
+  EXPECT_DOUBLE_EQ(moving(" norms { messages: 1 }", kPairPlan, "parameters"), 1e-3);
+}
+
 TEST(SpeedModelTest, OneMachineDoesTheWorkOfAllProcesses) {
   // The step's messages cost 2 ns a byte at both ends together: each way 10 ms of a trainer's thread, then, for a
   // single message, 10 ms on two threads of the server. That is a chain of 15 ms, half of which counts, and 20 ms of
