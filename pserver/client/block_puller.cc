@@ -96,15 +96,18 @@ absl::StatusOr<StepOutcome> BlockPuller::Finish(int64_t version, const std::stri
                                                 const std::vector<CallPtr>& first) {
   StepOutcome outcome;
   std::vector<CallPtr> calls = std::move(also);
+  size_t bytes = 0;
+  for (const CallPtr& call : first) bytes += TotalSize(call->request);
   calls.insert(calls.end(), first.begin(), first.end());
-  for (int s = 0; s < calls_.settings().servers(); ++s) {
+  const std::vector<CallPtr> pulls = calls_.ForEachServer(bytes, [&](int server, std::vector<CallPtr>* of_server) {
     const CallsTogether together;
     for (const CallPtr& call : first) {
-      if (call->server == s) calls_.Begin(call);
+      if (call->server == server) calls_.Begin(call);
     }
     // All trainers must see the same outcome, so it comes from server 0 alone.
-    PullFrom(s, in_turn_ ? version : 0, s == 0 ? &outcome : nullptr, &calls);
-  }
+    PullFrom(server, in_turn_ ? version : 0, server == 0 ? &outcome : nullptr, of_server);
+  });
+  calls.insert(calls.end(), pulls.begin(), pulls.end());
   wanted_.clear();
   RETURN_IF_ERROR(calls_.Wait(calls, what, Waits::kProgram, kBlocksName));
   return outcome;

@@ -16,6 +16,9 @@ constexpr size_t kPart = 1024;
 constexpr int kMostPartBits = 12;
 // Parts of one task, where several threads sort.
 constexpr size_t kPartsTogether = 8;
+// Ids of one task, where several threads group them, and the fewest that are worth it.
+constexpr size_t kChunk = size_t{8} << 10;
+constexpr size_t kFewestIds = size_t{16} << 10;
 // At most so many entries are sorted by insertion, which is as fast as any sort at this size.
 constexpr size_t kInsertionSort = 32;
 constexpr int kDigitBits = 8;
@@ -23,7 +26,7 @@ constexpr size_t kDigits = size_t{1} << kDigitBits;
 
 }  // namespace
 
-void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers) {
+void IdOrder::Prepare(absl::Span<const int64_t> ids) {
   const size_t n = ids.size();
   ids_ = ids;
   // An entry is the high half of the key followed by the position: 8 bytes, compared as one number.
@@ -32,31 +35,60 @@ void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers)
   positions_.resize(n);
   const int bits = std::clamp(static_cast<int>(std::bit_width(n / kPart)), 1, kMostPartBits);
   shift_ = 64 - bits;
-  const size_t parts = size_t{1} << bits;
-  part_begins_.assign(parts + 1, 0);
+  part_begins_.assign((size_t{1} << bits) + 1, 0);
+}
+
+bool IdOrder::Count(size_t begin, size_t end, size_t* counts) {
+  const auto mix = [this](size_t i) { return MixId(static_cast<uint64_t>(ids_[i])); };
   bool sorted = true;
-  uint64_t last = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const uint64_t mixed = MixId(static_cast<uint64_t>(ids[i]));
+  uint64_t last = begin == 0 ? 0 : mix(begin - 1);
+  for (size_t i = begin; i < end; ++i) {
+    const uint64_t mixed = mix(i);
     scratch_[i] = (mixed & 0xffffffff00000000u) | i;
-    ++part_begins_[mixed >> shift_];
+    ++counts[mixed >> shift_];
     sorted &= last <= mixed;
     last = mixed;
   }
-  part_sorted_.assign(parts, sorted ? 1 : 0);
+  return sorted;
+}
+
+void IdOrder::Group(ThreadPool* pool) {
+  const size_t n = ids_.size(), parts = part_begins_.size() - 1;
+  const bool several = pool != nullptr && pool->threads() > 0 && n >= kFewestIds;
+  const size_t chunk = several ? kChunk : std::max<size_t>(n, 1), chunks = (n + chunk - 1) / chunk;
+  next_.assign(chunks * parts, 0);
+  chunk_sorted_.resize(chunks);
+  const auto for_each_chunk = [&](auto fn) {
+    const auto run = [&](int64_t c) {
+      const size_t at = static_cast<size_t>(c), begin = at * chunk;
+      fn(at, begin, std::min(begin + chunk, n), next_.data() + at * parts);
+    };
+    if (several) return pool->ParallelFor(static_cast<int64_t>(chunks), run);
+    for (size_t c = 0; c < chunks; ++c) run(static_cast<int64_t>(c));
+  };
+  for_each_chunk([&](size_t c, size_t begin, size_t end, size_t* counts) {
+    chunk_sorted_[c] = Count(begin, end, counts) ? 1 : 0;
+  });
   size_t begin = 0;
-  for (size_t& part : part_begins_) begin += std::exchange(part, begin);
+  for (size_t p = 0; p < parts; ++p) {
+    part_begins_[p] = begin;
+    for (size_t c = 0; c < chunks; ++c) begin += std::exchange(next_[c * parts + p], begin);
+  }
+  part_begins_[parts] = begin;
+  const bool sorted = std::find(chunk_sorted_.begin(), chunk_sorted_.end(), 0) == chunk_sorted_.end();
+  part_sorted_.assign(parts, sorted ? 1 : 0);
   if (sorted) {
     entries_.swap(scratch_);
     std::iota(positions_.begin(), positions_.end(), 0u);
-  } else {
-    for (const uint64_t entry : scratch_) entries_[part_begins_[entry >> shift_]++] = entry;
-    // Filling has moved each begin to the end of its part.
-    for (size_t p = parts; p > 0; --p) part_begins_[p] = part_begins_[p - 1];
-    part_begins_[0] = 0;
+    return;
   }
+  for_each_chunk([&](size_t, size_t from, size_t to, size_t* next) {
+    for (size_t i = from; i < to; ++i) entries_[next[scratch_[i] >> shift_]++] = scratch_[i];
+  });
+}
 
-  server_begins_.assign(static_cast<size_t>(servers) + 1, n);
+void IdOrder::SetServerBegins(uint32_t shards, int servers) {
+  server_begins_.assign(static_cast<size_t>(servers) + 1, ids_.size());
   server_begins_[0] = 0;
   const int shard_bits = std::countr_zero(shards);
   for (int s = 1; s < servers; ++s) {
@@ -71,6 +103,19 @@ void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers)
     server_begins_[static_cast<size_t>(s)] = static_cast<size_t>(
         std::lower_bound(at(part_begins_[part]), at(part_begins_[part + 1]), least) - entries_.begin());
   }
+}
+
+void IdOrder::Start(absl::Span<const int64_t> ids, uint32_t shards, int servers) {
+  Prepare(ids);
+  Group(/*pool=*/nullptr);
+  SetServerBegins(shards, servers);
+}
+
+void IdOrder::Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers, ThreadPool* pool) {
+  Prepare(ids);
+  Group(pool);
+  Finish(pool);
+  SetServerBegins(shards, servers);
 }
 
 void IdOrder::Finish(size_t begin, size_t end) {

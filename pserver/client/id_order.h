@@ -19,6 +19,8 @@ class IdOrder {
     Start(ids, shards, servers);
     Finish();
   }
+  // Sorts on all threads of the pool.
+  void Sort(absl::Span<const int64_t> ids, uint32_t shards, int servers, ThreadPool* pool);
   // Sorts in steps, for callers that can use the first positions before the last are known. After Start, size() and
   // begin() are valid; after Finish, the positions at [begin, end) of the order. Requires: Start comes first; the ids
   // live and stay unchanged until the last Finish.
@@ -38,12 +40,24 @@ class IdOrder {
   size_t begin(int server) const { return server_begins_[static_cast<size_t>(server)]; }
 
  private:
+  // Makes room for the ids and as many parts as suit them.
+  void Prepare(absl::Span<const int64_t> ids);
+  // Groups entries of the ids in parts, on all threads of the pool if there is one and the ids are worth it.
+  void Group(ThreadPool* pool);
+  // Sets entries of the ids at [begin, end) into scratch_ and counts those of each part. Returns true if they ascend,
+  // the first from the id before it.
+  bool Count(size_t begin, size_t end, size_t* counts);
+  void SetServerBegins(uint32_t shards, int servers);
   // Sorts one part unless it is sorted already.
   void SortPart(size_t part);
 
   absl::Span<const int64_t> ids_;
   // Entries, grouped in parts by their highest bits (those above shift_).
   std::vector<uint64_t> entries_, scratch_;
+  // While entries are grouped, by chunk of the ids: whether it ascends; by chunk and part: the number of its entries in
+  // the part, later where the next one goes.
+  std::vector<uint8_t> chunk_sorted_;
+  std::vector<size_t> next_;
   int shift_ = 63;
   std::vector<size_t> part_begins_;
   std::vector<uint8_t> part_sorted_;

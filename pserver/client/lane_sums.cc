@@ -1,8 +1,10 @@
 #include "pserver/client/lane_sums.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "framework/base/stable_hash.h"
 #include "ops/vectorized.h"
@@ -17,6 +19,11 @@ constexpr size_t kLinesAhead = 2;
 // Levels of a tree whose leaves are numbered by an int.
 constexpr int kMostLevels = 32;
 
+// Places of the order of one task, where several threads make a union: what is known of them fits the first-level
+// cache. And the fewest rows that are worth several threads.
+constexpr size_t kRange = size_t{2} << 10;
+constexpr size_t kFewestRows = size_t{16} << 10;
+
 template <int kWidth>
 inline void AddRow(const float* left, const float* right, size_t width, float* out) {
   const size_t w = kWidth > 0 ? static_cast<size_t>(kWidth) : width;
@@ -26,14 +33,10 @@ inline void AddRow(const float* left, const float* right, size_t width, float* o
 
 }  // namespace
 
-bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order,
-                     absl::Span<const int64_t> ids) {
+bool RowUnion::TakeLanes(const LaneRange& node, absl::Span<const StepChannel::LaneRows> lanes, size_t* total) {
   leaves_ = node.count;
   lanes_.clear();
-  positions_.clear();
-  begins_.clear();
-  entries_.clear();
-  size_t total = 0;
+  *total = 0;
   for (size_t i = 0; i < lanes.size(); ++i) {
     const StepChannel::LaneRows& lane = lanes[i];
     if (lane.lane < node.begin || lane.lane >= node.begin + node.count || lane.value->ids.empty()) continue;
@@ -41,15 +44,32 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRo
     // Lanes come ascending.
     if (!lanes_.empty() && lanes_.back().leaf >= lane.lane - node.begin) return false;
     lanes_.push_back({lane.lane - node.begin, i});
-    total += lane.value->ids.size();
+    *total += lane.value->ids.size();
   }
-  if (lanes_.empty()) return true;
+  return true;
+}
 
+bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order,
+                     absl::Span<const int64_t> ids, ThreadPool* pool) {
+  size_t total = 0;
+  if (!TakeLanes(node, lanes, &total)) return false;
+  if (lanes_.empty()) {
+    positions_.clear();
+    return true;
+  }
+  positions_.resize(order.size());
+  begins_.resize(order.size() + 1);
+  entries_.resize(total);
+  if (pool != nullptr && pool->threads() > 0 && total >= kFewestRows) return BuildOn(pool, lanes, order);
+  return BuildAlone(lanes, order, ids.size());
+}
+
+bool RowUnion::BuildAlone(absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order, size_t ids) {
   // Count the rows of each id, then compute where they begin in the order, then place them.
-  known_.assign(ids.size(), {0, 0});
+  known_.assign(ids, {0, 0});
   for (uint32_t l = 0; l < lanes_.size(); ++l) {
     for (const int32_t position : lanes[lanes_[l].given].value->step_rows) {
-      if (position < 0 || static_cast<size_t>(position) >= ids.size()) return false;
+      if (position < 0 || static_cast<size_t>(position) >= ids) return false;
       Known& known = known_[static_cast<size_t>(position)];
       // Within a lane each id stands once.
       if (known.lane == l + 1) return false;
@@ -57,8 +77,6 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRo
       ++known.entries;
     }
   }
-  positions_.resize(order.size());
-  begins_.resize(order.size() + 1);
   size_t rows = 0;
   uint32_t begin = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -72,7 +90,6 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRo
   begins_[rows] = begin;
   positions_.resize(rows);
   begins_.resize(rows + 1);
-  entries_.resize(total);
   for (uint32_t l = 0; l < lanes_.size(); ++l) {
     const std::vector<int32_t>& step_rows = lanes[lanes_[l].given].value->step_rows;
     for (uint32_t r = 0; r < step_rows.size(); ++r) {
@@ -80,6 +97,107 @@ bool RowUnion::Build(const LaneRange& node, absl::Span<const StepChannel::LaneRo
     }
   }
   return true;
+}
+
+bool RowUnion::BuildOn(ThreadPool* pool, absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order) {
+  const size_t size = order.size(), ranges = (size + kRange - 1) / kRange;
+  std::atomic<bool> valid = true;  // relaxed: the end of each loop publishes it
+  const auto for_each = [pool, &valid](size_t n, const auto& fn) {
+    pool->ParallelFor(static_cast<int64_t>(n), [&](int64_t i) {
+      if (!fn(static_cast<size_t>(i))) valid.store(false, std::memory_order_relaxed);
+    });
+    return valid.load(std::memory_order_relaxed);
+  };
+  places_.resize(size);
+  known_.resize(size);
+  if (dealt_.size() < lanes_.size()) dealt_.resize(lanes_.size());
+  parts_.assign(ranges, {});
+  for_each(ranges, [&](size_t range) {
+    for (size_t i = range * kRange; i < std::min(size, (range + 1) * kRange); ++i) {
+      places_[order[i]] = static_cast<uint32_t>(i);
+    }
+    return true;
+  });
+  const auto deal = [&](size_t l) { return Deal(lanes[lanes_[l].given].value->step_rows, ranges, &dealt_[l]); };
+  if (!for_each(lanes_.size(), deal)) return false;
+  if (!for_each(ranges, [&](size_t range) { return CountRange(range, &parts_[range]); })) return false;
+  Part end;
+  for (Part& part : parts_) {
+    part.rows_before = end.rows;
+    part.entries_before = end.entries;
+    end.rows += part.rows;
+    end.entries += part.entries;
+  }
+  for_each(ranges, [&](size_t range) {
+    FillRange(range, order, parts_[range]);
+    return true;
+  });
+  begins_[end.rows] = static_cast<uint32_t>(end.entries);
+  positions_.resize(end.rows);
+  begins_.resize(end.rows + 1);
+  return true;
+}
+
+bool RowUnion::Deal(const std::vector<int32_t>& step_rows, size_t ranges, Dealt* dealt) const {
+  const size_t n = step_rows.size();
+  dealt->places.resize(n);
+  dealt->rows.resize(n);
+  dealt->begins.assign(ranges + 1, 0);
+  for (size_t r = 0; r < n; ++r) {
+    const int32_t position = step_rows[r];
+    if (position < 0 || static_cast<size_t>(position) >= places_.size()) return false;
+    dealt->places[r] = places_[static_cast<size_t>(position)];
+    ++dealt->begins[dealt->places[r] / kRange];
+  }
+  uint32_t begin = 0;
+  for (uint32_t& of_range : dealt->begins) begin += std::exchange(of_range, begin);
+  for (uint32_t r = 0; r < n; ++r) {
+    const uint32_t place = dealt->places[r];
+    dealt->rows[dealt->begins[place / kRange]++] = {place, r};
+  }
+  // Dealing has moved each begin to the end of its range.
+  for (size_t range = ranges; range > 0; --range) dealt->begins[range] = dealt->begins[range - 1];
+  dealt->begins[0] = 0;
+  return true;
+}
+
+bool RowUnion::CountRange(size_t range, Part* part) {
+  const size_t begin = range * kRange, end = std::min(known_.size(), begin + kRange);
+  std::fill(known_.begin() + static_cast<ptrdiff_t>(begin), known_.begin() + static_cast<ptrdiff_t>(end), Known{0, 0});
+  for (uint32_t l = 0; l < lanes_.size(); ++l) {
+    const Dealt& dealt = dealt_[l];
+    for (size_t e = dealt.begins[range]; e < dealt.begins[range + 1]; ++e) {
+      Known& known = known_[dealt.rows[e].place];
+      // Within a lane each id stands once.
+      if (known.lane == l + 1) return false;
+      known.lane = l + 1;
+      ++known.entries;
+    }
+    part->entries += dealt.begins[range + 1] - dealt.begins[range];
+  }
+  for (size_t i = begin; i < end; ++i) part->rows += known_[i].entries != 0;
+  return true;
+}
+
+void RowUnion::FillRange(size_t range, const IdOrder& order, const Part& part) {
+  size_t row = part.rows_before;
+  uint32_t begin = static_cast<uint32_t>(part.entries_before);
+  // Stores each id as if it had rows, which spares a branch. What follows the last one that has belongs to the next
+  // range.
+  for (size_t i = range * kRange; row < part.rows_before + part.rows; ++i) {
+    Known& known = known_[i];
+    const uint32_t entries = known.entries;
+    positions_[row] = order[i];
+    begins_[row] = known.entries = begin;
+    begin += entries;
+    row += entries != 0;
+  }
+  for (uint32_t l = 0; l < lanes_.size(); ++l) {
+    const Dealt& dealt = dealt_[l];
+    for (size_t e = dealt.begins[range]; e < dealt.begins[range + 1]; ++e) {
+      entries_[known_[dealt.rows[e].place].entries++] = {l, dealt.rows[e].row};
+    }
+  }
 }
 
 RowUnion::Range RowUnion::At(const IdOrder& order, absl::Span<const int64_t> ids, size_t begin, size_t end) const {
@@ -188,10 +306,11 @@ void RowUnion::Write(absl::Span<const StepChannel::LaneRows> lanes, bool counts,
 }
 
 bool StepUnions::Build(absl::Span<const LaneRange> nodes, absl::Span<const StepChannel::LaneRows> lanes,
-                       const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* unions) {
+                       const IdOrder& order, absl::Span<const int64_t> ids, std::vector<RowUnion>* unions,
+                       ThreadPool* pool) {
   unions->resize(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (!(*unions)[i].Build(nodes[i], lanes, order, ids)) return false;
+    if (!(*unions)[i].Build(nodes[i], lanes, order, ids, pool)) return false;
   }
   return true;
 }
@@ -203,11 +322,13 @@ void StepUnions::Reset() {
 
 const std::vector<RowUnion>* StepUnions::Of(absl::Span<const LaneRange> nodes,
                                             absl::Span<const StepChannel::LaneRows> lanes, const IdOrder& order,
-                                            absl::Span<const int64_t> ids, std::vector<RowUnion>* own) {
+                                            absl::Span<const int64_t> ids, std::vector<RowUnion>* own,
+                                            ThreadPool* pool) {
   {
     MutexLock lock(&mu_);
     if (!made_) {
-      if (!Build(nodes, lanes, order, ids, &unions_)) return nullptr;
+      // Other tables wait for the unions in any case. The threads of the pool need no lock for their parts of them.
+      if (!Build(nodes, lanes, order, ids, &unions_, pool)) return nullptr;
       lanes_.clear();
       step_rows_.clear();
       for (const StepChannel::LaneRows& lane : lanes) {
@@ -228,7 +349,7 @@ const std::vector<RowUnion>* StepUnions::Of(absl::Span<const LaneRange> nodes,
     }
     if (same) return &unions_;
   }
-  return Build(nodes, lanes, order, ids, own) ? own : nullptr;
+  return Build(nodes, lanes, order, ids, own, pool) ? own : nullptr;
 }
 
 }  // namespace weir

@@ -37,8 +37,8 @@ void PlacedRows::PlaceAmongOwn(uint32_t shards, int servers) {
   step_unions_ = &own_step_unions_;
 }
 
-bool PlacedRows::Unite(absl::Span<const LaneRange> nodes) {
-  unions_ = step_unions_->Of(nodes, lanes_, *order_, ids_, &own_unions_);
+bool PlacedRows::Unite(absl::Span<const LaneRange> nodes, ThreadPool* pool) {
+  unions_ = step_unions_->Of(nodes, lanes_, *order_, ids_, &own_unions_, pool);
   return unions_ != nullptr;
 }
 

@@ -26,8 +26,9 @@ class PlacedRows {
   PlacedRows(const PlacedRows&) = delete;
   PlacedRows& operator=(const PlacedRows&) = delete;
 
-  // Makes the unions of the rows by node. Returns false if a lane has an id twice, or one that was not pulled.
-  bool Unite(absl::Span<const LaneRange> nodes);
+  // Makes the unions of the rows by node, on the threads of the pool. Returns false if a lane has an id twice, or one
+  // that was not pulled.
+  bool Unite(absl::Span<const LaneRange> nodes, ThreadPool* pool);
 
   absl::Span<const StepChannel::LaneRows> lanes() const { return lanes_; }
   absl::Span<const int64_t> ids() const { return ids_; }

@@ -75,6 +75,17 @@ CallPtr PullCalls::New(int server, const Reader& reader, PlannedPull* planned, c
   return call;
 }
 
+std::vector<CallPtr> PullCalls::ForEachServer(size_t bytes, const Make& make) {
+  std::vector<std::vector<CallPtr>> by_server(static_cast<size_t>(settings().servers()));
+  ForEachWorth(&pool_, bytes, settings().servers(), [&, step = ProfiledStep::current()](int64_t s) {
+    const ProfiledStep scope(step);
+    make(static_cast<int>(s), &by_server[static_cast<size_t>(s)]);
+  });
+  std::vector<CallPtr> calls;
+  for (const std::vector<CallPtr>& of_server : by_server) calls.insert(calls.end(), of_server.begin(), of_server.end());
+  return calls;
+}
+
 void PullCalls::Begin(const CallPtr& call) {
   if (!answers_inside()) calls_.Issue(call);
 }
@@ -83,7 +94,7 @@ absl::Status PullCalls::Wait(absl::Span<const CallPtr> calls, const std::string&
                              const ProfileName& profiled_as) {
   if (answers_inside()) RETURN_IF_ERROR(calls_.ServeInParallel(calls, &pool_));
   return calls_.Wait(calls, what, settings().progress_deadline + 2 * settings().lease,
-                     {.profiled_as = &profiled_as, .thread = thread});
+                     {.profiled_as = &profiled_as, .pool = &pool_, .thread = thread});
 }
 
 WireBuffer PullCalls::ReadDecoded(PayloadReader* reader, v1::WireFormat format, size_t n, size_t group) {

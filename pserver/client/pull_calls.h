@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,13 +36,17 @@ class PullCalls {
   };
   // Makes a call for a planned message, whose request is moved out of it. `ids`: its payload. `take` gets the header of
   // an answer of the right size and reads its payload; the effect counts only if the call ends well, otherwise the
-  // pull is repeated. The right size is the planned one and, for a pull that corrects others, what `more` returns for
-  // the header.
+  // pull is repeated. Several calls may be taken at once, each by one thread. The right size is the planned one and,
+  // for a pull that corrects others, what `more` returns for the header.
   using Take = std::function<absl::Status(const v1::PullReply& reply, PayloadReader* reader)>;
   using MoreBytes = std::function<absl::StatusOr<size_t>(const v1::PullReply& reply)>;
   CallPtr New(int server, const Reader& reader, PlannedPull* planned, const Slices& ids, Take take,
               MoreBytes more = nullptr);
 
+  // Runs `make`, which makes and begins the calls to a server, for every server, and returns the calls in order of
+  // servers. Uses all threads if the `bytes` that the calls carry are worth it; `make` is then called by several.
+  using Make = std::function<void(int server, std::vector<CallPtr>* calls)>;
+  std::vector<CallPtr> ForEachServer(size_t bytes, const Make& make);
   // Issues a new call, unless its answer comes from inside the call: Wait then serves all calls at once.
   void Begin(const CallPtr& call);
   // Waits for all calls. Requires: Begin for each; what `take` writes to lives until Wait has returned.

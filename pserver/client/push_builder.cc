@@ -65,6 +65,11 @@ void PushBuilder::Add(std::vector<PushTensor> tensors) {
   if (full.packed.bytes() > 0) SendPart({}, std::move(full), /*last=*/false);
 }
 
+size_t PushBuilder::pending() {
+  MutexLock lock(&mu_);
+  return small_.packed.bytes();
+}
+
 void PushBuilder::Finish(v1::PushRequest header) {
   Part rest;
   {

@@ -36,6 +36,8 @@ class PushBuilder {
   // Sends large tensors at once in a part of their own; collects small ones in a common part. The tensors of one call
   // share a part. Requires: Begin; together they fit in one message.
   void Add(std::vector<PushTensor> tensors);
+  // Returns the bytes collected for the last part so far.
+  size_t pending();
   // Sends the last part with the small tensors collected so far. `header` has samples, verdict and the other fields of
   // a last part. Requires: every Add of the step has returned; called once per step.
   void Finish(v1::PushRequest header);

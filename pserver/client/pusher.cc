@@ -189,7 +189,7 @@ absl::Status Pusher::SendRows(const BlockRef& block, int width, absl::Span<const
   const int servers = calls_.settings().servers();
   PlacedRows rows(lanes, by_shard ? pulled_.Find(block.name, begun_.step) : RowOrders::Known(),
                   by_shard ? static_cast<uint32_t>(table->logical_shards()) : 1, by_shard ? servers : 1);
-  if (!rows.Unite(nodes_)) {
+  if (!rows.Unite(nodes_, &pool_)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "gradient of ", block.name, ": a lane has an id twice, or one that was not prefetched in this step"));
   }
@@ -296,14 +296,15 @@ void Pusher::SendPart(int server, v1::PushRequest header, const Slices& payload)
 absl::Status Pusher::FinishSends(int64_t samples, v1::Verdict verdict, bool stop_requested) {
   if (begun_.read_only) return absl::FailedPreconditionError("a read-only step sends nothing");
   sent_ = {begun_.step, samples, verdict};
-  for (const auto& builder : builders_) {
-    v1::PushRequest header;
-    header.set_samples(samples);
-    if (first_samples_ > 0) header.set_first_samples(first_samples_);
-    header.set_verdict(verdict);
-    header.set_stop_requested(stop_requested);
-    builder->Finish(std::move(header));
-  }
+  v1::PushRequest header;
+  header.set_samples(samples);
+  if (first_samples_ > 0) header.set_first_samples(first_samples_);
+  header.set_verdict(verdict);
+  header.set_stop_requested(stop_requested);
+  size_t bytes = 0;
+  for (const auto& builder : builders_) bytes += builder->pending();
+  ForEachWorth(&pool_, bytes, static_cast<int64_t>(builders_.size()),
+               [&](int64_t s) { builders_[static_cast<size_t>(s)]->Finish(header); });
   return absl::OkStatus();
 }
 

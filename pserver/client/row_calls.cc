@@ -59,6 +59,12 @@ RowsToPull RowCalls::AskedOf(const RowMessages::Range& range) const {
   return asked;
 }
 
+size_t RowCalls::IdBytes(absl::Span<const RowList> lists) {
+  size_t ids = 0;
+  for (const RowList& list : lists) ids += list.size();
+  return ids * sizeof(int64_t);
+}
+
 RowMessages RowCalls::PlanFor(int server, absl::Span<const RowList> lists) const {
   RowMessages plan;
   for (const RowList& list : lists) {

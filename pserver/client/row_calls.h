@@ -30,6 +30,7 @@ struct RowList {
   const uint32_t* positions() const {
     return asked.order != nullptr ? asked.order->positions() : asked.fetched->data();
   }
+  size_t size() const { return asked.order != nullptr ? asked.order->size() : asked.fetched->size(); }
 };
 
 // Rows of one table in an answer.
@@ -62,9 +63,12 @@ class RowCalls {
   // Returns the lists of ids, in order of the first table of each. `asked`: RowOrders::Order of the tables.
   std::vector<RowList> ListsOf(absl::Span<const RowSource::TableRows> tables,
                                absl::Span<const RowOrders::Asked> asked) const;
+  // Returns the bytes of all ids of the lists.
+  static size_t IdBytes(absl::Span<const RowList> lists);
   // Plans the messages for one server.
   RowMessages PlanFor(int server, absl::Span<const RowList> lists) const;
-  // Returns the ids of a planned message; finishes their order as far as the message needs it.
+  // Returns the ids of a planned message; finishes their order as far as the message needs it. Messages of several
+  // servers may be written at once.
   Slices WriteIds(const RowMessages& plan, const PlannedPull& planned) const;
   // Returns what the answer to a planned message holds.
   std::vector<RowsToRead> ReadsOf(const RowMessages& plan, const PlannedPull& planned) const;

@@ -67,21 +67,23 @@ absl::StatusOr<std::vector<RowOrders::Asked>> RowOrders::Order(absl::Span<const 
                                                                int64_t step, bool unfinished, ThreadPool* pool) {
   std::vector<size_t> first;
   ASSIGN_OR_RETURN(const std::vector<TableIds*> all, Record(tables, step, &first));
-  // One set of ids is put in order by all threads, several by one thread each.
+  // With several threads all of them sort, and the messages then have the whole order.
   const bool one = first.size() == 1 && all[first[0]] != nullptr;
-  unfinished = unfinished && one && std::all_of(tables.begin(), tables.end(), [](const RowSource::TableRows& table) {
-                 return table.there == nullptr;
-               });
+  unfinished = unfinished && one && pool->threads() == 0 &&
+               std::all_of(tables.begin(), tables.end(),
+                           [](const RowSource::TableRows& table) { return table.there == nullptr; });
   pool->ParallelFor(static_cast<int64_t>(first.size()), [&](int64_t k) {
     const size_t i = first[static_cast<size_t>(k)];
     const RowSource::TableRows& table = tables[i];
     if (all[i] == nullptr) {
       return OrderRows(table, placement_.FindFetched(table.table)->rows, &fetched_.find(table.table)->second);
     }
-    all[i]->order.Start(*table.ids, ShardsOf(table.table), placement_.plan().servers());
-    if (!one) all[i]->order.Finish();
+    if (unfinished) {
+      all[i]->order.Start(*table.ids, ShardsOf(table.table), placement_.plan().servers());
+    } else {
+      all[i]->order.Sort(*table.ids, ShardsOf(table.table), placement_.plan().servers(), pool);
+    }
   });
-  if (one && !unfinished) all[first[0]]->order.Finish(pool);
   std::vector<Asked> asked(tables.size());
   for (size_t i = 0; i < tables.size(); ++i) {
     if (all[i] == nullptr) {

@@ -33,9 +33,10 @@ class RowOrders {
   explicit RowOrders(const BlockPlacement* placement) : placement_(*placement) {}
 
   // Records and sorts the ids of each table; equal id lists are sorted once. Zeroes the rows of ids that a fetched
-  // parameter does not have. `step`: the step the ids belong to, -1 if no gradients follow. `unfinished`: the order of
-  // a single list of ids may be left to be finished piece by piece. The result is valid until the next call. Requires:
-  // the ids live and stay unchanged until the step has been pushed. InvalidArgument: the plan does not have the table.
+  // parameter does not have. `step`: the step the ids belong to, -1 if no gradients follow. `unfinished`: without other
+  // threads the order of a single list of ids may be left to be finished piece by piece. The result is valid until the
+  // next call. Requires: the ids live and stay unchanged until the step has been pushed. InvalidArgument: the plan does
+  // not have the table.
   absl::StatusOr<std::vector<Asked>> Order(absl::Span<const RowSource::TableRows> tables, int64_t step, bool unfinished,
                                            ThreadPool* pool);
 

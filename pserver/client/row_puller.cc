@@ -44,8 +44,9 @@ absl::Status RowPuller::PullRows(absl::Span<const RowSource::TableRows> tables) 
       const std::vector<RowOrders::Asked> asked,
       orders_.Order(tables, read_only_ ? -1 : step_, /*unfinished=*/!calls_.answers_inside(), &calls_.pool()));
   const std::vector<RowList> lists = row_calls_.ListsOf(tables, asked);
-  std::vector<CallPtr> calls;
-  for (int s = 0; s < calls_.settings().servers(); ++s) PullFrom(s, lists, &calls);
+  const std::vector<CallPtr> calls =
+      calls_.ForEachServer(row_calls_.IdBytes(lists),
+                           [&](int server, std::vector<CallPtr>* of_server) { PullFrom(server, lists, of_server); });
   return calls_.Wait(calls, absl::StrCat("rows of step ", step_, thread_ == Waits::kAhead ? ", ahead of it" : ""),
                      thread_, kRowsName);
 }

@@ -1,6 +1,7 @@
 #include "pserver/member/calls.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,15 @@ void EndProfiledTry(ProfileEvent* event, const absl::StatusOr<Slices>& answer) {
   Profiler::Process().Record(*event);
 }
 
+// A thread takes some 20 us to wake, in which another one copies as much.
+constexpr size_t kBytesForThreads = size_t{256} << 10;
+
 }  // namespace
+
+void ForEachWorth(ThreadPool* pool, size_t bytes, int64_t n, const std::function<void(int64_t)>& fn) {
+  if (bytes >= kBytesForThreads) return pool->ParallelFor(n, fn);
+  for (int64_t i = 0; i < n; ++i) fn(i);
+}
 
 Calls::Calls(const CallSettings* settings, std::shared_ptr<Sessions> sessions, std::shared_ptr<JobView> job,
              std::shared_ptr<Waits> waits, std::shared_ptr<CallCounters> counters, Heartbeats* heartbeats)
@@ -110,13 +119,17 @@ void Calls::Issue(const CallPtr& call) {
 }
 
 absl::Status Calls::ServeInParallel(absl::Span<const CallPtr> calls, ThreadPool* pool) {
+  return LookInParallel(calls, /*issue=*/true, pool);
+}
+
+absl::Status Calls::LookInParallel(absl::Span<const CallPtr> calls, bool issue, ThreadPool* pool) {
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kThreads, kServeName);
   std::vector<absl::Status> looked(calls.size());
   pool->ParallelFor(static_cast<int64_t>(calls.size()), [&](int64_t i) {
     const CallPtr& call = calls[static_cast<size_t>(i)];
-    Issue(call);
-    bool issue = false;
-    looked[static_cast<size_t>(i)] = Look(call, &issue);
+    if (issue) Issue(call);
+    bool again = false;
+    looked[static_cast<size_t>(i)] = Look(call, &again);
   });
   for (const absl::Status& status : looked) RETURN_IF_ERROR(status);
   return absl::OkStatus();
@@ -172,6 +185,22 @@ absl::Status Calls::Look(const CallPtr& call, bool* issue) {
     return FailureOfJob(status);
   }
   return absl::Status(status.code(), absl::StrCat(settings_.transport->Describe(call->server), ": ", status.message()));
+}
+
+absl::Status Calls::TakeInParallel(absl::Span<const CallPtr> calls, ThreadPool* pool, int* last_server) {
+  if (pool == nullptr || pool->threads() == 0) return absl::OkStatus();
+  std::vector<CallPtr> answered;
+  size_t bytes = 0;
+  for (const CallPtr& call : calls) {
+    const std::optional<size_t> size = call->finished ? std::nullopt : waits_->AnswerSize(call->answer);
+    if (!size.has_value()) continue;
+    answered.push_back(call);
+    bytes += *size;
+  }
+  if (answered.size() < 2 || bytes < kBytesForThreads) return absl::OkStatus();
+  RETURN_IF_ERROR(LookInParallel(answered, /*issue=*/false, pool));
+  *last_server = answered.back()->server;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Calls::Progress> Calls::LookAtAll(absl::Span<const CallPtr> calls, int* last_server) {
@@ -268,6 +297,7 @@ absl::Status Calls::WaitUntilAnswered(absl::Span<const CallPtr> calls, const std
   while (true) {
     const int64_t wakes = waits_->wakes();
     const absl::Time looked = settings_.clock->Now();
+    RETURN_IF_ERROR(TakeInParallel(calls, options.pool, last_server));
     ASSIGN_OR_RETURN(const Progress progress, LookAtAll(calls, last_server));
     if (progress.finished) return absl::OkStatus();
     if (progress.issued) continue;  // an answer may be there already

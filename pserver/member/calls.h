@@ -27,6 +27,10 @@
 
 namespace weir {
 
+// Runs fn(i) for i in [0, n): on all threads if it touches so many bytes that they are worth waking, else on the
+// calling thread in order.
+void ForEachWorth(ThreadPool* pool, size_t bytes, int64_t n, const std::function<void(int64_t)>& fn);
+
 struct Call {
   // Checks an answer. True ends the call; false asks again at once (the other side was not ready). After DataLoss the
   // call is made once more.
@@ -46,7 +50,7 @@ struct Call {
   // Step that the profiler records the call under, -1 if it is not recorded, and the name it has there.
   int64_t profiled_step = -1;
   ProfileName profiled_as;
-  // Owned by the thread that waits for the call:
+  // Owned by the thread that waits for the call, which may lend it to a thread of a pool while it waits for that one:
   bool finished = false;
   bool reread = false;   // has been made once more after DataLoss
   absl::Status trouble;  // why the last try is repeated
@@ -86,6 +90,8 @@ class Calls {
     // If true, the wait ends with Cancelled a second after the end of the job was requested: the answer may never come,
     // and the process that was asked may be killed soon.
     bool until_stop = false;
+    // Several answers that are there are taken on its threads; null: all by the thread that waits.
+    ThreadPool* pool = nullptr;
     // kAhead: for the thread that works ahead of the program, whose waits Waits::CancelAhead ends. kBeside: for one
     // whose waits hold nothing up.
     Waits::Thread thread = Waits::kProgram;
@@ -103,6 +109,11 @@ class Calls {
  private:
   absl::Status WaitUntilAnswered(absl::Span<const CallPtr> calls, const std::string& what, absl::Duration deadline,
                                  const WaitOptions& options, int* last_server);
+  // Looks at each call on the threads of the pool, after a try of it if `issue`.
+  absl::Status LookInParallel(absl::Span<const CallPtr> calls, bool issue, ThreadPool* pool);
+  // Checks the answers that are there on all threads, if there are several. Calls that are to be asked again are left
+  // to LookAtAll.
+  absl::Status TakeInParallel(absl::Span<const CallPtr> calls, ThreadPool* pool, int* last_server);
   // Looks at all calls that are not finished and issues those that are to be tried (again).
   struct Progress {
     bool finished = true;

@@ -27,6 +27,12 @@ Waits::Taken Waits::Take(AnswerSlot* slot, absl::StatusOr<Slices>* answer) {
   return Taken::kAnswer;
 }
 
+std::optional<size_t> Waits::AnswerSize(const AnswerSlot& slot) const {
+  MutexLock lock(&mu_);
+  if (slot.expected_ || !slot.filled_) return std::nullopt;
+  return slot.answer_.ok() ? TotalSize(*slot.answer_) : 0;
+}
+
 void Waits::WakeLocked() {
   ++wakes_;
   changed_.SignalAll();

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,9 @@ class Waits {
   enum class Taken { kPending, kNothing, kAnswer };
   // Moves an answer out of the slot. kPending: it is still to come; kNothing: none is expected.
   Taken Take(AnswerSlot* slot, absl::StatusOr<Slices>* answer);
+
+  // Returns the bytes of the answer that is to be taken out of the slot, 0 for an error; none if no answer is there.
+  std::optional<size_t> AnswerSize(const AnswerSlot& slot) const;
 
   // Wakes all waits.
   void Wake();

@@ -153,7 +153,7 @@ TEST_F(PlacedRowsTest, RowsThatKnowTheirPlacesStandAmongThePulledIds) {
   const SelectedRows gradient = Gradient({11, 7}, {2, 0});
   const std::vector<StepChannel::LaneRows> lanes = {{.lane = 0, .value = &gradient}};
   PlacedRows rows(lanes, orders_.Find("a", 0), 16, 2);
-  ASSERT_TRUE(rows.Unite(nodes_));
+  ASSERT_TRUE(rows.Unite(nodes_, &pool_));
   EXPECT_EQ(rows.ids().data(), ids_.data());
   EXPECT_EQ(rows.unions()[0].At(rows.order(), rows.ids(), 0, rows.order().size()).size(), 2u);
 }
@@ -163,7 +163,7 @@ TEST_F(PlacedRowsTest, OtherRowsArePlacedAmongTheirOwnIds) {
   const SelectedRows one = Gradient({11, 7}, {}), two = Gradient({7, 1}, {});
   const std::vector<StepChannel::LaneRows> lanes = {{.lane = 0, .value = &one}, {.lane = 1, .value = &two}};
   PlacedRows rows(lanes, orders_.Find("a", 0), 16, 2);
-  ASSERT_TRUE(rows.Unite({{{0, 2}}}));
+  ASSERT_TRUE(rows.Unite({{{0, 2}}}, &pool_));
   EXPECT_THAT(rows.ids(), ElementsAre(1, 7, 11));
   EXPECT_THAT(rows.lanes()[1].value->step_rows, ElementsAre(1, 0));
 }
@@ -172,7 +172,7 @@ TEST_F(PlacedRowsTest, AnIdTwiceInALaneIsRefused) {
   const SelectedRows gradient = Gradient({7, 7}, {});
   const std::vector<StepChannel::LaneRows> lanes = {{.lane = 0, .value = &gradient}};
   PlacedRows rows(lanes, {}, 16, 2);
-  EXPECT_FALSE(rows.Unite(nodes_));
+  EXPECT_FALSE(rows.Unite(nodes_, &pool_));
 }
 
 }  // namespace
