@@ -15,7 +15,7 @@
 // A trainer may run the op for its next batch while the rest of the program runs for this one
 // (trainer/session/session.h). `ahead` says so in programs of format version 1 (framework/graph/training_mode.h).
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +23,7 @@
 #include "ops/channel_op.h"
 #include "ops/id_deduper.h"
 #include "ops/lookup.h"
+#include "ops/parallel_deduper.h"
 
 namespace weir {
 namespace {
@@ -78,6 +79,12 @@ absl::Status Infer(InferContext& ctx) {
   return absl::OkStatus();
 }
 
+// Runs fn(i) for i in [0, n), on the pool if there is one.
+void ForAll(ThreadPool* pool, int64_t n, const std::function<void(int64_t)>& fn) {
+  if (pool != nullptr) return pool->ParallelFor(n, fn);
+  for (int64_t i = 0; i < n; ++i) fn(i);
+}
+
 class PrefetchKernel : public OpKernel {
  public:
   explicit PrefetchKernel(const KernelInit& init) {
@@ -110,12 +117,8 @@ class PrefetchKernel : public OpKernel {
   absl::Status Run(KernelContext& ctx) override {
     ASSIGN_OR_RETURN(RowSource * source, RowSourceOf(ctx));
     RETURN_IF_ERROR(CheckSequences(ctx));
-    const auto dedup = [&](int64_t g) { groups_[static_cast<size_t>(g)].Deduplicate(ctx, sequences_); };
-    if (ctx.step->pool != nullptr) {
-      ctx.step->pool->ParallelFor(static_cast<int64_t>(groups_.size()), dedup);
-    } else {
-      for (size_t g = 0; g < groups_.size(); ++g) dedup(static_cast<int64_t>(g));
-    }
+    ForAll(ctx.step->pool, static_cast<int64_t>(groups_.size()),
+           [&](int64_t g) { groups_[static_cast<size_t>(g)].Deduplicate(ctx, sequences_); });
     std::vector<RowSource::TableRows> pulls;
     for (Group& group : groups_) {
       for (const Member& member : group.members) {
@@ -140,38 +143,22 @@ class PrefetchKernel : public OpKernel {
   struct Group {
     std::vector<Member> members;
     IdDeduper deduper;
+    // Of several threads.
+    ParallelDeduper parallel;
+    std::vector<ParallelDeduper::Run> runs;
 
     void Deduplicate(KernelContext& ctx, const std::vector<int64_t>& sequences) {
       const Member& first = members[0];
-      const auto ids_of = [&](int lane, int i) -> const IdBatch& {
-        return std::get<IdBatch>(ctx.lane_input(lane, 0, i));
-      };
-      int64_t total = 0;
-      for (int lane = 0; lane < ctx.lanes(); ++lane) {
-        for (int i : first.ids) total += static_cast<int64_t>(ids_of(lane, i).values.size());
-      }
       SelectedRows* rows = ctx.OutputAs<SelectedRows>(kRowsSlot, first.rows);
-      rows->ids.clear();
-      deduper.Start(total);
-      for (int lane = 0; lane < ctx.lanes(); ++lane) {
-        for (size_t k = 0; k < first.ids.size(); ++k) {
-          const IdBatch& ids = ids_of(lane, first.ids[k]);
-          const std::vector<int64_t>& values = ids.values;
-          const int64_t n = static_cast<int64_t>(values.size());
-          int32_t* index = IndexOf(ctx, lane, first.ids[k], n);
-          const IdSelection selection = {.sequence = sequences[static_cast<size_t>(first.ids[k])]};
-          if (!selection.all()) std::fill_n(index, n, -1);
-          ForSelectedIds(ids, selection, [&](int64_t begin, int64_t end) {
-            deduper.Add(values.data() + begin, end - begin, index + begin, &rows->ids);
-          });
-          for (size_t m = 1; m < members.size(); ++m) {
-            if (n > 0)
-              std::memcpy(IndexOf(ctx, lane, members[m].ids[k], n), index, sizeof(int32_t) * values.size());
-            else
-              IndexOf(ctx, lane, members[m].ids[k], 0);
-          }
-        }
+      const int64_t total = PlaceRuns(ctx, sequences);
+      if (ParallelDeduper::Pays(total, ctx.step->pool)) {
+        parallel.Find(runs, ctx.step->pool, &rows->ids);
+      } else {
+        rows->ids.clear();
+        deduper.Start(total);
+        for (const ParallelDeduper::Run& run : runs) deduper.Add(run.ids, run.n, run.index, &rows->ids);
       }
+      CopyIndex(ctx);
       for (const Member& member : members) {
         SelectedRows* of_table = ctx.OutputAs<SelectedRows>(kRowsSlot, member.rows);
         if (of_table != rows) of_table->ids = rows->ids;
@@ -186,6 +173,46 @@ class PrefetchKernel : public OpKernel {
           of_table->values.Resize(v1::FLOAT32, dims);
         }
       }
+    }
+
+    // Sets `runs` to the ids to look for, by lane, then Ids, then place; makes the Index of each Ids. Returns the
+    // number of ids.
+    int64_t PlaceRuns(KernelContext& ctx, const std::vector<int64_t>& sequences) {
+      runs.clear();
+      int64_t total = 0;
+      for (int lane = 0; lane < ctx.lanes(); ++lane) {
+        for (const int i : members[0].ids) {
+          const IdBatch& ids = IdsOf(ctx, lane, i);
+          const int64_t n = static_cast<int64_t>(ids.values.size());
+          int32_t* const index = IndexOf(ctx, lane, i, n);
+          const IdSelection selection = {.sequence = sequences[static_cast<size_t>(i)]};
+          if (!selection.all()) std::fill_n(index, n, -1);
+          ForSelectedIds(ids, selection, [&](int64_t begin, int64_t end) {
+            runs.push_back({ids.values.data() + begin, end - begin, index + begin});
+          });
+          total += n;
+        }
+      }
+      return total;
+    }
+
+    // Gives the other tables the Index of the first.
+    void CopyIndex(KernelContext& ctx) const {
+      const auto copy = [&](int64_t lane) {
+        for (size_t m = 1; m < members.size(); ++m) {
+          for (size_t k = 0; k < members[m].ids.size(); ++k) {
+            const int l = static_cast<int>(lane), from = members[0].ids[k], to = members[m].ids[k];
+            const int64_t n = static_cast<int64_t>(IdsOf(ctx, l, from).values.size());
+            const int32_t* const index = std::get<Tensor>(*ctx.lane_output(l, kIndexSlot, from)).data<int32_t>();
+            std::copy_n(index, n, IndexOf(ctx, l, to, n));
+          }
+        }
+      };
+      if (members.size() > 1) ForAll(ctx.step->pool, ctx.lanes(), copy);
+    }
+
+    static const IdBatch& IdsOf(KernelContext& ctx, int lane, int i) {
+      return std::get<IdBatch>(ctx.lane_input(lane, 0, i));
     }
 
     static int32_t* IndexOf(KernelContext& ctx, int lane, int i, int64_t n) {

@@ -12,12 +12,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "framework/base/thread_pool.h"
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/row_rule.h"
 #include "glog/logging.h"
 #include "ops/finite.h"
 #include "ops/id_deduper.h"
 #include "ops/lookup.h"
+#include "ops/parallel_deduper.h"
 #include "ops/vector_unit.h"
 
 namespace weir {
@@ -61,6 +63,27 @@ void DeduplicateIds(benchmark::State& state) {
   state.counters["unique"] = static_cast<double>(unique.size());
 }
 BENCHMARK(DeduplicateIds)->ArgName("range")->Arg(1000)->Arg(100000)->Arg(2600000)->Arg(int64_t{1} << 40);
+
+// On all threads; with 0 besides the caller the cost of the division itself.
+void DeduplicateIdsInParallel(benchmark::State& state) {
+  const std::vector<int64_t> ids = RandomIds(static_cast<uint64_t>(state.range(0)));
+  ThreadPool pool("bench", static_cast<int>(state.range(1)));
+  IdDeduper plain;
+  ParallelDeduper deduper;
+  std::vector<int64_t> unique, expected;
+  std::vector<int32_t> index(ids.size()), expected_index(ids.size());
+  plain.Start(kIds);
+  plain.Add(ids.data(), kIds, expected_index.data(), &expected);
+  const ParallelDeduper::Run run = {ids.data(), kIds, index.data()};
+  deduper.Find({&run, 1}, &pool, &unique);
+  if (unique != expected || index != expected_index) return state.SkipWithError("wrong result");
+  for (auto _ : state) deduper.Find({&run, 1}, &pool, &unique);
+  state.SetItemsProcessed(state.iterations() * kIds);
+}
+BENCHMARK(DeduplicateIdsInParallel)
+    ->ArgNames({"range", "threads"})
+    ->ArgsProduct({{1000, 100000, 2600000, int64_t{1} << 40}, {0, 3}})
+    ->UseRealTime();
 
 struct Lookup {
   IdBatch ids;

@@ -5,12 +5,15 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 
+#include "framework/base/thread_pool.h"
 #include "framework/runtime/param_channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/finite.h"
 #include "ops/id_deduper.h"
+#include "ops/parallel_deduper.h"
 #include "tests/testing/op_test.h"
 
 namespace weir {
@@ -255,6 +258,39 @@ TEST_F(PrefetchTest, ThreadsChangeNothing) {
   EXPECT_THAT(channel_.asked["W"], ElementsAre(5, -3));
 }
 
+TEST_F(PrefetchTest, ThreadsGiveManyIdsOfUnevenLanesTheirPlacesToo) {
+  op_ = MakeOp("prefetch", {{"Ids", {"cat", "user"}}}, {{"Rows", {"v"}}, {"Index", {"cat_v", "user_v"}}},
+               {AttrStrings("tables", std::vector<std::string>{"V", "V"}),
+                AttrStrings("row_tables", std::vector<std::string>{"V"}), AttrInts("widths", {2}),
+                AttrInts("sequences", {0, 3})});
+  const std::vector<int64_t> batches = {20'000, 0, 5'000};
+  for (int lane = 0; lane < 3; ++lane) {
+    const int64_t n = batches[static_cast<size_t>(lane)];
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < 4 * n; ++i) ids.push_back(i * i % 30'011 - 100);
+    Var("cat", lane) = OneEach({ids.begin(), ids.begin() + n});
+    IdBatch sequences;
+    sequences.values = ids;
+    for (int64_t i = 0; i <= n; ++i) sequences.offsets.push_back(4 * i);
+    Var("user", lane) = sequences;
+  }
+  const auto indices = [&] {
+    std::vector<std::vector<int32_t>> all;
+    for (int lane = 0; lane < 3; ++lane) {
+      for (const char* name : {"cat_v", "user_v"}) all.push_back(Index(Var(name, lane)));
+    }
+    return all;
+  };
+  ASSERT_OK(Run(op_, batches));
+  const std::vector<int64_t> asked = channel_.asked["V"];
+  const auto expected = indices();
+  ThreadPool pool("test", 3);
+  context_.pool = &pool;
+  ASSERT_OK(Run(op_, batches));
+  EXPECT_EQ(channel_.asked["V"], asked);
+  EXPECT_EQ(indices(), expected);
+}
+
 TEST_F(PrefetchTest, TheChannelsErrorIsPassedOn) {
   channel_.pull_status = absl::UnavailableError("server 1 is gone");
   Var("cat", 0) = OneEach({1});
@@ -323,6 +359,71 @@ TEST(IdDeduperTest, FindsWhatASetFinds) {
       for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(unique[static_cast<size_t>(index[i])], ids[i]);
     }
   }
+}
+
+// Returns n ids of every kind of batch: equal, ascending, few, many, skewed, and with bad low bits.
+std::vector<int64_t> IdsOfKind(int kind, int64_t n) {
+  std::vector<int64_t> ids;
+  uint64_t random = 7;
+  for (int64_t i = 0; i < n; ++i) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const int64_t drawn = static_cast<int64_t>(random >> 20);
+    switch (kind) {
+      case 0:
+        ids.push_back(42);
+        break;
+      case 1:
+        ids.push_back(i);
+        break;
+      case 2:
+        ids.push_back(drawn % 3 - 1);
+        break;
+      case 3:
+        ids.push_back(drawn);
+        break;
+      case 4:
+        ids.push_back(drawn % 2 == 0 ? 5 : drawn % 9000);
+        break;
+      default:
+        ids.push_back((drawn % 700) << 50);
+        break;
+    }
+  }
+  return ids;
+}
+
+TEST(ParallelDeduperTest, FindsWhatOneTableFindsWhateverTheThreads) {
+  ParallelDeduper deduper;  // keeps its memory from batch to batch
+  for (int threads = 0; threads <= 6; threads += 2) {
+    ThreadPool pool("test", threads);
+    for (const int64_t n : {0, 1, 8191, 8192, 8193, 60'000}) {
+      for (int kind = 0; kind < 6; ++kind) {
+        const std::vector<int64_t> ids = IdsOfKind(kind, n);
+        std::vector<int64_t> unique = {99}, expected;
+        std::vector<int32_t> index(ids.size()), expected_index(ids.size());
+        IdDeduper plain;
+        plain.Start(n);
+        plain.Add(ids.data(), n, expected_index.data(), &expected);
+        // Uneven runs, some of them empty.
+        std::vector<ParallelDeduper::Run> runs;
+        for (int64_t begin = 0, size = 0; begin < n; begin += std::exchange(size, 3 * size % 20'011 + 1)) {
+          size = std::min(size, n - begin);
+          runs.push_back({ids.data() + begin, size, index.data() + begin});
+        }
+        deduper.Find(runs, &pool, &unique);
+        ASSERT_EQ(unique, expected) << n << " ids of kind " << kind << ", " << threads << " threads";
+        ASSERT_EQ(index, expected_index) << n << " ids of kind " << kind << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(ParallelDeduperTest, OneThreadAndFewIdsAreLeftToOneTable) {
+  ThreadPool alone("test", 0), several("test", 1);
+  EXPECT_FALSE(ParallelDeduper::Pays(1'000'000, nullptr));
+  EXPECT_FALSE(ParallelDeduper::Pays(1'000'000, &alone));
+  EXPECT_TRUE(ParallelDeduper::Pays(1'000'000, &several));
+  EXPECT_FALSE(ParallelDeduper::Pays(1'000, &several));
 }
 
 class SendTest : public LanesTest {
