@@ -13,6 +13,13 @@
 
 namespace weir {
 
+namespace {
+
+// A thread takes some 20 us to wake, in which another one looks at as many.
+constexpr int64_t kFloatsForThreads = int64_t{64} << 10;
+
+}  // namespace
+
 OutgoingGradients::OutgoingGradients(const KernelInit& init, std::vector<BlockRef> blocks, bool mean)
     : vars_(VarsOfInput(init.op, "X")),
       blocks_(std::move(blocks)),
@@ -39,23 +46,35 @@ float OutgoingGradients::FactorOf(const KernelContext& ctx, int lane) const {
   return mean_ ? factor / static_cast<float>(ctx.lane_batch[lane] * ctx.step->runs_per_step) : factor;
 }
 
-void OutgoingGradients::Inspect(const KernelContext& ctx, size_t i, const Tensor& value, float factor,
-                                Tensor* divided) const {
+void OutgoingGradients::Inspect(const KernelContext& ctx, size_t i, const OfLane& gradient) const {
+  const Tensor& value = *gradient.value;
+  Tensor* const divided = gradient.divided;
   const bool looks = !bad_rows_ && ctx.step->health != nullptr;
   bool finite = true;
   if (value.size() == 0) {
     if (divided != nullptr) divided->CopyFrom(value);
   } else if (divided != nullptr) {
     divided->Resize(v1::FLOAT32, value.dims());
-    finite = AllFiniteScaled(value.data<float>(), value.size(), factor, divided->data<float>());
+    finite = AllFiniteScaled(value.data<float>(), value.size(), gradient.factor, divided->data<float>());
   } else if (looks) {
     finite = AllFinite(value.data<float>(), value.size());
   }
   if (looks && !finite) ctx.step->health->ReportNonFinite(vars_[i]);
 }
 
+void OutgoingGradients::InspectAll(const KernelContext& ctx, size_t i, const std::vector<OfLane>& gradients) const {
+  int64_t floats = 0;
+  for (const OfLane& gradient : gradients) floats += gradient.value->size();
+  if (ctx.step->pool != nullptr && floats >= kFloatsForThreads) {
+    return ctx.step->pool->ParallelFor(static_cast<int64_t>(gradients.size()),
+                                       [&](int64_t g) { Inspect(ctx, i, gradients[static_cast<size_t>(g)]); });
+  }
+  for (const OfLane& gradient : gradients) Inspect(ctx, i, gradient);
+}
+
 absl::Status OutgoingGradients::SendDense(KernelContext& ctx, size_t i, StepChannel* channel) {
   std::vector<StepChannel::LaneTensor> lanes;
+  std::vector<OfLane> gradients;
   BlockRef block = blocks_[i];
   for (int lane = 0; lane < ctx.lanes(); ++lane) {
     const Tensor* grad = std::get_if<Tensor>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
@@ -66,15 +85,17 @@ absl::Status OutgoingGradients::SendDense(KernelContext& ctx, size_t i, StepChan
     }
     block.count = grad->size();
     Tensor* const divided = Divides(ctx) ? DividedAs<Tensor>(i, lane) : nullptr;
-    Inspect(ctx, i, *grad, FactorOf(ctx, lane), divided);
+    gradients.push_back({grad, FactorOf(ctx, lane), divided});
     lanes.push_back({.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad});
   }
   if (lanes.empty()) return absl::OkStatus();
+  InspectAll(ctx, i, gradients);
   return channel->SendDense(block, lanes);
 }
 
 absl::Status OutgoingGradients::SendRows(KernelContext& ctx, size_t i, StepChannel* channel) {
   std::vector<StepChannel::LaneRows> lanes;
+  std::vector<OfLane> gradients;
   BlockRef block = blocks_[i];
   for (int lane = 0; lane < ctx.lanes(); ++lane) {
     const SelectedRows* grad = std::get_if<SelectedRows>(&ctx.lane_input(lane, 0, static_cast<int>(i)));
@@ -87,7 +108,7 @@ absl::Status OutgoingGradients::SendRows(KernelContext& ctx, size_t i, StepChann
     if (grad->height > 0) block.count = grad->height * width_;
     SelectedRows* const divided = Divides(ctx) ? DividedAs<SelectedRows>(i, lane) : nullptr;
     if (divided != nullptr) divided->CopyRowsOf(*grad);
-    Inspect(ctx, i, grad->values, FactorOf(ctx, lane), divided == nullptr ? nullptr : &divided->values);
+    gradients.push_back({&grad->values, FactorOf(ctx, lane), divided == nullptr ? nullptr : &divided->values});
     const Tensor* counts = nullptr;
     if (counts_) {
       const SelectedRows* const shows = std::get_if<SelectedRows>(&ctx.lane_input(lane, 1, 0));
@@ -101,6 +122,7 @@ absl::Status OutgoingGradients::SendRows(KernelContext& ctx, size_t i, StepChann
         {.lane = ctx.step->first_lane + lane, .value = divided != nullptr ? divided : grad, .counts = counts});
   }
   if (lanes.empty()) return absl::OkStatus();
+  InspectAll(ctx, i, gradients);
   return channel->SendRows(block, static_cast<int>(width_), lanes);
 }
 

@@ -37,8 +37,15 @@ class OutgoingGradients {
   bool Divides(const KernelContext& ctx) const { return mean_ || (ctx.step->loss_scale != 1 && !measured_); }
   // Returns the number by which the gradient of a lane is multiplied.
   float FactorOf(const KernelContext& ctx, int lane) const;
-  // Reports values that are not finite. Sets `divided`, if given, to factor * value.
-  void Inspect(const KernelContext& ctx, size_t i, const Tensor& value, float factor, Tensor* divided) const;
+  // Gradient of a lane, and where to put factor * value; null: nowhere.
+  struct OfLane {
+    const Tensor* value;
+    float factor;
+    Tensor* divided;
+  };
+  // Reports values that are not finite, and divides. Looks at all lanes on all threads, if they are large.
+  void Inspect(const KernelContext& ctx, size_t i, const OfLane& gradient) const;
+  void InspectAll(const KernelContext& ctx, size_t i, const std::vector<OfLane>& gradients) const;
   absl::Status SendDense(KernelContext& ctx, size_t i, StepChannel* channel);
   absl::Status SendRows(KernelContext& ctx, size_t i, StepChannel* channel);
   template <typename T>
