@@ -158,9 +158,8 @@ void ParallelDeduper::Find(absl::Span<const Run> runs, ThreadPool* pool, std::ve
     pool->ParallelFor(static_cast<int64_t>(used_chunks_), [&](int64_t c) { fn(&chunks_[static_cast<size_t>(c)]); });
   };
   by_chunk([this](Chunk* chunk) { Deal(chunk); });
-  pool->ParallelFor(static_cast<int64_t>(buckets_), [this](int64_t b) {
-    FindFirsts(static_cast<size_t>(b), &slots_[static_cast<size_t>(b)]);
-  });
+  pool->ParallelFor(static_cast<int64_t>(buckets_),
+                    [this](int64_t b) { FindFirsts(static_cast<size_t>(b), &slots_[static_cast<size_t>(b)]); });
   by_chunk([this](Chunk* chunk) { CountFirsts(chunk); });
   size_t used = 0;
   for (size_t c = 0; c < used_chunks_; ++c) {

@@ -116,23 +116,40 @@ absl::Status AheadPuller::Pull(int64_t step, absl::Span<const TableRows> tables)
   const std::vector<RowList> ahead = Split(lists);
   Remember(lists);
   const std::string what = absl::StrCat("rows of step ", step, ", ahead of it");
-  std::vector<CallPtr> calls;
-  for (int s = 0; s < calls_.settings().servers(); ++s) PullFrom(s, ahead, &calls);
-  RETURN_IF_ERROR(calls_.Wait(calls, what, Waits::kAhead, kAheadName));
-  calls.clear();
-  for (int s = 0; s < calls_.settings().servers(); ++s) FinishFrom(s, &calls);
+  RETURN_IF_ERROR(calls_.Wait(PullAhead(ahead), what, Waits::kAhead, kAheadName));
+  const std::vector<CallPtr> calls = calls_.ForEachServer(
+      RowCalls::IdBytes(left_), [this](int server, std::vector<CallPtr>* of_server) { FinishFrom(server, of_server); });
   RETURN_IF_ERROR(calls_.Wait(calls, what, Waits::kAhead, kFinishName));
   return PullForgotten();
 }
 
-void AheadPuller::PullFrom(int server, absl::Span<const RowList> lists, std::vector<CallPtr>* calls) {
-  RowMessages plan = row_calls_.PlanFor(server, lists);
-  for (PlannedPull& planned : plan.messages) {
-    auto made = std::make_shared<Made>();
-    made->server = server;
-    made->number = ++last_call_;
-    made->ids = row_calls_.WriteIds(plan, planned);
-    made->reads = row_calls_.ReadsOf(plan, planned);
+std::vector<CallPtr> AheadPuller::PullAhead(absl::Span<const RowList> lists) {
+  // Calls are numbered in order of servers, whichever is written first.
+  std::vector<RowMessages> plans;
+  std::vector<std::vector<MadePtr>> by_server;
+  for (int s = 0; s < calls_.settings().servers(); ++s) {
+    plans.push_back(row_calls_.PlanFor(s, lists));
+    std::vector<MadePtr>& of_server = by_server.emplace_back();
+    for (size_t m = 0; m < plans.back().messages.size(); ++m) {
+      of_server.push_back(std::make_shared<Made>());
+      of_server.back()->server = s;
+      of_server.back()->number = ++last_call_;
+    }
+    made_.insert(made_.end(), of_server.begin(), of_server.end());
+  }
+  return calls_.ForEachServer(RowCalls::IdBytes(lists), [&](int server, std::vector<CallPtr>* calls) {
+    const size_t s = static_cast<size_t>(server);
+    PullFrom(server, &plans[s], by_server[s], calls);
+  });
+}
+
+void AheadPuller::PullFrom(int server, RowMessages* plan, absl::Span<const MadePtr> of_server,
+                           std::vector<CallPtr>* calls) {
+  for (size_t m = 0; m < of_server.size(); ++m) {
+    PlannedPull& planned = plan->messages[m];
+    const MadePtr& made = of_server[m];
+    made->ids = row_calls_.WriteIds(*plan, planned);
+    made->reads = row_calls_.ReadsOf(*plan, planned);
     made->planned = planned;
     int64_t rows = 0;
     for (const RowsToRead& read : made->reads) rows += static_cast<int64_t>(read.rows);
@@ -147,7 +164,6 @@ void AheadPuller::PullFrom(int server, absl::Span<const RowList> lists, std::vec
                                       for (const RowsToRead& to : made->reads) row_calls_.Read(to, values);
                                       return absl::OkStatus();
                                     });
-    made_.push_back(made);
     calls->push_back(call);
     calls_.Begin(call);
   }

@@ -71,8 +71,11 @@ class AheadPuller {
   void Remember(absl::Span<const RowList> lists);
   // Returns the positions that are not skipped, in memory of parts_.
   RowOrders::Asked Select(const RowOrders::Asked& all, const std::vector<uint8_t>& skip);
-  // Issue the calls to one server: those ahead of the step, and those at its version.
-  void PullFrom(int server, absl::Span<const RowList> lists, std::vector<CallPtr>* calls);
+  // Makes the calls ahead of the step, to all servers.
+  std::vector<CallPtr> PullAhead(absl::Span<const RowList> lists);
+  // Issue the calls to one server: those ahead of the step, numbered in `of_server`, and those at its version. May be
+  // called for several servers at once.
+  void PullFrom(int server, RowMessages* plan, absl::Span<const MadePtr> of_server, std::vector<CallPtr>* calls);
   void FinishFrom(int server, std::vector<CallPtr>* calls);
   // Returns the calls to one server that need a correction, in groups for one message each.
   std::vector<std::vector<MadePtr>> Groups(int server) const;

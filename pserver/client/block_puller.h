@@ -41,7 +41,7 @@ class BlockPuller {
     BlockRef block;
     Tensor* out;
   };
-  // Issues the calls for one server. `outcome`: set by the first answer, null if it does not count.
+  // Issues the calls for one server, of several at once. `outcome`: set by the first answer, null if it does not count.
   void PullFrom(int server, int64_t version, StepOutcome* outcome, std::vector<CallPtr>* calls);
   // Makes one call. `wanted`: the blocks of the plan.
   CallPtr NewCall(int server, int64_t version, PlannedPull* planned, const std::vector<Wanted>& wanted,

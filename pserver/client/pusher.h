@@ -88,6 +88,8 @@ class Pusher {
   // Returns the lanes of a node that have a gradient, elements [begin, begin + count) of each.
   static std::vector<DenseRun> RunsOf(const LaneRange& node, absl::Span<const StepChannel::LaneTensor> lanes,
                                       int64_t begin, int64_t count);
+  // Adds the lanes of one node of a dense gradient, a large one on all threads.
+  void Sum(const DenseGradient& gradient, absl::Span<float> out);
   // Sums and encodes one node of a dense gradient.
   void WriteDense(const DenseGradient& gradient, char* out, v1::PushItem* item);
   // Sends rows at [begin, end) of the order to a server.

@@ -37,7 +37,7 @@ class RowPuller {
   RowOrders& orders() { return orders_; }
 
  private:
-  // Issues the calls for one server.
+  // Issues the calls for one server. May be called for several servers at once.
   void PullFrom(int server, absl::Span<const RowList> lists, std::vector<CallPtr>* calls);
 
   PullCalls& calls_;

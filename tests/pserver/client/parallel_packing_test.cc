@@ -49,7 +49,8 @@ TEST(OrderOnThreadsTest, IsThatOfOneThread) {
           plain.Sort(ids, 4096, servers);
           order.Sort(ids, 4096, servers, &pool);
           ASSERT_EQ(order.size(), n);
-          for (size_t i = 0; i < n; ++i) ASSERT_EQ(order[i], plain[i]) << "place " << i << ", " << threads << " threads";
+          for (size_t i = 0; i < n; ++i)
+            ASSERT_EQ(order[i], plain[i]) << "place " << i << ", " << threads << " threads";
           for (int s = 0; s <= servers; ++s) ASSERT_EQ(order.begin(s), plain.begin(s)) << "server " << s;
         }
       }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,8 +35,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Four lanes, of which trainer 1 has 2 and 3. Blocks b [2], rows [4, 2] and large [65536] on server 0, c [3] on server
-// 1; table t of width 2, table s of width 1 that counts shows and clicks.
+// Four lanes, of which trainer 1 has 2 and 3. Blocks b [2], rows [4, 2], large [65536] and larger [200003] on
+// server 0, c [3] on server 1; table t of width 2, table s of width 1 that counts shows and clicks.
 v1::Plan MakePlan() {
   v1::Plan plan;
   plan.set_servers(2);
@@ -52,6 +53,7 @@ v1::Plan MakePlan() {
   add("c", 1, 3);
   add("rows", 0, 8);
   add("large", 0, 65536);
+  add("larger", 0, 200'003);
   for (const char* name : {"t", "s"}) {
     v1::PlacedTable* const table = plan.add_tables();
     table->set_name(name);
@@ -171,6 +173,23 @@ TEST_F(PusherTest, APartCarriesTheChecksumOfItsPayload) {
   ASSERT_TRUE(Finish().ok());
   const PlayedFrame<v1::PushRequest> part = Parts(0).at(0);
   EXPECT_EQ(part.header.checksum(), Checksum({Slice::Borrow(part.payload.data(), part.payload.size())}));
+}
+
+TEST_F(PusherTest, AGradientThatThreadsAddInPiecesIsTheSumOfTheLanes) {
+  TakeParts(2);
+  std::vector<float> two, three, sums;
+  for (int i = 0; i < 200'003; ++i) {
+    two.push_back(i % 50 == 0 ? -0.0f : 0.1f * static_cast<float>(i % 1009));
+    three.push_back(i % 50 == 0 ? -0.0f : 0.3f * static_cast<float>(i % 77));
+    sums.push_back(two.back() + three.back());
+  }
+  const Tensor of_two = Floats(two), of_three = Floats(three);
+  const StepChannel::LaneTensor lanes[] = {{2, &of_two}, {3, &of_three}};
+  ASSERT_TRUE(pusher_.SendDense({"larger", 0, 200'003}, lanes).ok());
+  ASSERT_TRUE(Finish().ok());
+  const std::vector<float> sent = FloatsAt(Parts(0).at(0).payload, 0, sums.size());
+  ASSERT_EQ(sent.size(), sums.size());
+  EXPECT_EQ(std::memcmp(sent.data(), sums.data(), sums.size() * sizeof(float)), 0);
 }
 
 TEST_F(PusherTest, ALargeGradientLeavesBeforeTheStepIsFinished) {
