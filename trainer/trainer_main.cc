@@ -229,6 +229,13 @@ class EmbeddedServer : public WayToServers {
   ServerCore* core_ = nullptr;
 };
 
+// Returns whether a server has no block and no part of a table.
+bool HoldsNothing(const v1::Plan& plan, int server) {
+  return plan.tables().empty() &&
+         std::none_of(plan.blocks().begin(), plan.blocks().end(),
+                      [server](const v1::PlacedBlock& block) { return block.server() == server; });
+}
+
 // A server in each trainer: this one's, and the way to the others. It has threads of its own, so that it answers others
 // while lanes compute.
 class OwnServer : public WayToServers {
@@ -242,6 +249,7 @@ class OwnServer : public WayToServers {
     pool_ = std::make_unique<ThreadPool>("weir-server", ComputeThreads(threads));
     ASSIGN_OR_RETURN(Programs programs, ServerPrograms(job, id, absl::GetFlag(FLAGS_server_program),
                                                        absl::GetFlag(FLAGS_server_startup_program)));
+    const bool holds_nothing = HoldsNothing(programs.main.plan(), id);
     ASSIGN_OR_RETURN(ServerOptions options, JobServerOptions(job, id, std::move(programs), pool_.get()));
     ASSIGN_OR_RETURN(const std::string endpoint, WhereToListen(*cluster));
     ASSIGN_OR_RETURN(server_, JobServer::Start(std::move(options), endpoint, job.config.cluster()));
@@ -251,11 +259,12 @@ class OwnServer : public WayToServers {
     ASSIGN_OR_RETURN(std::optional<Addresses> addresses, Meet(job, cluster->endpoint, signals, cluster));
     if (addresses.has_value()) cluster->pservers = std::move(addresses->trainers);
     ASSIGN_OR_RETURN(network_, Connect(*cluster, job.config.cluster(), job.config.train().lanes()));
-    ASSIGN_OR_RETURN(
-        transport_,
-        WithFaultPoint(
-            MakeOwnServerTransport({.own = id, .core = server_->core(), .others = network_.get(), .pool = pool_.get()}),
-            id));
+    ASSIGN_OR_RETURN(transport_, WithFaultPoint(MakeOwnServerTransport({.own = id,
+                                                                        .core = server_->core(),
+                                                                        .others = network_.get(),
+                                                                        .pool = pool_.get(),
+                                                                        .holds_nothing = holds_nothing}),
+                                                id));
     return absl::OkStatus();
   }
   ServerCore* core() const override { return server_->core(); }
@@ -537,12 +546,6 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
   return absl::OkStatus();
 }
 
-int64_t DenseBytes(const v1::Plan& plan) {
-  int64_t elements = 0;
-  for (const v1::PlacedBlock& block : plan.blocks()) elements += block.element_count();
-  return elements * static_cast<int64_t>(sizeof(float));
-}
-
 // Makes what a trainer has that holds the dense parameters.
 absl::Status HoldDense(Runtime* r) {
   if (!ModeOf(r->programs.main).has_all_reduce()) return absl::OkStatus();
@@ -564,7 +567,6 @@ absl::Status HoldDense(Runtime* r) {
                                                    .host = host,
                                                    .network = config.cluster(),
                                                    .settings = config.comm(),
-                                                   .dense_bytes = DenseBytes(r->programs.main.plan()),
                                                    .deadlines = config.deadlines(),
                                                    .nccl = r->nccl.library,
                                                    .device = r->nccl.device.get(),

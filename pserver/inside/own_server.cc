@@ -23,11 +23,12 @@ class OwnServerTransport : public Transport {
   void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
     if (server != options_.own)
       return options_.others->Call(server, method, std::move(request), timeout, std::move(done));
-    if (method == Method::kJoin || method == Method::kHeartbeat) {
-      return options_.core->Handle(method, request, std::move(done));
-    }
     for (Slice& slice : request) {
       if (slice.owner == nullptr && slice.size > 0) slice = Slice::Own(std::string(slice.data, slice.size));
+    }
+    const bool of_step = method == Method::kPush || method == Method::kPull;
+    if (method == Method::kJoin || method == Method::kHeartbeat || (of_step && options_.holds_nothing)) {
+      return options_.core->Handle(method, request, std::move(done));
     }
     {
       MutexLock lock(&mu_);
@@ -42,6 +43,13 @@ class OwnServerTransport : public Transport {
           MutexLock lock(&mu_);
           if (--running_ == 0) none_left_.SignalAll();
         });
+  }
+
+  void CallPatiently(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    if (server != options_.own) {
+      return options_.others->CallPatiently(server, method, std::move(request), timeout, std::move(done));
+    }
+    Call(server, method, std::move(request), timeout, std::move(done));
   }
 
   std::string Describe(int server) const override {

@@ -20,6 +20,8 @@ struct OwnServerOptions {
   // Runs the handlers of calls to the own server, so that Call returns at once and calls to other servers leave without
   // waiting for them (answers_inside is false). Borrowed. Requires: the pool has a worker.
   ThreadPool* pool = nullptr;
+  // The own server holds no parameters: it answers inside Call, sooner than another thread would begin to.
+  bool holds_nothing = false;
 };
 
 // Creates the transport. The borrowed objects must outlive it. Joins and heart-beats of the own server are answered

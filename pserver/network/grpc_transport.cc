@@ -90,12 +90,10 @@ class GrpcTransport : public ClosableTransport {
   }
 
   void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
-    CHECK(server >= 0 && server < servers()) << "no server " << server;
-    if (const auto shared = IsStreamed(method) ? SharedOf(server) : nullptr; shared != nullptr) {
-      if (CallShared(shared, server, method, request, timeout, done)) return;
-      if (shared->closed()) LeaveShared(server, shared.get());
-    }
-    CallGrpc(server, method, request, timeout, std::move(done));
+    CallNearest(server, method, request, timeout, std::move(done), /*patient=*/false);
+  }
+  void CallPatiently(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) override {
+    CallNearest(server, method, request, timeout, std::move(done), /*patient=*/true);
   }
 
   void Close() override {
@@ -162,6 +160,16 @@ class GrpcTransport : public ClosableTransport {
     return all;
   }
 
+  void CallNearest(int server, Method method, const Slices& request, absl::Duration timeout, ReplyCallback done,
+                   bool patient) {
+    CHECK(server >= 0 && server < servers()) << "no server " << server;
+    if (const auto shared = IsStreamed(method) ? SharedOf(server) : nullptr; shared != nullptr) {
+      if (CallShared(shared, server, method, request, timeout, done, patient)) return;
+      if (shared->closed()) LeaveShared(server, shared.get());
+    }
+    CallGrpc(server, method, request, timeout, std::move(done));
+  }
+
   std::shared_ptr<SharedClient> SharedOf(int server) {
     MutexLock lock(&mu_);
     return servers_[static_cast<size_t>(server)]->shared;
@@ -169,7 +177,7 @@ class GrpcTransport : public ClosableTransport {
 
   // Returns false if the request has to go another way.
   bool CallShared(const std::shared_ptr<SharedClient>& shared, int server, Method method, const Slices& request,
-                  absl::Duration timeout, const ReplyCallback& done) {
+                  absl::Duration timeout, const ReplyCallback& done, bool patient) {
     // Kept for an answer that finds no room, as far as it can be.
     const bool owned = std::all_of(request.begin(), request.end(), [](const Slice& s) { return s.owner != nullptr; });
     const absl::Time deadline = Clock::Real()->Now() + timeout;
@@ -186,7 +194,8 @@ class GrpcTransport : public ClosableTransport {
           } else {
             done(absl::UnavailableError(absl::StrCat(Describe(server), ": no room in the memory shared with it")));
           }
-        });
+        },
+        patient);
   }
 
   void CallGrpc(int server, Method method, const Slices& request, absl::Duration timeout, ReplyCallback done) {

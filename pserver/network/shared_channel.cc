@@ -29,6 +29,8 @@ namespace weir {
 namespace {
 
 constexpr uint32_t kGranules = SharedChannel::kDataBytes / SharedChannel::kGranule;
+// Messages in a ring that no longer wait for the receiver to wake up by itself.
+constexpr uint32_t kManyMessages = SharedChannel::kSlots / 8;
 constexpr uint32_t kWordBits = 64;
 constexpr uint32_t kWords = kGranules / kWordBits;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -41,8 +43,9 @@ struct Slot {
   int64_t profiled_step;
   uint64_t bytes;
   uint32_t kind;
-  uint32_t first;  // granule
-  char unused[24];
+  uint32_t first;   // granule
+  uint32_t wanted;  // SharedHead::When
+  char unused[20];
 };
 static_assert(sizeof(Slot) == 64);
 
@@ -255,12 +258,13 @@ bool SharedChannel::Post(const SharedHead& head, size_t bytes, Place place) {
                                  .profiled_step = head.profiled_step,
                                  .bytes = bytes,
                                  .kind = head.kind,
-                                 .first = place.first};
+                                 .first = place.first,
+                                 .wanted = head.wanted};
   out_->head.store(++head_, std::memory_order_release);
   return true;
 }
 
-bool SharedChannel::Send(const SharedHead& head, const Slices& bytes) {
+bool SharedChannel::Send(const SharedHead& head, const Slices& bytes, Wakes wakes) {
   size_t size = 0;
   for (const Slice& slice : bytes) size += slice.size;
   const std::optional<Place> place = Reserve(size);
@@ -274,10 +278,14 @@ bool SharedChannel::Send(const SharedHead& head, const Slices& bytes) {
     Free(out_, *place);
     return false;
   }
+  if (wakes == Wakes::kNow || out_->head.load() - out_->tail.load() >= kManyMessages) WakeOther();
+  return true;
+}
+
+void SharedChannel::WakeOther() {
   // Sequentially consistent, as in Receive: either this sees the sleeper, or the sleeper sees the new bell.
   out_->bell.fetch_add(1);
   if (out_->sleepers.load() > 0) FutexWake(&out_->bell, 1);
-  return true;
 }
 
 absl::StatusOr<std::optional<SharedChannel::Message>> SharedChannel::Take() {
@@ -291,8 +299,11 @@ absl::StatusOr<std::optional<SharedChannel::Message>> SharedChannel::Take() {
     in_->tail.store(++tail_, std::memory_order_release);
   }
   Message message{
-      .head = {
-          .call = slot.call, .kind = slot.kind, .profiled_id = slot.profiled_id, .profiled_step = slot.profiled_step}};
+      .head = {.call = slot.call,
+               .kind = slot.kind,
+               .profiled_id = slot.profiled_id,
+               .profiled_step = slot.profiled_step,
+               .wanted = static_cast<SharedHead::When>(std::min<uint32_t>(slot.wanted, SharedHead::kSomeTime))}};
   if (slot.bytes == 0) return message;
   if (slot.first >= kGranules || slot.bytes > kDataBytes - slot.first * kGranule) {
     return absl::DataLossError(absl::StrCat("a message of ", slot.bytes, " bytes at granule ", slot.first));

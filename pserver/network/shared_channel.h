@@ -40,6 +40,13 @@ struct SharedHead {
   // The ProfiledCall of a request that is recorded.
   uint64_t profiled_id = 0;
   int64_t profiled_step = -1;
+  // When the caller of a request wants to know of the answer.
+  enum When : uint32_t {
+    kAtOnce = 0,
+    kWithNext = 1,  // with the answer of another call that is open
+    kSomeTime = 2,  // when others have come, or after a second
+  };
+  When wanted = kAtOnce;
 };
 
 // An end of the channel. Thread-safe.
@@ -62,8 +69,15 @@ class SharedChannel {
   int descriptor() const { return descriptor_; }
   void CloseDescriptor();
 
+  enum class Wakes {
+    kNow,
+    // When the next message comes, many have gathered, or a second has passed.
+    kLater,
+  };
   // Copies a message to the other side. False: it has no room, or the channel is closed.
-  bool Send(const SharedHead& head, const Slices& bytes);
+  bool Send(const SharedHead& head, const Slices& bytes, Wakes wakes = Wakes::kNow);
+  // Wakes the other side for messages that were sent to wake it later.
+  void WakeOther();
 
   struct Message {
     SharedHead head;

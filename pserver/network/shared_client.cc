@@ -18,6 +18,7 @@
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
 #include "pserver/network/unix_socket.h"
+#include "pserver/protocol/call_hints.h"
 
 namespace weir {
 namespace {
@@ -67,9 +68,12 @@ void SharedClient::Join() {
   }
 }
 
-bool SharedClient::Call(Method method, const Slices& request, absl::Duration timeout, Done done) {
+bool SharedClient::Call(Method method, const Slices& request, absl::Duration timeout, Done done, bool patient) {
   const absl::Time deadline = Clock::Real()->Now() + timeout;
-  SharedHead head{.kind = static_cast<uint32_t>(method)};
+  SharedHead head{.kind = static_cast<uint32_t>(method),
+                  .wanted = patient                     ? SharedHead::kSomeTime
+                            : AnswersMayWait::current() ? SharedHead::kWithNext
+                                                        : SharedHead::kAtOnce};
   const ProfiledCall profiled = ProfiledCallScope::current();
   head.profiled_id = profiled.id;
   head.profiled_step = profiled.step;
@@ -86,7 +90,11 @@ bool SharedClient::Call(Method method, const Slices& request, absl::Duration tim
     }
   }
   if (wake) WakeWatch();
-  if (channel_->Send(head, request)) return true;
+  CallsTogether* const together = CallsTogether::current();
+  if (channel_->Send(head, request, together == nullptr ? SharedChannel::Wakes::kNow : SharedChannel::Wakes::kLater)) {
+    if (together != nullptr) together->AtEnd(this, [channel = channel_] { channel->WakeOther(); });
+    return true;
+  }
   MutexLock lock(&mu_);
   // If the entry is gone, another thread has ended the call.
   return calls_.erase(head.call) == 0;

@@ -85,15 +85,37 @@ class Open {
   bool refused_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-void Answer(SharedChannel* channel, uint64_t call, const absl::StatusOr<Slices>& reply) {
-  SharedHead head{.call = call, .kind = reply.ok() ? SharedHead::kReply : SharedHead::kError};
-  if (channel->Send(head,
-                    reply.ok() ? *reply : Slices{Slice::Own(StatusMessage(reply.status()).SerializeAsString())})) {
+// Calls of a client whose answers it awaits.
+struct Awaited {
+  Mutex mu;
+  int64_t calls ABSL_GUARDED_BY(mu) = 0;
+};
+
+void Answer(SharedChannel* channel, const SharedHead& request, const absl::StatusOr<Slices>& reply, bool later) {
+  SharedHead head{.call = request.call, .kind = reply.ok() ? SharedHead::kReply : SharedHead::kError};
+  if (channel->Send(head, reply.ok() ? *reply : Slices{Slice::Own(StatusMessage(reply.status()).SerializeAsString())},
+                    later ? SharedChannel::Wakes::kLater : SharedChannel::Wakes::kNow)) {
     return;
   }
   head.kind = SharedHead::kNoRoom;
   // Fails only in a channel that is closed, or whose client reads no answers: it gives the call up at its deadline.
   channel->Send(head, {});
+}
+
+void AnswerAtOnce(SharedChannel* channel, const SharedHead& request, const absl::StatusOr<Slices>& reply) {
+  Answer(channel, request, reply, /*later=*/false);
+}
+
+// Answers a call that was counted among those that are awaited if it is.
+void Answer(SharedChannel* channel, const SharedHead& request, const absl::StatusOr<Slices>& reply, Awaited* awaited) {
+  if (request.wanted == SharedHead::kSomeTime) return Answer(channel, request, reply, /*later=*/reply.ok());
+  {
+    MutexLock lock(&awaited->mu);
+    // Under the lock: the answer that it comes with is sent after it.
+    if (request.wanted == SharedHead::kWithNext) return Answer(channel, request, reply, awaited->calls > 0);
+    --awaited->calls;
+  }
+  AnswerAtOnce(channel, request, reply);
 }
 
 // A client: its socket, its channel once it has offered one, and the threads that handle its requests.
@@ -146,18 +168,23 @@ class Link {
       const Method method = static_cast<Method>(head.kind);
       if (method != Method::kPush && method != Method::kPull && method != Method::kNorms &&
           method != Method::kDeliver) {
-        Answer(channel_.get(), head.call,
-               absl::UnimplementedError(absl::StrCat("method ", head.kind, " is not served through shared memory")));
+        AnswerAtOnce(
+            channel_.get(), head,
+            absl::UnimplementedError(absl::StrCat("method ", head.kind, " is not served through shared memory")));
         continue;
       }
       if (!open_->Add(channel_.get())) {
-        Answer(channel_.get(), head.call, absl::UnavailableError("the server is shutting down"));
+        AnswerAtOnce(channel_.get(), head, absl::UnavailableError("the server is shutting down"));
         continue;
+      }
+      if (head.wanted == SharedHead::kAtOnce) {
+        MutexLock lock(&awaited_->mu);
+        ++awaited_->calls;
       }
       const ProfiledCallScope scope({.id = head.profiled_id, .step = head.profiled_step});
       handler(method, (*received)->bytes,
-              [channel = channel_, call = head.call, open = open_](absl::StatusOr<Slices> reply) {
-                Answer(channel.get(), call, reply);
+              [channel = channel_, head, open = open_, awaited = awaited_](absl::StatusOr<Slices> reply) {
+                Answer(channel.get(), head, reply, awaited.get());
                 open->Remove(channel.get());
               });
     }
@@ -165,6 +192,7 @@ class Link {
 
   const int socket_;
   const std::shared_ptr<Open> open_;
+  const std::shared_ptr<Awaited> awaited_ = std::make_shared<Awaited>();
   const absl::Time since_;
   std::shared_ptr<SharedChannel> channel_;
   std::atomic<int> running_{0};

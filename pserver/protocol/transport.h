@@ -31,6 +31,11 @@ class Transport {
   // frame (Push, Pull, Deliver). Unavailable: the server was not reached; DeadlineExceeded: no answer in time. The
   // caller may repeat the call after both. Other codes are the server's (proto/parameter_server.proto).
   virtual void Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) = 0;
+  // Does the same for a call whose answer is not waited for by itself: it may come a second later, or when the next
+  // answer of the server does, so that no thread has to wake up for it.
+  virtual void CallPatiently(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) {
+    Call(server, method, std::move(request), timeout, std::move(done));
+  }
   // Name of the server for messages: "server 1 at 127.0.0.1:6171".
   virtual std::string Describe(int server) const = 0;
   virtual int servers() const = 0;

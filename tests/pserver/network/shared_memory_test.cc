@@ -453,6 +453,29 @@ TEST_F(SharedServerTest, ManyCallsOfManyClientsGetTheirOwnAnswers) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST_F(SharedServerTest, AnswersOfPatientCallsComeWithTheNextOneOrWhenThereAreMany) {
+  const auto client = Connect();
+  const auto call = [&client] {
+    auto promise = std::make_shared<std::promise<void>>();
+    EXPECT_TRUE(client->Call(
+        Method::kPush, {Slice::Own("x")}, absl::Seconds(60), [promise](const Reply&) { promise->set_value(); },
+        /*patient=*/true));
+    return promise->get_future();
+  };
+  auto first = call();
+  EXPECT_EQ(*Ask(client.get(), "y"), "Push y");
+  first.get();
+  std::vector<std::future<void>> many;
+  for (int i = 0; i < 200; ++i) many.push_back(call());
+  for (std::future<void>& each : many) each.get();
+  // An error is an answer that cannot wait.
+  std::promise<absl::Status> failed;
+  EXPECT_TRUE(client->Call(
+      Method::kPush, {Slice::Own("fail")}, absl::Seconds(60),
+      [&failed](const Reply& reply) { failed.set_value(reply->status()); }, /*patient=*/true));
+  EXPECT_TRUE(absl::IsAborted(failed.get_future().get()));
+}
+
 TEST_F(SharedServerTest, AnAnswerThatDoesNotComeIsDeadlineExceededAndALateOneIsDropped) {
   const auto client = Connect();
   auto patient = Call(client.get(), "hold", Method::kPull);

@@ -106,6 +106,23 @@ TEST(OwnServerTest, OwnCallsStayInsideAndOthersGoOn) {
   EXPECT_NE(own.threads()[0], std::this_thread::get_id());
 }
 
+TEST(OwnServerTest, AServerThatHoldsNothingAnswersInsideCall) {
+  Notes own, others;
+  OwnCore core(&own);
+  Others network(&others, /*checks=*/true);
+  ThreadPool pool("server", 1);
+  const auto transport =
+      MakeOwnServerTransport({.own = 1, .core = &core, .others = &network, .pool = &pool, .holds_nothing = true});
+  for (const Method method : {Method::kPush, Method::kPull}) {
+    std::string answer;
+    transport->Call(1, method, Bytes("part"), absl::Seconds(1),
+                    [&answer](absl::StatusOr<Slices> reply) { answer = Flatten(*reply); });
+    EXPECT_EQ(answer, "own");
+  }
+  EXPECT_THAT(own.calls(), ElementsAre("Push part", "Pull part"));
+  EXPECT_EQ(own.threads()[0], std::this_thread::get_id());
+}
+
 // The caller keeps a slice without an owner alive only until Call returns.
 TEST(OwnServerTest, BorrowedBytesAreCopied) {
   Notes own, others;
