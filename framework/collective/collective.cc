@@ -1,6 +1,8 @@
 #include "framework/collective/collective.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -106,7 +108,29 @@ Body Profiled(Body body) {
 
 }  // namespace
 
+struct Collective::Short {
+  MessageMemory memory;
+  std::unique_ptr<Operation> operation;
+  std::unique_ptr<WholeRun> run;
+  int64_t profiled_step = -1;
+  PendingPtr pending;
+  std::atomic<bool> ended{false};  // by the thread that waits; read by others, which then use the operation
+};
+
 absl::Status Collective::Pending::Wait() {
+  std::shared_ptr<Short> mine;
+  {
+    MutexLock lock(&mu_);
+    if (ended_) return status_;
+  }
+  // Others may wait for an earlier operation of this rank.
+  collective_.SendBegun();
+  {
+    MutexLock lock(&mu_);
+    while (short_ != nullptr && !sent_) changed_.Wait(&mu_);
+    mine = std::move(short_);
+  }
+  if (mine != nullptr) collective_.EndShort(mine.get());
   MutexLock lock(&mu_);
   while (!ended_) changed_.Wait(&mu_);
   return status_;
@@ -136,12 +160,14 @@ Collective::Collective(Mesh* mesh, Options options)
 }
 
 Collective::~Collective() {
+  SendBegun();
   {
     MutexLock lock(&mu_);
     closing_ = true;
     changed_.SignalAll();
   }
   for (std::thread& thread : threads_) thread.join();
+  EndShorts();
 }
 
 void Collective::Abort(const absl::Status& status) {
@@ -183,30 +209,38 @@ void Collective::RunStream(size_t stream) {
   }
 }
 
-Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Status refused, Body body) {
-  header.set_message_bytes(options_.message_bytes);
+absl::Status Collective::RefusalOf(const v1::CollectiveHeader& header, absl::Status refused) const {
   if (refused.ok() && header.name().size() > kMostOperationName) {
     refused = absl::InvalidArgumentError(
         absl::StrCat("the name has ", header.name().size(), " bytes, at most ", kMostOperationName, " are possible"));
   }
-  if (refused.ok() && header.has_root() && (header.root() < 0 || header.root() >= size())) {
-    refused = absl::InvalidArgumentError(absl::StrCat("there is no rank ", header.root(), " among ", size()));
+  if (refused.ok() && header.has_root() && (header.root() < 0 || header.root() >= mesh_.size())) {
+    refused = absl::InvalidArgumentError(absl::StrCat("there is no rank ", header.root(), " among ", mesh_.size()));
   }
   if (refused.ok() && header.shape_size() > kMostOperationDims) {
     refused = absl::InvalidArgumentError(absl::StrCat("the shape has ", header.shape_size(), " dimensions, at most ",
                                                       kMostOperationDims, " are possible"));
   }
-  auto pending = std::make_shared<Pending>();
-  if (!refused.ok()) {
-    header.set_sequence(-1);
-    refused = absl::Status(
-        refused.code(), absl::StrCat(header.operation(), " '", header.name().substr(0, 40), "': ", refused.message()));
-    // Other ranks may have begun it.
-    Abort(refused);
-    MutexLock lock(&mu_);
-    End(pending.get(), failure_);
-    return pending;
-  }
+  return refused;
+}
+
+Collective::PendingPtr Collective::Refuse(v1::CollectiveHeader header, absl::Status refused) {
+  const PendingPtr pending(new Pending(this));
+  header.set_sequence(-1);
+  refused = absl::Status(refused.code(),
+                         absl::StrCat(header.operation(), " '", header.name().substr(0, 40), "': ", refused.message()));
+  // Other ranks may have begun it.
+  Abort(refused);
+  MutexLock lock(&mu_);
+  End(pending.get(), failure_);
+  return pending;
+}
+
+Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Status refused, Body body) {
+  header.set_message_bytes(options_.message_bytes);
+  refused = RefusalOf(header, std::move(refused));
+  if (!refused.ok()) return Refuse(std::move(header), std::move(refused));
+  PendingPtr pending(new Pending(this));
   MutexLock lock(&mu_);
   header.set_sequence(next_);
   queues_[static_cast<size_t>(next_ % options_.streams)].push_back(
@@ -214,6 +248,105 @@ Collective::PendingPtr Collective::Begin(v1::CollectiveHeader header, absl::Stat
   ++next_;
   changed_.SignalAll();
   return pending;
+}
+
+Collective::PendingPtr Collective::BeginShort(v1::CollectiveHeader header, WholeRun::Options options) {
+  header.set_message_bytes(options_.message_bytes);
+  absl::Status refused = RefusalOf(header, absl::OkStatus());
+  if (!refused.ok()) return Refuse(std::move(header), std::move(refused));
+  auto made = std::make_shared<Short>();
+  made->pending = PendingPtr(new Pending(this));
+  made->profiled_step = ProfiledStep::current();
+  MutexLock lock(&mu_);
+  header.set_sequence(next_++);
+  made->operation = std::make_unique<Operation>(
+      &mesh_, &options_.waits, &made->memory, std::move(header), [this](const absl::Status& failed) { Abort(failed); },
+      counters_.has_value() ? &*counters_ : nullptr);
+  made->run = std::make_unique<WholeRun>(made->operation.get(), std::move(options));
+  {
+    MutexLock of_pending(&made->pending->mu_);
+    made->pending->short_ = made;
+  }
+  unsent_.push_back(made);
+  return made->pending;
+}
+
+void Collective::SendBegun() {
+  while (true) {
+    std::shared_ptr<Short> next;
+    bool failed = false;
+    {
+      MutexLock lock(&mu_);
+      if (unsent_.empty()) return;
+      next = std::move(unsent_.front());
+      unsent_.pop_front();
+      failed = !failure_.ok();
+    }
+    // An error has been reported, and EndShort finds it.
+    if (!failed) next->run->Send().IgnoreError();
+    {
+      MutexLock lock(&mu_);
+      sent_.push_back(next);
+    }
+    MutexLock lock(&next->pending->mu_);
+    next->pending->sent_ = true;
+    next->pending->changed_.SignalAll();
+  }
+}
+
+void Collective::EndShort(Short* of) {
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    status = failure_;
+  }
+  if (status.ok()) {
+    const ProfiledStep profiled(of->profiled_step);
+    ProfileSpan span(of->profiled_step, ProfileKind::kExchange, of->operation->header().operation());
+    if (span.event() != nullptr) span.event()->detail = ProfileName(of->operation->header().name());
+    status = of->run->Finish();
+    of->pending->present_ = of->run->present();
+    of->pending->samples_ = of->run->samples();
+  }
+  if (!status.ok()) {
+    // The first failure is the reason: this one may be its consequence.
+    MutexLock lock(&mu_);
+    CHECK(!failure_.ok()) << status << " was not reported";
+    status = failure_;
+  }
+  of->run = nullptr;
+  of->ended = true;
+  End(of->pending.get(), status);
+  DropShorts();
+}
+
+void Collective::DropShorts() {
+  std::deque<std::shared_ptr<Short>> sent;
+  bool failed = false;
+  {
+    MutexLock lock(&mu_);
+    sent.swap(sent_);
+    failed = !failure_.ok();
+  }
+  // The oldest come first, and mostly say enough.
+  while (!sent.empty() && sent.front()->ended &&
+         (failed || sent.front()->operation->HeadersHaveGone().value_or(true))) {
+    sent.pop_front();
+  }
+  MutexLock lock(&mu_);
+  sent_.insert(sent_.begin(), sent.begin(), sent.end());
+}
+
+void Collective::EndShorts() {
+  std::deque<std::shared_ptr<Short>> sent;
+  {
+    MutexLock lock(&mu_);
+    sent.swap(sent_);
+  }
+  for (const std::shared_ptr<Short>& each : sent) {
+    // Every operation has its result, or its error: what is left to go wrong concerns nobody here.
+    if (each->pending->Wait().ok()) each->operation->EndHeaders().IgnoreError();
+  }
 }
 
 namespace {
@@ -288,6 +421,16 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
                                     .reader = root.value_or(AdasumRun::kAll),
                                     .out = static_cast<char*>(out),
                                     .message_bytes = options_.message_bytes}));
+  }
+  const int64_t bytes = count.value_or(0) * static_cast<int64_t>(DTypeSize(values.dtype));
+  if (header.operation() == "all_reduce" && mesh_.TakesAnySize() && bytes <= options_.message_bytes &&
+      GoesWhole(bytes, DTypeSize(values.dtype), size())) {
+    return BeginShort(std::move(header), {.dtype = values.dtype,
+                                          .reduction = values.reduction,
+                                          .lanes = lanes,
+                                          .addends = std::move(values.addends),
+                                          .segments = std::move(values.segments),
+                                          .out = static_cast<char*>(out)});
   }
   // With lanes a rank may have several addends, which slices would send one by one.
   const bool few = mesh_.HasAllReduce() && values.lanes == 0 &&

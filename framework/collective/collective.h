@@ -13,7 +13,9 @@
 // are those of an operation of its own. Adasums (framework/collective/adasum.h) have whole segments as their operands.
 //
 // Cost for V bytes on p ranks, k the number of addends of a rank: an all-reduce sends (k + 1)(p - 1)/p V from each
-// rank, or 2 (p - 1)/p V in any order; a reduce-scatter k (p - 1)/p V, an all-gather (p - 1)/p V.
+// rank, or 2 (p - 1)/p V in any order; a reduce-scatter k (p - 1)/p V, an all-gather (p - 1)/p V. An all-reduce of few
+// values sends k (p - 1) V, but in one exchange (whole_run.h), on the threads of its caller: the others get this
+// rank's values with SendBegun or the next Wait, for any operation.
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_COLLECTIVE_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_COLLECTIVE_H_
 
@@ -35,6 +37,7 @@
 #include "framework/collective/operation.h"
 #include "framework/collective/reduction.h"
 #include "framework/collective/sizes.h"
+#include "framework/collective/whole_run.h"
 #include "framework/tensor/dtype.h"
 
 namespace weir {
@@ -53,6 +56,9 @@ class Collective {
   };
   static constexpr int64_t kMostMessageBytes = int64_t{32} << 20;
 
+  // An operation on the threads of its caller.
+  struct Short;
+
   // An operation under way. Its buffers must live, and inputs must not change, until Wait has returned.
   class Pending {
    public:
@@ -66,11 +72,17 @@ class Collective {
 
    private:
     friend class Collective;
+    explicit Pending(Collective* collective) : collective_(*collective) {}
+
+    Collective& collective_;  // not used once the operation has ended
     Mutex mu_;
     CondVar changed_;
+    // Of an operation on the threads of its caller, until one of them ends it.
+    std::shared_ptr<Short> short_ ABSL_GUARDED_BY(mu_);
+    bool sent_ ABSL_GUARDED_BY(mu_) = false;  // short_
     bool ended_ ABSL_GUARDED_BY(mu_) = false;
     absl::Status status_ ABSL_GUARDED_BY(mu_);
-    // Written by the operation's thread before ended_ is set; constant then.
+    // Written by the thread that ends the operation before ended_ is set; constant then.
     uint64_t present_ = 0;  // bit s: segment s
     int64_t samples_ = 0;
   };
@@ -132,6 +144,9 @@ class Collective {
   // Ends when every rank has begun it.
   PendingPtr Barrier(const std::string& name);
 
+  // Sends what operations that have begun have to send at once, if no Wait has done so. Does not wait. Thread-safe.
+  void SendBegun();
+
   // Fails everything under way and everything later, on the other ranks too as far as they can be told. Thread-safe.
   void Abort(const absl::Status& status);
 
@@ -144,6 +159,18 @@ class Collective {
   };
   // Hands an operation to the stream whose turn it is. `refused`: the operation fails with it, without a message.
   PendingPtr Begin(v1::CollectiveHeader header, absl::Status refused, Body body);
+  // Has SendBegun, or a Wait, begin an all-reduce of few values.
+  PendingPtr BeginShort(v1::CollectiveHeader header, WholeRun::Options options);
+  // Returns `refused`, or why this operation cannot be begun.
+  absl::Status RefusalOf(const v1::CollectiveHeader& header, absl::Status refused) const;
+  // Ends the group, since this rank cannot begin what the others may have begun.
+  PendingPtr Refuse(v1::CollectiveHeader header, absl::Status refused);
+  // Ends a short operation that was sent, on the thread that waits for it.
+  void EndShort(Short* of);
+  // Lets go of short operations that have ended and whose messages the others have.
+  void DropShorts();
+  // Waits for all short operations, and for their messages to arrive.
+  void EndShorts();
   // Returns the body of a reduction: a Run with these options.
   template <typename Run>
   static Body BodyOf(typename Run::Options options);
@@ -161,6 +188,8 @@ class Collective {
   // Invariant: operation n is queued in stream n % streams, on every rank.
   int64_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // sequence number of the next operation
   std::vector<std::deque<Queued>> queues_ ABSL_GUARDED_BY(mu_);  // by stream
+  // Short operations by their beginning: not sent yet; sent, but not ended, or with messages under way.
+  std::deque<std::shared_ptr<Short>> unsent_ ABSL_GUARDED_BY(mu_), sent_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;  // constant after construction

@@ -15,7 +15,8 @@ namespace weir {
 struct LocalMeshes::Message {
   const void* from = nullptr;
   void* to = nullptr;
-  size_t bytes = 0;
+  size_t bytes = 0;            // of a receiver of any size: the most
+  std::string* any = nullptr;  // of such a receiver
   // Guarded by LocalMeshes::mu_.
   bool done = false;
   CondVar ended;
@@ -43,6 +44,12 @@ class LocalMeshes::RankMesh : public Mesh {
   }
   std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) override {
     return Begin({peer, rank_, tag}, /*sends=*/false, MessageOf(nullptr, data, bytes));
+  }
+  bool TakesAnySize() const override { return all_.takes_any_size_; }
+  std::unique_ptr<Transfer> ReceiveAny(int peer, uint64_t tag, size_t most, std::string* bytes) override {
+    std::shared_ptr<Message> message = MessageOf(nullptr, nullptr, most);
+    message->any = bytes;
+    return Begin({peer, rank_, tag}, /*sends=*/false, std::move(message));
   }
   void Abort(const absl::Status& status) override {
     MutexLock lock(&all_.mu_);
@@ -91,6 +98,16 @@ class LocalMeshes::RankMesh : public Mesh {
     return all_.sent_[r] > all_.cut_at_[r];
   }
 
+  static void Copy(const Message& from, Message* to) {
+    if (to->any != nullptr) {
+      CHECK_LE(from.bytes, to->bytes);
+      to->any->assign(static_cast<const char*>(from.from), from.bytes);
+      return;
+    }
+    CHECK_EQ(from.bytes, to->bytes);
+    if (from.bytes > 0) std::memcpy(to->to, from.from, from.bytes);
+  }
+
   std::unique_ptr<Transfer> Begin(const Key& key, bool sends, std::shared_ptr<Message> message) {
     absl::Time not_before = absl::InfinitePast();
     if (all_.shuffle_ != 0) {
@@ -106,10 +123,7 @@ class LocalMeshes::RankMesh : public Mesh {
       CHECK(own.emplace(key, message).second) << "a tag is used twice";
     } else {
       Message& theirs = *other->second;
-      CHECK_EQ(message->bytes, theirs.bytes);
-      if (message->bytes > 0) {
-        std::memcpy(sends ? theirs.to : message->to, sends ? message->from : theirs.from, message->bytes);
-      }
+      Copy(sends ? *message : theirs, sends ? &theirs : message.get());
       message->done = theirs.done = true;
       theirs.ended.SignalAll();
       others.erase(other);

@@ -24,6 +24,8 @@ class LocalMeshes {
   explicit LocalMeshes(int ranks, uint64_t shuffle = 0);
   ~LocalMeshes();
 
+  // Lets ranks receive messages of any size. Called before the first message.
+  void TakeAnySize() { takes_any_size_ = true; }
   Mesh* mesh(int rank) { return meshes_[static_cast<size_t>(rank)].get(); }
   // Bytes that the rank has sent.
   int64_t sent(int rank) const;
@@ -42,6 +44,7 @@ class LocalMeshes {
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   std::vector<int64_t> cut_at_ ABSL_GUARDED_BY(mu_);  // bytes that the rank may send
   const uint64_t shuffle_;
+  bool takes_any_size_ = false;  // constant once messages move
   std::atomic<uint64_t> messages_{0};
   std::atomic<int64_t> given_up_{0};
   std::vector<std::atomic<int64_t>> sent_;

@@ -39,8 +39,21 @@ class Mesh {
   // Begins to send `bytes` bytes to `peer`. Requires: `peer` is another rank; the tag is new for this direction and
   // pair; the bytes stay unchanged until Wait has returned OK or the transfer is destroyed.
   virtual std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) = 0;
+  // Does the same for a message that nobody waits for soon: it may take the mesh a second to learn that it has arrived.
+  virtual std::unique_ptr<Transfer> SendPatiently(int peer, uint64_t tag, const void* data, size_t bytes) {
+    return Send(peer, tag, data, bytes);
+  }
   // Begins to receive a message of exactly `bytes` bytes. Requires: as Send; `data` is left alone until then.
   virtual std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) = 0;
+
+  // Returns whether the mesh has ReceiveAny; equal on all ranks.
+  virtual bool TakesAnySize() const { return false; }
+  // Begins to receive a message whose size its sender alone knows: `bytes` becomes the message. One of more than `most`
+  // bytes ends the transfer with DataLoss. Requires: TakesAnySize; else as Receive.
+  virtual std::unique_ptr<Transfer> ReceiveAny(int /*peer*/, uint64_t /*tag*/, size_t /*most*/,
+                                               std::string* /*bytes*/) {
+    return nullptr;
+  }
 
   // An all-reduce that the mesh does by itself, in an order of sums of its own.
   struct OwnAllReduce {

@@ -170,49 +170,109 @@ absl::Status Operation::WaitAll(std::vector<Message>* messages) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> Operation::HeaderMessage(const std::vector<std::string_view>& attached) const {
+  const std::string text = header_.SerializeAsString();
+  const auto length = static_cast<uint32_t>(text.size());
+  const size_t room = kOperationHeaderBytes - sizeof(length);
+  if (length > room) {
+    return absl::InvalidArgumentError(absl::StrCat(DescribeOperation(header_), ": its name, shape and addends take ",
+                                                   length, " bytes, at most ", room, " are possible"));
+  }
+  std::string message;
+  size_t bytes = kOperationHeaderBytes;
+  for (const std::string_view each : attached) bytes += each.size();
+  message.reserve(bytes);
+  message.append(reinterpret_cast<const char*>(&length), sizeof(length)).append(text).append(room - length, '\0');
+  for (const std::string_view each : attached) message.append(each);
+  return message;
+}
+
 absl::Status Operation::SendHeaders(const std::vector<int64_t>& counts) {
-  sent_headers_.resize(static_cast<size_t>(size()));
+  sent_headers_.reserve(static_cast<size_t>(size()));
   for (int peer = 0; peer < size(); ++peer) {
     if (!counts.empty()) header_.set_count(counts[static_cast<size_t>(peer)]);
     if (peer == rank()) continue;
-    const std::string text = header_.SerializeAsString();
-    HeaderBytes& bytes = sent_headers_[static_cast<size_t>(peer)];
-    const auto length = static_cast<uint32_t>(text.size());
-    if (length > bytes.size() - sizeof(length)) {
-      return Fail(absl::InvalidArgumentError(
-          absl::StrCat(DescribeOperation(header_), ": its name, shape and addends take ", length, " bytes, at most ",
-                       bytes.size() - sizeof(length), " are possible")));
+    if (sent_headers_.empty() || !counts.empty()) {
+      absl::StatusOr<std::string> message = HeaderMessage({});
+      if (!message.ok()) return Fail(message.status());
+      sent_headers_.push_back(*std::move(message));
     }
-    bytes.fill('\0');
-    std::memcpy(bytes.data(), &length, sizeof(length));
-    std::memcpy(bytes.data() + sizeof(length), text.data(), length);
+    const std::string& bytes = sent_headers_.back();
     header_sends_.push_back(Send(peer, kHeaderPhase, 0, bytes.data(), bytes.size()));
   }
   return absl::OkStatus();
 }
 
-absl::Status Operation::ReceiveHeaders(std::vector<v1::CollectiveHeader>* headers) {
-  headers->assign(static_cast<size_t>(size()), header_);
-  std::vector<HeaderBytes> bytes(static_cast<size_t>(size()));
-  std::vector<Message> messages;
-  for (int peer = 0; peer < size(); ++peer) {
-    HeaderBytes& each = bytes[static_cast<size_t>(peer)];
-    if (peer != rank()) messages.push_back(Receive(peer, kHeaderPhase, 0, each.data(), each.size()));
+absl::Status Operation::SendAttached(const std::vector<std::string_view>& attached) {
+  CHECK(attaches());
+  absl::StatusOr<std::string> message = HeaderMessage(attached);
+  if (!message.ok()) return Fail(message.status());
+  sent_headers_ = {*std::move(message)};
+  const std::string& bytes = sent_headers_[0];
+  // Begin with the next rank, so that not all ranks send to the same one first.
+  for (int i = 1; i < size(); ++i) {
+    const int peer = (rank() + i) % size();
+    if (counters_ != nullptr) counters_->Sent(bytes.size());
+    header_sends_.push_back({peer, mesh_.SendPatiently(peer, Tag(kHeaderPhase, 0), bytes.data(), bytes.size())});
   }
-  for (Message& message : messages) {
-    RETURN_IF_ERROR(Wait(&message));
-    const HeaderBytes& each = bytes[static_cast<size_t>(message.peer)];
-    v1::CollectiveHeader& header = (*headers)[static_cast<size_t>(message.peer)];
-    uint32_t length = 0;
-    std::memcpy(&length, each.data(), sizeof(length));
-    if (length > each.size() - sizeof(length) ||
-        !header.ParseFromArray(each.data() + sizeof(length), static_cast<int>(length))) {
-      return Fail(absl::DataLossError(
-          absl::StrCat(DescribeOperation(header_), ": the header of ", mesh_.Describe(message.peer), " is damaged")));
+  return absl::OkStatus();
+}
+
+void Operation::AskForHeaders() {
+  if (!received_headers_.empty()) return;
+  received_headers_.resize(static_cast<size_t>(size()));
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    std::string& bytes = received_headers_[static_cast<size_t>(peer)];
+    if (attaches()) {
+      // The other rank may have begun something else, with any bytes behind its header.
+      header_receives_.push_back(
+          {peer, mesh_.ReceiveAny(peer, Tag(kHeaderPhase, 0), kOperationHeaderBytes + kMostAttachedBytes, &bytes)});
+    } else {
+      bytes.resize(kOperationHeaderBytes);
+      header_receives_.push_back(Receive(peer, kHeaderPhase, 0, bytes.data(), bytes.size()));
     }
+  }
+}
+
+absl::Status Operation::ReadHeader(int peer, v1::CollectiveHeader* header) const {
+  const std::string& bytes = received_headers_[static_cast<size_t>(peer)];
+  uint32_t length = 0;
+  if (bytes.size() >= kOperationHeaderBytes) {
+    std::memcpy(&length, bytes.data(), sizeof(length));
+    const bool fits = length <= kOperationHeaderBytes - sizeof(length);
+    if (fits && header->ParseFromArray(bytes.data() + sizeof(length), static_cast<int>(length))) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::DataLossError(
+      absl::StrCat(DescribeOperation(header_), ": the header of ", mesh_.Describe(peer), " is damaged"));
+}
+
+absl::Status Operation::ReceiveHeaders(std::vector<v1::CollectiveHeader>* headers) {
+  AskForHeaders();
+  headers->assign(static_cast<size_t>(size()), header_);
+  for (Message& message : header_receives_) {
+    RETURN_IF_ERROR(Wait(&message));
+    if (counters_ != nullptr && attaches()) {
+      counters_->Received(received_headers_[static_cast<size_t>(message.peer)].size());
+    }
+    v1::CollectiveHeader& header = (*headers)[static_cast<size_t>(message.peer)];
+    RETURN_IF_ERROR(Fail(ReadHeader(message.peer, &header)));
     RETURN_IF_ERROR(Fail(CheckSameOperation(header_, mesh_.Describe(rank()), header, mesh_.Describe(message.peer))));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Operation::HeadersHaveGone() {
+  while (!header_sends_.empty()) {
+    Message& last = header_sends_.back();
+    const absl::Status status = last.transfer == nullptr ? absl::OkStatus() : last.transfer->Wait(absl::ZeroDuration());
+    if (absl::IsDeadlineExceeded(status)) return false;
+    RETURN_IF_ERROR(status);
+    header_sends_.pop_back();
+  }
+  return true;
 }
 
 absl::Status Operation::ExchangeHeaders(std::vector<v1::CollectiveHeader>* headers,

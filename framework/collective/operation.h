@@ -3,7 +3,6 @@
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_OPERATION_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_OPERATION_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "framework/collective/collective_counters.h"
 #include "framework/collective/mesh.h"
@@ -80,12 +80,27 @@ class Operation {
   // Reports an error and returns it. The functions below have reported what they return.
   absl::Status Fail(absl::Status status);
 
+  // Returns whether bytes can travel behind headers; equal on all ranks.
+  bool attaches() const { return mesh_.TakesAnySize(); }
   // Sends this rank's header to all others. counts: CollectiveHeader.count for each rank, or empty.
   absl::Status SendHeaders(const std::vector<int64_t>& counts);
+  // Sends the header with copies of `attached` behind it. EndHeaders, which may take longer then, is not to hold up the
+  // caller. Requires: attaches().
+  absl::Status SendAttached(const std::vector<std::string_view>& attached);
+  // Asks for the headers of all others, which ReceiveHeaders does otherwise: what is asked for arrives meanwhile.
+  void AskForHeaders();
   // Receives and checks the headers of all others; `headers`, by rank, also has this rank's own. The headers that this
   // rank has sent may still be under way: EndHeaders waits for them. Requires: SendHeaders.
   absl::Status ReceiveHeaders(std::vector<v1::CollectiveHeader>* headers);
+  // Returns what has come behind the header of another rank, or what this one has attached. Valid as long as this
+  // object. Requires: SendAttached and ReceiveHeaders.
+  std::string_view attached(int of) const {
+    const std::string& message = of == rank() ? sent_headers_[0] : received_headers_[static_cast<size_t>(of)];
+    return std::string_view(message).substr(kOperationHeaderBytes);
+  }
   absl::Status EndHeaders() { return WaitAll(&header_sends_); }
+  // Returns whether all others have the headers. An error is not reported.
+  absl::StatusOr<bool> HeadersHaveGone();
   absl::Status ExchangeHeaders(std::vector<v1::CollectiveHeader>* headers, const std::vector<int64_t>& counts = {});
 
   // A message of this operation that is on its way.
@@ -110,9 +125,11 @@ class Operation {
   absl::Status WaitAll(std::vector<Message>* messages);
 
  private:
-  using HeaderBytes = std::array<char, kOperationHeaderBytes>;
   uint64_t Tag(int phase, int64_t number) const;
   absl::Status WaitFor(Message* message);
+  // Returns the message with this rank's header.
+  absl::StatusOr<std::string> HeaderMessage(const std::vector<std::string_view>& attached) const;
+  absl::Status ReadHeader(int peer, v1::CollectiveHeader* header) const;
 
   Mesh& mesh_;
   const CollectiveWaits& waits_;
@@ -120,10 +137,11 @@ class Operation {
   v1::CollectiveHeader header_;
   const std::function<void(const absl::Status&)> failed_;
   const CollectiveCounters* const counters_;
-  absl::Time moved_;                       // when the last message has ended, or the operation has begun
-  absl::Time warned_;                      // when a wait was last reported, or moved_
-  std::vector<HeaderBytes> sent_headers_;  // by rank
-  std::vector<Message> header_sends_;
+  absl::Time moved_;                           // when the last message has ended, or the operation has begun
+  absl::Time warned_;                          // when a wait was last reported, or moved_
+  std::vector<std::string> sent_headers_;      // by rank, or one for all
+  std::vector<std::string> received_headers_;  // by rank
+  std::vector<Message> header_sends_, header_receives_;
 };
 
 }  // namespace weir

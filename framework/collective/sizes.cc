@@ -10,6 +10,10 @@ constexpr int64_t kSliceAlignment = 64;
 
 }  // namespace
 
+bool GoesWhole(int64_t bytes, size_t element_bytes, int ranks) {
+  return ranks > 1 && bytes <= kMostWholeBytes / (ranks - 1) && element_bytes > sizeof(uint16_t);
+}
+
 std::vector<int64_t> EvenSlices(int64_t count, size_t element_bytes, int ranks) {
   const int64_t unit = std::max<int64_t>(1, kSliceAlignment / static_cast<int64_t>(element_bytes));
   const int64_t units = (count + unit - 1) / unit;

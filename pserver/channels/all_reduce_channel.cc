@@ -77,6 +77,7 @@ class AllReduceChannel : public ReplicaChannel {
   std::vector<Group> GroupParts(const std::vector<int64_t>& buckets) const;
   // Begins exchanges, in their order, until one lacks a gradient.
   void Ready(size_t part);
+  void BeginNext(size_t part);
   // Waits for the exchanges, and for their results.
   absl::Status WaitForExchanges();
   // Returns false if a sum is not finite.
@@ -178,6 +179,12 @@ void AllReduceChannel::GiveRows(size_t part, std::string rows) {
 }
 
 void AllReduceChannel::Ready(size_t part) {
+  BeginNext(part);
+  // Without the lock, under which nothing is sent.
+  replica().collective().SendBegun();
+}
+
+void AllReduceChannel::BeginNext(size_t part) {
   MutexLock lock(&mu_);
   --missing_[places_[part].exchange];
   // All trainers begin in one order, whatever order their gradients come in.
@@ -239,6 +246,7 @@ absl::Status AllReduceChannel::Finish(int64_t samples, v1::Verdict verdict) {
     open_ = open_ || next_ < exchanges_.size();
     for (; next_ < exchanges_.size(); ++next_) exchanges_[next_]->Begin();
   }
+  replica().collective().SendBegun();
   if (shared_norms_ != nullptr) {
     shared_norms_->Begin(samples, [this](int64_t all_samples) -> absl::StatusOr<TrainerGradients> {
       RETURN_IF_ERROR(WaitForExchanges());

@@ -73,6 +73,18 @@ uint64_t Copy(const Slices& payload, void* to, bool checked) {
   return checked ? checksum.Value() : 0;
 }
 
+// Likewise, behind what is in `to`, whose memory is not filled before.
+uint64_t Append(const Slices& payload, std::string* to, bool checked) {
+  to->reserve(to->size() + TotalSize(payload));
+  Checksummer checksum;
+  for (const Slice& slice : payload) {
+    const size_t at = to->size();
+    to->append(slice.data, slice.size);
+    if (checked) checksum.Add(to->data() + at, slice.size);
+  }
+  return checked ? checksum.Value() : 0;
+}
+
 class WireMeshImpl : public WireMesh {
  public:
   explicit WireMeshImpl(Options options) : options_(std::move(options)) {
@@ -95,8 +107,15 @@ class WireMeshImpl : public WireMesh {
     return options_.describe ? options_.describe(rank) : options_.transport->Describe(rank);
   }
 
-  std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) override;
+  std::unique_ptr<Transfer> Send(int peer, uint64_t tag, const void* data, size_t bytes) override {
+    return BeginToSend(peer, tag, data, bytes, /*patient=*/false);
+  }
+  std::unique_ptr<Transfer> SendPatiently(int peer, uint64_t tag, const void* data, size_t bytes) override {
+    return BeginToSend(peer, tag, data, bytes, /*patient=*/true);
+  }
   std::unique_ptr<Transfer> Receive(int peer, uint64_t tag, void* data, size_t bytes) override;
+  bool TakesAnySize() const override { return true; }
+  std::unique_ptr<Transfer> ReceiveAny(int peer, uint64_t tag, size_t most, std::string* bytes) override;
   void Abort(const absl::Status& status) override;
   void HandleDeliver(const Slices& bytes, ReplyCallback reply) override;
 
@@ -105,12 +124,25 @@ class WireMeshImpl : public WireMesh {
   struct Progress {
     bool done = false;
     absl::Status status;
+    int waiters = 0;  // threads that wait for a change of it
+  };
+  // Counts a thread that waits. Lives while State::mu is held.
+  class Waiter {
+   public:
+    explicit Waiter(Progress* of) : of_(*of) { ++of_.waiters; }
+    ~Waiter() { --of_.waiters; }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+   private:
+    Progress& of_;
   };
   struct Outgoing : Progress {
     int peer = 0;
     std::string header;
     const void* data = nullptr;
     size_t bytes = 0;
+    bool patient = false;  // constant
     bool in_flight = false;
     bool given_up = false;
     // Tries whose bytes the transport may still read, also after their calls have ended.
@@ -120,6 +152,7 @@ class WireMeshImpl : public WireMesh {
   };
   struct Incoming : Progress {
     void* data = nullptr;
+    std::string* any = nullptr;  // a message of any size up to `bytes`; then there is no `data`
     size_t bytes = 0;
     bool copying = false;
   };
@@ -151,6 +184,11 @@ class WireMeshImpl : public WireMesh {
     CondVar due_changed;
     absl::Time next_probe ABSL_GUARDED_BY(mu) = absl::InfinitePast();
     int farewells ABSL_GUARDED_BY(mu) = 0;  // calls under way that tell others why the mesh has ended
+
+    // Wakes those that wait for a change of `of`, if there are any: a step has many messages that nobody waits for.
+    void Tell(const Progress& of) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+      if (of.waiters > 0) changed.SignalAll();
+    }
   };
   using StatePtr = std::shared_ptr<State>;
 
@@ -171,7 +209,13 @@ class WireMeshImpl : public WireMesh {
   // Asks the ranks from which messages are awaited whether they are still there, and ends the mesh if one is gone: its
   // process has been there, and nobody listens at its address any more.
   void Probe();
+  // Asks a rank whether it is still there. Requires: Peer::calls counts the call.
+  void Ask(int peer);
   void End(const absl::Status& status);
+  std::unique_ptr<Transfer> BeginToSend(int peer, uint64_t tag, const void* data, size_t bytes, bool patient);
+  std::unique_ptr<Transfer> BeginToReceive(int peer, uint64_t tag, std::shared_ptr<Incoming> expected);
+  // Copies a message to its receiver. DataLoss: it has another size, or was damaged.
+  absl::Status CopyTo(Incoming* to, int from, const Unread& message) const;
   // Copies a message to its receiver, and answers it.
   void Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, const Unread& message);
   absl::Status Book(const v1::DeliverRequest& request, Unread* message, std::shared_ptr<Incoming>* to, bool* repeat);
@@ -189,6 +233,7 @@ class WireMeshImpl::OutgoingTransfer : public Mesh::Transfer {
     State& state = *mesh_.state_;
     MutexLock lock(&state.mu);
     message_->given_up = true;
+    const Waiter waiter(message_.get());
     // The transport reads the caller's memory until the call has ended.
     while (message_->in_flight) state.changed.Wait(&state.mu);
     if (message_->done && message_->status.ok()) return;
@@ -200,7 +245,9 @@ class WireMeshImpl::OutgoingTransfer : public Mesh::Transfer {
   absl::Status Wait(absl::Duration timeout) override {
     const absl::Time end = Now() + timeout;
     State& state = *mesh_.state_;
+    if (message_->patient && timeout > absl::ZeroDuration()) Hurry();
     MutexLock lock(&state.mu);
+    const Waiter waiter(message_.get());
     while (!message_->done) {
       if (!state.ended.ok()) return state.ended;
       const absl::Duration left = end - Now();
@@ -211,6 +258,16 @@ class WireMeshImpl::OutgoingTransfer : public Mesh::Transfer {
   }
 
  private:
+  // Fetches answers of the receiver that lie there until another one comes.
+  void Hurry() {
+    {
+      MutexLock lock(&mesh_.state_->mu);
+      if (message_->done || !mesh_.state_->ended.ok()) return;
+      ++mesh_.state_->peers[static_cast<size_t>(message_->peer)].calls;
+    }
+    mesh_.Ask(message_->peer);
+  }
+
   WireMeshImpl& mesh_;
   const std::shared_ptr<Outgoing> message_;
 };
@@ -223,12 +280,14 @@ class WireMeshImpl::IncomingTransfer : public Mesh::Transfer {
     MutexLock lock(&state_->mu);
     if (message_->done) return;
     state_->peers[static_cast<size_t>(peer_)].expected.erase(tag_);
+    const Waiter waiter(message_.get());
     while (message_->copying) state_->changed.Wait(&state_->mu);
   }
 
   absl::Status Wait(absl::Duration timeout) override {
     const absl::Time end = Now() + timeout;
     MutexLock lock(&state_->mu);
+    const Waiter waiter(message_.get());
     while (!message_->done) {
       if (!state_->ended.ok()) return state_->ended;
       const absl::Duration left = end - Now();
@@ -245,9 +304,11 @@ class WireMeshImpl::IncomingTransfer : public Mesh::Transfer {
   const std::shared_ptr<Incoming> message_;
 };
 
-std::unique_ptr<Mesh::Transfer> WireMeshImpl::Send(int peer, uint64_t tag, const void* data, size_t bytes) {
+std::unique_ptr<Mesh::Transfer> WireMeshImpl::BeginToSend(int peer, uint64_t tag, const void* data, size_t bytes,
+                                                          bool patient) {
   auto message = std::make_shared<Outgoing>();
   message->peer = peer;
+  message->patient = patient;
   message->data = data;
   message->bytes = bytes;
   v1::DeliverRequest header;
@@ -274,25 +335,30 @@ void WireMeshImpl::Try(const std::shared_ptr<Outgoing>& message) {
   payload.owner = std::shared_ptr<const void>(message->data, [state = state_, message](const void*) {
     MutexLock lock(&state->mu);
     --message->held;
-    state->changed.SignalAll();
+    state->Tell(*message);
   });
   Slices frame = EncodeFrame(message->header, {std::move(payload)});
-  options_.transport->Call(message->peer, Method::kDeliver, std::move(frame), options_.call_timeout,
-                           [state = state_, message](const absl::StatusOr<Slices>& reply) {
-                             MutexLock lock(&state->mu);
-                             NoteAnswer(state.get(), message->peer, reply.status());
-                             message->in_flight = false;
-                             if (!IsTriedAgain(reply.status())) {
-                               message->done = true;
-                               message->status = reply.status();
-                             } else if (state->ended.ok() && !message->given_up) {
-                               message->last_error = std::string(reply.status().message());
-                               state->due.emplace(Now() + message->pause, message);
-                               message->pause = std::min(2 * message->pause, kLongestPause);
-                               state->due_changed.SignalAll();
-                             }
-                             state->changed.SignalAll();
-                           });
+  ReplyCallback done = [state = state_, message](const absl::StatusOr<Slices>& reply) {
+    MutexLock lock(&state->mu);
+    NoteAnswer(state.get(), message->peer, reply.status());
+    message->in_flight = false;
+    if (!IsTriedAgain(reply.status())) {
+      message->done = true;
+      message->status = reply.status();
+    } else if (state->ended.ok() && !message->given_up) {
+      message->last_error = std::string(reply.status().message());
+      state->due.emplace(Now() + message->pause, message);
+      message->pause = std::min(2 * message->pause, kLongestPause);
+      state->due_changed.SignalAll();
+    }
+    state->Tell(*message);
+  };
+  if (message->patient) {
+    options_.transport->CallPatiently(message->peer, Method::kDeliver, std::move(frame), options_.call_timeout,
+                                      std::move(done));
+  } else {
+    options_.transport->Call(message->peer, Method::kDeliver, std::move(frame), options_.call_timeout, std::move(done));
+  }
 }
 
 void WireMeshImpl::NoteAnswer(State* state, int peer, const absl::Status& status) {
@@ -365,25 +431,38 @@ void WireMeshImpl::Probe() {
       asked.push_back(peer);
     }
   }
+  for (const int peer : asked) Ask(peer);
+  if (!gone.ok()) Abort(gone);
+}
+
+void WireMeshImpl::Ask(int peer) {
   v1::DeliverRequest header;
   header.set_group(options_.group);
   header.set_from(rank());
   header.set_tag(kProbeTag);
-  const std::string text = header.SerializeAsString();
-  for (const int peer : asked) {
-    options_.transport->Call(peer, Method::kDeliver, EncodeFrame(text, {}), options_.call_timeout,
-                             [state = state_, peer](const absl::StatusOr<Slices>& reply) {
-                               MutexLock lock(&state->mu);
-                               NoteAnswer(state.get(), peer, reply.status());
-                             });
-  }
-  if (!gone.ok()) Abort(gone);
+  options_.transport->Call(peer, Method::kDeliver, EncodeFrame(header.SerializeAsString(), {}), options_.call_timeout,
+                           [state = state_, peer](const absl::StatusOr<Slices>& reply) {
+                             MutexLock lock(&state->mu);
+                             NoteAnswer(state.get(), peer, reply.status());
+                           });
 }
 
 std::unique_ptr<Mesh::Transfer> WireMeshImpl::Receive(int peer, uint64_t tag, void* data, size_t bytes) {
   auto expected = std::make_shared<Incoming>();
   expected->data = data;
   expected->bytes = bytes;
+  return BeginToReceive(peer, tag, std::move(expected));
+}
+
+std::unique_ptr<Mesh::Transfer> WireMeshImpl::ReceiveAny(int peer, uint64_t tag, size_t most, std::string* bytes) {
+  auto expected = std::make_shared<Incoming>();
+  expected->any = bytes;
+  expected->bytes = most;
+  return BeginToReceive(peer, tag, std::move(expected));
+}
+
+std::unique_ptr<Mesh::Transfer> WireMeshImpl::BeginToReceive(int peer, uint64_t tag,
+                                                             std::shared_ptr<Incoming> expected) {
   Unread message;
   bool there = false;
   {
@@ -404,24 +483,29 @@ std::unique_ptr<Mesh::Transfer> WireMeshImpl::Receive(int peer, uint64_t tag, vo
   return std::make_unique<IncomingTransfer>(state_, peer, tag, std::move(expected));
 }
 
-void WireMeshImpl::Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, const Unread& message) {
-  absl::Status status;
+absl::Status WireMeshImpl::CopyTo(Incoming* to, int from, const Unread& message) const {
   const size_t bytes = TotalSize(message.payload);
-  if (bytes != to->bytes) {
-    status =
-        absl::DataLossError(absl::StrCat(Describe(from), " has sent ", bytes, " bytes, ", to->bytes, " were expected"));
-  } else {
-    const bool checked = options_.transport->checks_payloads();
-    if (Copy(message.payload, to->data, checked) != (checked ? message.checksum : 0)) {
-      status = absl::DataLossError(absl::StrCat("a message of ", Describe(from), " was damaged on its way"));
-    }
+  if (to->any == nullptr ? bytes != to->bytes : bytes > to->bytes) {
+    return absl::DataLossError(absl::StrCat(Describe(from), " has sent ", bytes, " bytes, ",
+                                            to->any == nullptr ? "" : "at most ", to->bytes, " were expected"));
   }
+  const bool checked = options_.transport->checks_payloads();
+  const uint64_t expected = checked ? message.checksum : 0;
+  const uint64_t got =
+      to->any == nullptr ? Copy(message.payload, to->data, checked) : Append(message.payload, to->any, checked);
+  if (got == expected) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("a message of ", Describe(from), " was damaged on its way"));
+}
+
+void WireMeshImpl::Deliver(int from, uint64_t tag, const std::shared_ptr<Incoming>& to, const Unread& message) {
+  const absl::Status status = CopyTo(to.get(), from, message);
   Unread repeat;  // destroyed without the lock: owners of its bytes may be the sender's
   {
     MutexLock lock(&state_->mu);
     to->copying = false;
     to->done = true;
     to->status = status;
+    state_->Tell(*to);
     Peer& of = state_->peers[static_cast<size_t>(from)];
     of.received.insert(tag);
     if (of.received.size() > kRemembered) of.received.erase(of.received.begin());
@@ -431,7 +515,6 @@ void WireMeshImpl::Deliver(int from, uint64_t tag, const std::shared_ptr<Incomin
       of.unread_bytes -= TotalSize(repeat.payload);
       of.unread.erase(again);
     }
-    state_->changed.SignalAll();
   }
   const absl::StatusOr<Slices> answer = status.ok() ? absl::StatusOr<Slices>(Slices()) : status;
   message.reply(answer);

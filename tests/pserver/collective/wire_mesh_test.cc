@@ -137,6 +137,25 @@ TEST(WireMeshTest, AMessageArrivesBeforeOrAfterItIsAskedFor) {
   }
 }
 
+TEST(WireMeshTest, AReceiverOfAnySizeTakesUpToItsMost) {
+  Group group(2);
+  ASSERT_TRUE(group.mesh(0)->TakesAnySize());
+  for (const size_t size : {size_t{1}, size_t{7}, size_t{100}}) {
+    const std::string sent(size, 'x');
+    std::string got;
+    const auto receive = group.mesh(1)->ReceiveAny(0, size, 100, &got);
+    const auto send = group.mesh(0)->SendPatiently(1, size, sent.data(), sent.size());
+    EXPECT_TRUE(Finish(receive.get()).ok());
+    EXPECT_TRUE(Finish(send.get()).ok());
+    EXPECT_EQ(got, sent);
+  }
+  const std::string sent(101, 'x');
+  std::string got;
+  const auto receive = group.mesh(1)->ReceiveAny(0, 101, 100, &got);
+  const auto send = group.mesh(0)->Send(1, 101, sent.data(), sent.size());
+  EXPECT_THAT(std::string(Finish(receive.get()).message()), HasSubstr("has sent 101 bytes, at most 100 were expected"));
+}
+
 TEST(WireMeshTest, ARankThatDoesNotListenYetIsTriedAgain) {
   Group group(2);
   group.Listen(1, false);
