@@ -129,10 +129,11 @@ size_t DigestBytes(const v1::ProgramDesc& main) {
 double OperationMessages(double bytes) { return std::ceil(bytes / static_cast<double>(kOperationMessageBytes)); }
 
 AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements,
-                                   const std::set<std::string>& norms)
+                                   const std::set<std::string>& norms, bool wire)
     : trainers_(main.plan().trainers()) {
   const v1::TrainingMode mode = ModeOf(main);
   if (!mode.has_all_reduce()) return;
+  few_go_whole_ = wire && !mode.all_reduce().adasum() && !mode.all_reduce().sharded();
   averages_ = mode.all_reduce().local_steps() > 0;
   if (averages_) {
     every_steps_ = mode.all_reduce().local_steps();
@@ -173,10 +174,21 @@ int64_t AllReduceTraffic::dense_bytes() const {
   return bytes;
 }
 
+bool AllReduceTraffic::GoesWhole(const Bucket& bucket) const {
+  const int64_t bytes = bucket.elements * static_cast<int64_t>(value_bytes_);
+  return few_go_whole_ && bucket.width == 0 && weir::GoesWhole(bytes, value_bytes_, trainers_);
+}
+
 FlowSum AllReduceTraffic::Dense(int trainer) const {
   FlowSum sum;
   const int k = nodes(trainer), others = trainers_ - 1;
   for (const Bucket& bucket : buckets_) {
+    if (GoesWhole(bucket)) {
+      const double bytes = static_cast<double>(bucket.elements * static_cast<int64_t>(value_bytes_));
+      sum.bytes_out += k * others * bytes;
+      sum.bytes_in += (all_nodes_ - k) * bytes;
+      continue;
+    }
     const std::vector<int64_t> begins = EvenSlices(bucket.elements, value_bytes_, trainers_);
     for (int t = 0; t < trainers_; ++t) {
       const size_t s = static_cast<size_t>(t);
@@ -248,12 +260,22 @@ double AllReduceTraffic::RingBytes() const {
   return 2.0 * static_cast<double>(dense_bytes()) * (trainers_ - 1) / trainers_ / static_cast<double>(every_steps_);
 }
 
-double AllReduceTraffic::DirectBytes(int trainer) const { return RingBytes() * (nodes(trainer) + 1) / 2; }
+double AllReduceTraffic::DirectBytes(int trainer) const {
+  const double k = nodes(trainer), others = trainers_ - 1;
+  double bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    const double sent = GoesWhole(bucket) ? k * others : (k + 1) * others / trainers_;
+    bytes += sent * static_cast<double>(bucket.elements * static_cast<int64_t>(value_bytes_));
+  }
+  return bytes / static_cast<double>(every_steps_);
+}
 
 double AllReduceTraffic::DirectSeconds(int trainer, const Link& link) const {
   if (trainers_ == 1) return 0;
   const FlowSum dense = Dense(trainer);
-  return 2 * DensePerStep() * link.latency_s() + std::max(dense.bytes_out, dense.bytes_in) / link.bytes_per_s();
+  const auto whole = std::count_if(buckets_.begin(), buckets_.end(), [this](const Bucket& b) { return GoesWhole(b); });
+  const double phases = 2 * DensePerStep() - static_cast<double>(whole) / static_cast<double>(every_steps_);
+  return phases * link.latency_s() + std::max(dense.bytes_out, dense.bytes_in) / link.bytes_per_s();
 }
 
 double AllReduceTraffic::RingSeconds(const Link& link) const {
@@ -269,6 +291,11 @@ int64_t AllReduceTraffic::BufferBytes(int trainer) const {
     for (const int lanes : node_lanes_[static_cast<size_t>(trainer)]) {
       // A gradient that travels alone is sent from where the only lane of a node has it.
       if (!averages_ && (bucket.parameters.size() > 1 || lanes > 1)) bytes += sums;
+    }
+    if (GoesWhole(bucket)) {
+      // The addends of all arrive, and its own are copied for the others.
+      bytes += (all_nodes_ + nodes(trainer)) * sums;
+      continue;
     }
     const std::vector<int64_t> begins = EvenSlices(bucket.elements, value_bytes_, trainers_);
     const size_t t = static_cast<size_t>(trainer);

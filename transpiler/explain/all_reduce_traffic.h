@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "framework/graph/placement.h"
+#include "proto/job.pb.h"
 #include "proto/program.pb.h"
 #include "transpiler/explain/step_traffic.h"
 
@@ -45,8 +46,10 @@ class AllReduceTraffic {
   };
 
   // `main`: a trainer's main program, with its plan; borrowed for the call. `replica_elements`: dense values and
-  // optimizer state that a trainer holds. `norms`: names of norms that cover dense parameters and tables.
-  AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements, const std::set<std::string>& norms);
+  // optimizer state that a trainer holds. `norms`: names of norms that cover dense parameters and tables. `wire`: the
+  // messages are Weir's own, which few values can travel in whole (framework/collective/sizes.h).
+  AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_elements, const std::set<std::string>& norms,
+                   bool wire);
 
   // In the order in which they begin. Empty if servers hold the dense parameters.
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -74,12 +77,12 @@ class AllReduceTraffic {
   // Returns the bytes of the norms that the first trainer gives to the others in a step; 0: there are none.
   double norm_bytes() const { return norm_bytes_; }
 
-  // Return the bytes that a rank sends for the dense values of a mean step: (k + 1)(p - 1)/p V, and 2 (p - 1)/p V as a
-  // ring would.
+  // Return the bytes that a rank sends for the dense values of a mean step: (k + 1)(p - 1)/p V, or k (p - 1) V of
+  // buckets that go whole; and 2 (p - 1)/p V as a ring would.
   double DirectBytes(int trainer) const;
   double RingBytes() const;
   // Return the seconds of these exchanges, one bucket after the other: 2 latencies for a bucket, as messages of a phase
-  // travel side by side, 2 (p - 1) in a ring.
+  // travel side by side, 1 for one that goes whole, 2 (p - 1) in a ring.
   double DirectSeconds(int trainer, const Link& link) const;
   double RingSeconds(const Link& link) const;
 
@@ -92,11 +95,14 @@ class AllReduceTraffic {
   FlowSum Check() const;
 
  private:
+  // Returns whether every trainer gets the addends of the bucket from every other, behind its header.
+  bool GoesWhole(const Bucket& bucket) const;
   // Returns the number of operations of a mean step that add dense values.
   double DensePerStep() const;
 
   int trainers_ = 1;
   bool averages_ = false;                     // local_sgd
+  bool few_go_whole_ = false;                 // buckets with few values
   int64_t gradient_bytes_ = 0;                // of dense gradients that stay here, with local_sgd
   size_t value_bytes_ = 4;                    // of a dense value on its way
   int64_t every_steps_ = 1;                   // from one exchange of dense values to the next
@@ -108,6 +114,10 @@ class AllReduceTraffic {
   double norm_bytes_ = 0;
 };
 
+// Returns whether trainers exchange Weir's own messages.
+inline bool MovesByWire(const v1::Comm& comm) {
+  return comm.backend() == v1::Comm::AUTO || comm.backend() == v1::Comm::WIRE;
+}
 // Returns the number of messages of so many bytes to one other trainer.
 double OperationMessages(double bytes);
 

@@ -100,7 +100,8 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
     const BlockState state = UpdatesOf(placed.parameter(), DimsOf(placed), /*grad_rows=*/-1);
     elements += placed.element_count() + state.bytes / kFloatBytes;
   }
-  all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements, NormsWithTables(trainer_.main));
+  all_reduce_ = std::make_unique<AllReduceTraffic>(trainer_.main, elements, NormsWithTables(trainer_.main),
+                                                   MovesByWire(job_.comm()));
   if (!ModeOf(trainer_.main).all_reduce().sharded()) return;
   const auto rounds = [this](const std::string& parameter) { return NormRounds(parameter); };
   sharded_ = std::make_unique<ShardedTraffic>(plan(), *all_reduce_, rounds, NormsWithTables(trainer_.main));

@@ -56,6 +56,9 @@ std::string ExplanationHtml(const v1::Explanation& explanation);
 // Returns the parameters of a bucket, with the number of their blocks: "deep.w (4 blocks), deep.b".
 std::string BucketParameters(const v1::ExplainedBucket& bucket);
 
+// Returns what a trainer sends of V bytes of dense values: "(k+1)(p-1)/p V". shared_out: with update: SHARDED.
+const char* FormulaOf(const v1::TrainerExchange& exchange, bool shared_out);
+
 // Return "4.0 MiB", "512 B"; "12.5 k", "480"; "12.5 kflop", "480 flop"; "1.25 s", "3.1 ms", "40 us".
 std::string HumanBytes(double bytes);
 std::string HumanCount(double count);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/stable_hash.h"
+#include "framework/collective/sizes.h"
 #include "framework/graph/infer.h"
 #include "framework/graph/op_registry.h"
 #include "framework/graph/placement.h"
@@ -114,7 +115,7 @@ std::string SharesText(const std::vector<UpdateShare>& shares) {
 }
 
 // Describes what every trainer holds, and what trainers send each other for its gradients.
-std::string AllReduced(const v1::ProgramDesc& main) {
+std::string AllReduced(const v1::ProgramDesc& main, const v1::Comm& comm) {
   const v1::Plan& plan = main.plan();
   int blocks = 0;
   int64_t elements = 0, dense = 0, row_blocks = 0;
@@ -140,9 +141,12 @@ std::string AllReduced(const v1::ProgramDesc& main) {
                    sharded ? " bytes of dense parameters:" : " bytes of dense gradients:");
   const int trainers = plan.trainers();
   const auto nodes = [&](int trainer) { return AlignedNodes(LanesOfTrainer(plan.lanes(), trainers, trainer)).size(); };
+  const bool wire = comm.backend() == v1::Comm::AUTO || comm.backend() == v1::Comm::WIRE;
+  const bool whole = wire && !sharded && !ModeOf(main).all_reduce().adasum() && GoesWhole(dense, kFloatBytes, trainers);
   // Sums of the others' shares go to these, and the values of the own share to all.
   const auto sent = [&](int trainer) {
     const double all = static_cast<double>(dense);
+    if (whole) return std::llround(static_cast<double>(nodes(trainer)) * all * (trainers - 1));
     const double own =
         sharded ? static_cast<double>(shares[static_cast<size_t>(trainer)].dense * kFloatBytes) : all / trainers;
     return std::llround(static_cast<double>(nodes(trainer)) * (all - own) + own * (trainers - 1));
@@ -202,7 +206,7 @@ std::string ExplainPlan(const Job& job, const v1::ProgramDesc& main) {
       absl::StrCat(absl::Hex(fingerprint, absl::kZeroPad16)), ", scheme version ", plan.scheme_version(), "\n");
   int64_t dense = 0;
   for (int server = 0; server < plan.servers(); ++server) text += Server(main, server);
-  text += AllReduced(main);
+  text += AllReduced(main, job.config.comm());
   for (const v1::PlacedBlock& block : plan.blocks()) {
     if (block.server() == kEveryTrainer) continue;
     dense += block.sparse_gradient() ? 0 : block.element_count() * kFloatBytes;

@@ -216,8 +216,8 @@ std::string Exchange(const v1::TrainerExchange& exchange, const v1::AllReduced& 
   rows += FlowRow("together", exchange.total());
   return absl::StrCat(Table(rows), "<p>",
                       shared_out ? absl::StrCat("Trainer ", exchange.trainer(), ", k = ") : "k = ", exchange.nodes(),
-                      ": ", shared_out ? "k(V-S) + (p-1)S" : "(k+1)(p-1)/p V", " is ",
-                      HumanBytes(exchange.direct_bytes()), ", ", HumanSeconds(exchange.direct_seconds()),
+                      ": ", FormulaOf(exchange, shared_out), " is ", HumanBytes(exchange.direct_bytes()), ", ",
+                      HumanSeconds(exchange.direct_seconds()),
                       absl::StrFormat(" on %g Gbit/s and %g us", all.link_gbit(), all.link_us()),
                       "; a ring would send ", HumanBytes(exchange.ring_bytes()), " in ",
                       HumanSeconds(exchange.ring_seconds()),

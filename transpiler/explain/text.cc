@@ -164,11 +164,10 @@ std::string ExchangeText(const v1::TrainerExchange& exchange, const v1::AllReduc
   absl::StrAppend(&text, FlowText("values", exchange.values(), ""),
                   FlowText("updated rows", exchange.updated_rows(), most), FlowText("headers", exchange.headers(), ""),
                   FlowText("norms", exchange.norms(), ""), FlowText("together", exchange.total(), ""));
-  absl::StrAppend(
-      &text, absl::StrFormat("    %s = %s, %s on %g Gbit/s and %g us; a ring %s, %s\n",
-                             shared_out ? "k(V-S) + (p-1)S" : "(k+1)(p-1)/p V", HumanBytes(exchange.direct_bytes()),
-                             HumanSeconds(exchange.direct_seconds()), all.link_gbit(), all.link_us(),
-                             HumanBytes(exchange.ring_bytes()), HumanSeconds(exchange.ring_seconds())));
+  absl::StrAppend(&text, absl::StrFormat("    %s = %s, %s on %g Gbit/s and %g us; a ring %s, %s\n",
+                                         FormulaOf(exchange, shared_out), HumanBytes(exchange.direct_bytes()),
+                                         HumanSeconds(exchange.direct_seconds()), all.link_gbit(), all.link_us(),
+                                         HumanBytes(exchange.ring_bytes()), HumanSeconds(exchange.ring_seconds())));
   absl::StrAppend(&text, "    buffers      ", rows ? most : "",
                   HumanBytes(static_cast<double>(exchange.buffer_bytes())), "\n", "    comparison of the replicas ",
                   HumanBytes(exchange.check().bytes_out()), " out, before the first step and at each checkpoint\n");
@@ -244,6 +243,13 @@ std::string SpeedText(const v1::SpeedPrediction& speed) {
 }
 
 }  // namespace
+
+const char* FormulaOf(const v1::TrainerExchange& exchange, bool shared_out) {
+  if (shared_out) return "k(V-S) + (p-1)S";
+  // Few values go behind the headers.
+  const bool whole = exchange.dense().messages() == 0 && exchange.dense().bytes_out() > 0;
+  return whole ? "k(p-1) V" : "(k+1)(p-1)/p V";
+}
 
 std::string BucketParameters(const v1::ExplainedBucket& bucket) {
   std::vector<std::string> names(bucket.parameters().begin(), bucket.parameters().end());

@@ -144,13 +144,14 @@ TEST(ExplainTest, WhatATrainerSendsToItsOwnServerIsNoTraffic) {
 
 TEST(ExplainTest, WhatTrainersAddAmongThemselvesByHand) {
   const v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.dense=ALL_REDUCE"}));
-  // deep.b (200), deep.w (100 x 200), out.b (1) and out.w (200): one all-reduce each, since there are four buckets.
+  // deep.b (200) and deep.w (100 x 200), out.b (1) and out.w (200): an all-reduce for each layer, since buckets have 64
+  // KiB.
   const int64_t elements = 20000 + 200 + 200 + 1;
   const v1::AllReduced& all = e.all_reduced();
   EXPECT_EQ(all.dense_bytes(), 4 * elements);
-  ASSERT_EQ(all.bucket_size(), 4);
-  EXPECT_EQ(all.bucket(3).parameters(0), "deep.w");
-  EXPECT_EQ(all.bucket(3).bytes(), 4 * 20000);
+  ASSERT_EQ(all.bucket_size(), 2);
+  EXPECT_EQ(all.bucket(1).parameters(1), "deep.w");
+  EXPECT_EQ(all.bucket(1).bytes(), 4 * 20200);
   // Adam keeps two more floats for each and a count of 4 bytes for each parameter; there is one learning rate.
   EXPECT_EQ(all.replica().bytes_at_rest(), 3 * 4 * elements + 4 * 4 + 4);
   EXPECT_EQ(all.replica().index(), -1);
@@ -162,17 +163,18 @@ TEST(ExplainTest, WhatTrainersAddAmongThemselvesByHand) {
   ASSERT_EQ(e.trainer_size(), 1);
   const v1::TrainerExchange& exchange = e.trainer(0).exchange();
   EXPECT_EQ(exchange.nodes(), 1);
-  EXPECT_EQ(exchange.direct_bytes(), 4 * elements);  // (1 + 1) (2 - 1) / 2 V
+  EXPECT_EQ(exchange.direct_bytes(), 4 * elements);  // 1 (2 - 1) V
   EXPECT_EQ(exchange.ring_bytes(), 4 * elements);
-  EXPECT_EQ(exchange.headers().bytes_out(), 4 * 1024);
+  EXPECT_EQ(exchange.headers().bytes_out(), 2 * 1024);
   EXPECT_EQ(exchange.rows().messages(), 0);
-  // It sends its slice of the sums, and what it has of the other slice.
+  // All of its gradients go behind the headers.
+  EXPECT_EQ(exchange.dense().messages(), 0);
   EXPECT_EQ(exchange.dense().bytes_out(), 4 * elements);
   EXPECT_EQ(exchange.dense().bytes_in(), 4 * elements);
-  EXPECT_EQ(exchange.total().bytes_out(), 4 * elements + 4 * 1024);
-  // 10 Gbit/s and 50 us; four operations of two phases.
-  EXPECT_THAT(exchange.direct_seconds(), DoubleNear(8 * 50e-6 + 4 * elements * 8 / 10e9, 1e-9));
-  EXPECT_EQ(exchange.ring_seconds(), exchange.direct_seconds());
+  EXPECT_EQ(exchange.total().bytes_out(), 4 * elements + 2 * 1024);
+  // 10 Gbit/s and 50 us; two operations of one phase, of two in a ring.
+  EXPECT_THAT(exchange.direct_seconds(), DoubleNear(2 * 50e-6 + 4 * elements * 8 / 10e9, 1e-9));
+  EXPECT_THAT(exchange.ring_seconds(), DoubleNear(4 * 50e-6 + 4 * elements * 8 / 10e9, 1e-9));
 }
 
 TEST(ExplainTest, TheTrainerThatSendsMostIsNamed) {
@@ -185,10 +187,10 @@ TEST(ExplainTest, TheTrainerThatSendsMostIsNamed) {
   ASSERT_EQ(e->trainer_size(), 2);
   EXPECT_EQ(e->all_reduced().largest_trainer(), 0);
   const double v = 4 * 20401;
-  EXPECT_THAT(e->trainer(0).exchange().direct_bytes(), DoubleNear(3 * v * 2 / 3, 1e-6));
-  EXPECT_THAT(e->trainer(1).exchange().direct_bytes(), DoubleNear(2 * v * 2 / 3, 1e-6));
+  EXPECT_THAT(e->trainer(0).exchange().direct_bytes(), DoubleNear(2 * 2 * v, 1e-6));
+  EXPECT_THAT(e->trainer(1).exchange().direct_bytes(), DoubleNear(1 * 2 * v, 1e-6));
   EXPECT_THAT(e->trainer(0).exchange().ring_bytes(), DoubleNear(2 * v * 2 / 3, 1e-6));
-  EXPECT_THAT(e->trainer(0).exchange().direct_seconds(), DoubleNear(2 * v * 8 / 1e9, 1e-5));
+  EXPECT_THAT(e->trainer(0).exchange().direct_seconds(), DoubleNear(4 * v * 8 / 1e9, 1e-5));
   EXPECT_THAT(e->trainer(0).exchange().ring_seconds(), DoubleNear(4.0 / 3 * v * 8 / 1e9, 1e-9));
   EXPECT_THAT(ExplanationText(*e), HasSubstr("trainer 0 sends most to other trainers"));
   EXPECT_THAT(ExplanationText(*e), HasSubstr("(k = 2)"));
@@ -199,12 +201,12 @@ TEST(ExplainTest, TheTrainerThatSendsMostIsNamed) {
   ASSERT_TRUE(json.ok()) << json.status();
   v1::Explanation back;
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(*json, &back).ok());
-  EXPECT_EQ(back.all_reduced().bucket_size(), 4);
+  EXPECT_EQ(back.all_reduced().bucket_size(), 2);
   // The plan says the same.
   const absl::StatusOr<Transpiled> transpiled = Transpile(job);
   ASSERT_TRUE(transpiled.ok()) << transpiled.status();
   EXPECT_THAT(ExplainPlan(job, transpiled->trainer().main),
-              HasSubstr(absl::StrCat("trainers 0 to 1 send ", std::llround(3 * v * 2 / 3), " bytes each (k = 2)")));
+              HasSubstr(absl::StrCat("trainers 0 to 1 send ", std::llround(4 * v), " bytes each (k = 2)")));
 }
 
 TEST(ExplainTest, OneTrainerSendsNobodyAnything) {

@@ -76,22 +76,26 @@ TEST(AssignBucketsTest, PiecesOfAMatrixComeWithItsBias) {
                           "deep.1.w.block0 3", "deep.1.w.block1 3", "deep.0.b 3", "deep.0.w 3"));
 }
 
-TEST(AssignBucketsTest, SmallJobsHaveFourBucketsToo) {
-  // 1 MiB and 25 MiB are halved to 8 and 200 bytes: a bias of 256 bytes fills a bucket. At 16 and 400 there are three.
-  EXPECT_THAT(Buckets(kJob),
-              ElementsAre("out.b 0", "out.w 0", "deep.1.b 1", "deep.1.w 2", "deep.0.b 3", "deep.0.w 3", "held 3"));
+TEST(AssignBucketsTest, SizesAreHalvedUntilThereAreFourBuckets) {
+  // Layers of 4100, 263168, 263168, 263168 and 30720 bytes. 1 MiB and 25 MiB are halved to 64 and 400 KiB.
+  EXPECT_THAT(Buckets(Replaced(kJob, "sizes: [32, 64]", "sizes: [256, 256, 256, 256]")),
+              ElementsAre("out.b 0", "out.w 0", "deep.3.b 1", "deep.3.w 1", "deep.2.b 2", "deep.2.w 2", "deep.1.b 3",
+                          "deep.1.w 3", "deep.0.b 3", "deep.0.w 3", "held 3"));
 }
 
-TEST(AssignBucketsTest, FewerParametersHaveABucketEach) {
-  const std::string small = Replaced(kJob, "  layer { name: \"deep\" mlp { input: \"input\" sizes: [32, 64] } }\n", "");
-  const Transpiled t = TranspiledOf(JobOf(Replaced(small, "input: \"deep\" size", "input: \"input\" size")));
-  EXPECT_THAT(ProgramText(t.trainer().main),
-              AllOf(HasSubstr("block=\"out.b\" width=0 bucket=0"), HasSubstr("block=\"out.w\" width=0 bucket=1")));
+TEST(AssignBucketsTest, JobsOfFewBytesHaveOneBucket) {
+  EXPECT_THAT(Buckets(kJob),
+              ElementsAre("out.b 0", "out.w 0", "deep.1.b 0", "deep.1.w 0", "deep.0.b 0", "deep.0.w 0", "held 0"));
+}
+
+TEST(AssignBucketsTest, SmallerSizesOfTheJobStay) {
+  EXPECT_THAT(Buckets(kJob, {"distribute.all_reduce={first_bucket_bytes: 4096 bucket_bytes: 4096}"}),
+              ElementsAre("out.b 0", "out.w 0", "deep.1.b 1", "deep.1.w 1", "deep.0.b 2", "deep.0.w 2", "held 2"));
 }
 
 TEST(AssignBucketsTest, RowsTravelByThemselves) {
   const Transpiled t = TranspiledOf(JobOf(kJob));
-  EXPECT_THAT(ProgramText(t.trainer().main), HasSubstr("all_reduce(X=held@GRAD) block=\"held\" width=4 bucket=3 @RPC"));
+  EXPECT_THAT(ProgramText(t.trainer().main), HasSubstr("all_reduce(X=held@GRAD) block=\"held\" width=4 bucket=0 @RPC"));
 }
 
 TEST(AssignBucketsTest, ABucketHasNoMoreParametersThanOneExchangeCarries) {
@@ -116,7 +120,8 @@ TEST(AssignBucketsTest, JobsWithServersHaveNone) {
 // verifier
 
 absl::Status VerifiedWith(const std::string& from, const std::string& to) {
-  Programs trainer = TranspiledOf(JobOf(kJob)).trainer();
+  Programs trainer =
+      TranspiledOf(JobOf(kJob, {"distribute.all_reduce={first_bucket_bytes: 4096 bucket_bytes: 4096}"})).trainer();
   const auto parsed = ParseProgramText(Replaced(ProgramText(trainer.main), from, to), "edited.program");
   EXPECT_TRUE(parsed.ok()) << parsed.status();
   if (parsed.ok()) trainer.main = *parsed;
@@ -124,10 +129,10 @@ absl::Status VerifiedWith(const std::string& from, const std::string& to) {
 }
 
 TEST(AssignBucketsTest, BucketsThatDescendAreRefused) {
-  EXPECT_TRUE(VerifiedWith("block=\"deep.0.w\" width=0 bucket=3", "block=\"deep.0.w\" width=0 bucket=3").ok());
+  EXPECT_TRUE(VerifiedWith("block=\"deep.0.w\" width=0 bucket=2", "block=\"deep.0.w\" width=0 bucket=2").ok());
   EXPECT_THAT(
-      std::string(VerifiedWith("block=\"deep.0.w\" width=0 bucket=3", "block=\"deep.0.w\" width=0 bucket=2").message()),
-      HasSubstr("buckets: all_reduce of 'deep.0.w' has bucket 2 behind bucket 3; buckets ascend"));
+      std::string(VerifiedWith("block=\"deep.0.w\" width=0 bucket=2", "block=\"deep.0.w\" width=0 bucket=1").message()),
+      HasSubstr("buckets: all_reduce of 'deep.0.w' has bucket 1 behind bucket 2; buckets ascend"));
 }
 
 TEST(AssignBucketsTest, ABucketThatNoExchangeCarriesIsRefused) {
