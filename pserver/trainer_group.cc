@@ -135,7 +135,7 @@ absl::Status TrainerGroup::ConnectNccl(const Options& o) {
 
 absl::Status TrainerGroup::Connect(const Options& o, const CollectiveWaits& waits) {
   const v1::Comm::Backend named = o.settings.backend();
-  switch (named == v1::Comm::AUTO ? AutoBackend(o.dense_bytes) : named) {
+  switch (named == v1::Comm::AUTO ? AutoBackend() : named) {
     case v1::Comm::WIRE:
       return ConnectWire(o, waits);
     case v1::Comm::NCCL:

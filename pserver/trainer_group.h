@@ -33,8 +33,6 @@ class TrainerGroup {
     // Backend WIRE: connections of the job.
     v1::Cluster network;
     v1::Comm settings;
-    // Bytes of the dense parameters, by which backend AUTO chooses; equal at all trainers.
-    int64_t dense_bytes = 0;
     v1::Deadlines deadlines;
     // Set for backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
     const NcclLibrary* nccl = nullptr;

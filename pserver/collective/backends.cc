@@ -8,10 +8,7 @@ std::vector<CollectiveBackend> CollectiveBackends(const absl::Status& nccl, cons
   return {{"WIRE", absl::OkStatus()}, {"GLOO", absl::OkStatus()}, {"NCCL", nccl.ok() ? device : nccl}};
 }
 
-v1::Comm::Backend AutoBackend(int64_t bytes) {
-  constexpr int64_t kMostOverWire = int64_t{8} << 20;
-  return bytes <= kMostOverWire ? v1::Comm::WIRE : v1::Comm::GLOO;
-}
+v1::Comm::Backend AutoBackend() { return v1::Comm::WIRE; }
 
 std::string UsableBackends(const std::vector<CollectiveBackend>& backends) {
   std::string usable;

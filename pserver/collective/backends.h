@@ -20,9 +20,8 @@ struct CollectiveBackend {
 // Returns all but AUTO. nccl: NcclLibrary::Load().status(). device: OK if this process has a CUDA device, else why not.
 std::vector<CollectiveBackend> CollectiveBackends(const absl::Status& nccl, const absl::Status& device);
 
-// Returns what comm.backend: AUTO is for `bytes` of dense parameters: the faster one by measurement
-// (docs/collective.md, "Backends").
-v1::Comm::Backend AutoBackend(int64_t bytes);
+// Returns what comm.backend: AUTO is (docs/collective.md, "Backends").
+v1::Comm::Backend AutoBackend();
 
 // Returns "WIRE, GLOO".
 std::string UsableBackends(const std::vector<CollectiveBackend>& backends);
