@@ -3,9 +3,10 @@
 // from each rank, divided by the time.
 //
 //   comm_bench --ranks=2                        all operations over both backends, TCP on the loop-back interface
-//   comm_bench --ranks=4 --backend=WIRE --unix  over Unix-domain sockets
+//   comm_bench --ranks=4 --backend=WIRE --unix  through shared memory, as trainers of one machine
 //   comm_bench --ranks=2 --peer                 all-reduce by turns with the ring of the library Gloo
 //   comm_bench --operations=all_reduce,any_order
+//   comm_bench --ranks=4 --unix --busy=1        beside one busy loop
 //
 // Both ends of a message share the cores of the machine, so figures are about processor time as much as about latency.
 
@@ -46,8 +47,10 @@
 
 ABSL_FLAG(int, ranks, 2, "processes");
 ABSL_FLAG(std::string, backend, "WIRE,GLOO", "WIRE, GLOO or both");
-ABSL_FLAG(bool, unix, false, "WIRE over Unix-domain sockets");
-ABSL_FLAG(std::vector<std::string>, bytes, std::vector<std::string>({"4096", "1048576", "16777216"}), "sizes");
+ABSL_FLAG(bool, unix, false, "WIRE over shared memory and Unix-domain sockets");
+ABSL_FLAG(std::vector<std::string>, bytes,
+          std::vector<std::string>({"64", "1024", "4096", "16384", "65536", "262144", "1048576", "16777216"}), "sizes");
+ABSL_FLAG(int, busy, 0, "processes beside the ranks that compute all the time");
 ABSL_FLAG(int, repetitions, 20, "timed runs of each operation and size");
 ABSL_FLAG(int64_t, message_bytes, 1 << 20, "most bytes of a message");
 ABSL_FLAG(int, streams, 2, "operations that run at once");
@@ -433,13 +436,38 @@ absl::Status RunRank(int rank, int ranks, int socket) {
   return absl::OkStatus();
 }
 
+// Starts processes that compute until they are killed, or this one ends.
+std::vector<pid_t> StartBusyLoops(int count) {
+  std::vector<pid_t> loops;
+  for (int i = 0; i < count; ++i) {
+    const pid_t child = ::fork();
+    CHECK_GE(child, 0);
+    if (child != 0) {
+      loops.push_back(child);
+      continue;
+    }
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (volatile uint64_t turns = 0;;) turns = turns + 1;
+  }
+  return loops;
+}
+
+void End(const std::vector<pid_t>& loops) {
+  for (const pid_t loop : loops) {
+    ::kill(loop, SIGKILL);
+    ::waitpid(loop, nullptr, 0);
+  }
+}
+
 // Starts the ranks and serves their exchanges until they end. Returns the exit code.
 int Main() {
   const int ranks = absl::GetFlag(FLAGS_ranks);
   double load = 0;
   (void)::getloadavg(&load, 1);
-  std::printf("%d ranks on %ld processors, load before %.1f\n", ranks, ::sysconf(_SC_NPROCESSORS_ONLN), load);
+  std::printf("%d ranks on %ld processors beside %d busy loops, load before %.1f\n", ranks,
+              ::sysconf(_SC_NPROCESSORS_ONLN), absl::GetFlag(FLAGS_busy), load);
   std::fflush(stdout);
+  const std::vector<pid_t> loops = StartBusyLoops(absl::GetFlag(FLAGS_busy));
   std::vector<int> sockets;
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
@@ -476,6 +504,7 @@ int Main() {
     ::waitpid(child, &status, 0);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) code = 1;
   }
+  End(loops);
   return code;
 }
 
