@@ -11,6 +11,8 @@ namespace {
 
 // Below, handing out costs more than the threads save.
 constexpr int64_t kFewestIds = 16 * 1024;
+// Beside the one that asks. Dealing takes half as much time again as one table.
+constexpr int kFewestThreads = 3;
 // Ids of a chunk: enough for a task, few enough for several tasks a thread.
 constexpr size_t kChunk = 8 * 1024;
 // Ids of a bucket on average: their table and the ids themselves fit the first-level cache.
@@ -33,7 +35,7 @@ size_t BucketOf(int64_t id, size_t mask) { return (HashOf(id) >> 36) & mask; }
 }  // namespace
 
 bool ParallelDeduper::Pays(int64_t ids, const ThreadPool* pool) {
-  return pool != nullptr && pool->threads() > 0 && ids >= kFewestIds;
+  return pool != nullptr && pool->threads() >= kFewestThreads && ids >= kFewestIds;
 }
 
 void ParallelDeduper::Cut(absl::Span<const Run> runs) {

@@ -349,7 +349,9 @@ Pusher::Sends Pusher::TakeSends() {
 
 absl::Status Pusher::AwaitSends() {
   const CallSettings& settings = calls_.settings();
-  return calls_.Wait(TakeSends().under_way, absl::StrCat("pushes of step ", begun_.step),
+  const Sends sends = TakeSends();
+  CHECK(sends.kept.empty()) << "last parts that nobody sends";
+  return calls_.Wait(sends.under_way, absl::StrCat("pushes of step ", begun_.step),
                      settings.progress_deadline + 2 * settings.lease, {.profiled_as = &kPushesName});
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -220,8 +221,14 @@ absl::StatusOr<Calls::Progress> Calls::LookAtAll(absl::Span<const CallPtr> calls
 std::string Calls::MissingText(absl::Span<const CallPtr> calls, const std::string& what) const {
   // Servers by what is missing, in order of the calls.
   std::vector<std::pair<std::string, std::vector<std::string>>> missing;
+  // An acknowledgement that comes with another answer is not what is waited for, unless a try has failed.
+  std::set<int> others;
   for (const CallPtr& call : calls) {
-    if (call->finished) continue;
+    if (!call->finished && !call->answer_may_wait) others.insert(call->server);
+  }
+  for (const CallPtr& call : calls) {
+    const bool comes_along = call->answer_may_wait && call->trouble.ok() && others.contains(call->server);
+    if (call->finished || comes_along) continue;
     const std::string& of_call = call->what.empty() ? what : call->what;
     if (missing.empty() || missing.back().first != of_call) missing.push_back({of_call, {}});
     std::vector<std::string>& servers = missing.back().second;

@@ -336,9 +336,11 @@ class Server : public GrpcServer {
     const absl::Time deadline = Clock::Real()->Now() + grace;
     // Calls through shared memory and streams end during the same grace.
     if (shared_ != nullptr) shared_->Refuse();
+    // Takes no connections or calls any more, and cancels calls left after the grace; OnCancel ends a cancelled call,
+    // so this returns soon after. A stream is a call that does not end by itself.
+    std::thread shutdown = StartThread("weir-shutdown", [this, grace] { server_->Shutdown(GrpcDeadline(grace)); });
     streams_->Shutdown(grace);
-    // Cancels calls left after the grace; OnCancel ends a cancelled call, so this returns soon after.
-    server_->Shutdown(GrpcDeadline(std::max(deadline - Clock::Real()->Now(), absl::ZeroDuration())));
+    shutdown.join();
     if (shared_ != nullptr) shared_->Shutdown(std::max(deadline - Clock::Real()->Now(), absl::ZeroDuration()));
     shared_ = nullptr;
     calls_->FinishAll();

@@ -15,9 +15,9 @@ namespace weir {
 struct GrpcTransportOptions {
   // host:port of each server, by index.
   std::vector<std::string> endpoints;
-  // If true, Push, Pull and Deliver use a server's Unix-domain socket, provided its answer to a Join named one and it
-  // is reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP again;
-  // calls that fail in between return Unavailable as usual.
+  // If true, Push, Pull, Norms and Deliver use a server's Unix-domain socket, provided its answer to a Join named one
+  // and it is reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP
+  // again; calls that fail in between return Unavailable as usual.
   bool unix_sockets = true;
   // With `shared_memory` those calls go through memory shared with the server where both can
   // (pserver/network/shared_channel.h); through its Unix-domain socket when the memory has no room for them, or the
@@ -38,8 +38,9 @@ class ClosableTransport : public Transport {
   virtual void Close() = 0;
 };
 
-// Creates a transport. Connects on the first call to a server. Each server has one connection for Push, Pull and
-// Deliver and one for all other calls, so that a heart-beat never waits behind tensors. Does not retry: the caller
+// Creates a transport. Connects on the first call to a server. Each server has one connection for Push, Pull, Norms and
+// Deliver, which go through one stream (stream_client.h), and one for all other calls, so that a heart-beat never waits
+// behind tensors. Does not retry: the caller
 // repeats (Unavailable comes within about a second when nothing listens). Slices with an owner are sent without a copy.
 // `done` runs on a thread of gRPC, or of the shared memory, and should not block for long.
 //

@@ -21,8 +21,8 @@ namespace weir {
 namespace {
 
 constexpr char kCalls[] = "/weir.v1.Stream/Calls";
-// Deadlines are looked at as rarely as this, so that most calls need not wake the thread.
-constexpr absl::Duration kLook = absl::Milliseconds(250);
+// As in an error of a call of gRPC (FromGrpcStatus).
+constexpr size_t kMostErrorText = 3800;
 
 // The stream. gRPC holds it until OnDone.
 class Client : public StreamClient,
@@ -84,6 +84,8 @@ class Client : public StreamClient,
   static void Expire(const std::weak_ptr<Client>& weak, uint64_t call) {
     const std::shared_ptr<Client> client = weak.lock();
     if (client == nullptr) return;
+    // The other end may take no bytes any more: what it would get late is given up, too.
+    client->writer_.Drop(call);
     client->Answer(call, absl::DeadlineExceededError("no answer in time"), /*from_server=*/false);
   }
 
@@ -123,15 +125,15 @@ class Client : public StreamClient,
         if (!error.ParseFromString(Flatten(record.payload)) || error.code() == 0) {
           error.set_code(static_cast<int>(absl::StatusCode::kUnknown));
         }
-        Answer(record.head.call, StatusOf(error, SIZE_MAX), /*from_server=*/true);
+        Answer(record.head.call, StatusOf(error, kMostErrorText), /*from_server=*/true);
       }
     }
   }
 
   void OnWriteDone(bool ok) override {
+    // Whoever has given memory wants to know when it is free.
+    out_.Clear();
     if (ok) {
-      // Whoever has given memory wants to know when it is free.
-      out_.Clear();
       writer_.Written();
     } else {
       Stop();
@@ -164,6 +166,8 @@ class Client : public StreamClient,
   void OnDone(const grpc::Status& status) override {
     Stop();
     const absl::Status why = WhyEnded(status);
+    // A server that ends the stream is there, and so is the way to it.
+    const bool from_server = !broken_.ok() || SaidByServer(status);
     std::map<uint64_t, Pending> calls;
     {
       MutexLock lock(&mu_);
@@ -171,7 +175,7 @@ class Client : public StreamClient,
     }
     for (auto& [number, call] : calls) {
       deadlines_->Remove(call.deadline);
-      call.done(why, /*from_server=*/false);
+      call.done(why, from_server);
     }
     const std::function<void()> gone = std::move(gone_);
     self_ = nullptr;  // may delete this object
@@ -212,7 +216,7 @@ uint64_t CallDeadlines::Add(absl::Time deadline, Expire expire) {
   MutexLock lock(&mu_);
   calls_[++last_] = {deadline, std::move(expire)};
   if (deadline < looks_at_) {
-    looks_at_ = std::min(deadline, Clock::Real()->Now() + kLook);
+    looks_at_ = deadline;
     changed_.SignalAll();
   }
   return last_;
@@ -244,7 +248,7 @@ void CallDeadlines::Watch() {
           late.push_back(std::move(call->second.second));
           call = calls_.erase(call);
         } else {
-          looks_at_ = std::min({looks_at_, call->second.first, now + kLook});
+          looks_at_ = std::min(looks_at_, call->second.first);
           ++call;
         }
       }

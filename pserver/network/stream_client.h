@@ -53,7 +53,7 @@ class CallDeadlines {
 class StreamClient {
  public:
   using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
-  // The answer; `from_server`: the server has said so, and not the network.
+  // The answer; `from_server`: the server has said so, or ended the stream, and not the network.
   using Done = std::function<void(absl::StatusOr<Slices> reply, bool from_server)>;
 
   // Opens a stream; a server that is not there is seen when calls end. `deadlines` is borrowed and must outlive the

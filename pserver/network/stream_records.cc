@@ -108,6 +108,9 @@ absl::StatusOr<std::vector<Record>> ReadRecords(const Slices& batch) {
       return absl::InvalidArgumentError(
           absl::StrCat("a batch of records ends with ", front.left(), " bytes, which are no head of a record"));
     }
+    if (records.size() == kMostRecords) {
+      return absl::InvalidArgumentError(absl::StrCat("a batch has more than ", kMostRecords, " records"));
+    }
     Head head;
     front.Copy(sizeof(head), reinterpret_cast<char*>(&head));
     if (head.version != kRecordVersion) {

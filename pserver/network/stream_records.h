@@ -32,6 +32,8 @@ inline constexpr size_t kRecordHead = 64;
 // Records are put into one batch up to so many bytes; a larger one is a batch by itself. One thread handles the
 // requests of a batch, so those that are some work, such as pulls of many rows, come in batches of their own.
 inline constexpr size_t kBatchBytes = size_t{8} << 10;
+// Most records of a batch.
+inline constexpr size_t kMostRecords = 8192;
 
 struct RecordHead {
   enum Kind : uint32_t {

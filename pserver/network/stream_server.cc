@@ -8,6 +8,7 @@
 #include "framework/base/mutex.h"
 #include "framework/base/status_message.h"
 #include "framework/profile/profiler.h"
+#include "framework/wire/frame.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/stream_service.grpc.pb.h"
 #include "pserver/network/grpc_bytes.h"
@@ -46,21 +47,29 @@ class Link {
  public:
   explicit Link(std::function<void(Slices)> write) : writer_(std::move(write)) {}
 
-  // Counts a request. False: the client has too many open.
+  // Counts a request. False: the client has too many open, or does not read its answers.
   bool Begin(const RecordHead& request) {
+    const size_t unread = writer_.waiting();
     MutexLock lock(&mu_);
-    if (open_ + may_wait_ >= StreamServer::kMostOpenCalls) return false;
+    if (open_ + may_wait_ + unread >= StreamServer::kMostOpenCalls) return false;
     ++(request.answer_may_wait ? may_wait_ : open_);
     return true;
   }
   void Answer(const RecordHead& request, const absl::StatusOr<Slices>& reply) {
     Record record{.head = {.kind = reply.ok() ? RecordHead::kReply : RecordHead::kError, .call = request.call}};
-    record.payload = reply.ok() ? *reply : Slices{Slice::Own(StatusMessage(reply.status()).SerializeAsString())};
+    if (reply.ok()) {
+      record.payload = *reply;
+    } else {
+      // Cut as in a call of gRPC.
+      const absl::Status cut(reply.status().code(), ToGrpcStatus(reply.status()).error_message());
+      record.payload = {Slice::Own(StatusMessage(cut).SerializeAsString())};
+    }
     bool waits = false;
     {
       MutexLock lock(&mu_);
       --(request.answer_may_wait ? may_wait_ : open_);
-      waits = request.answer_may_wait && open_ > 0;
+      // The caller may have to act on an error before there can be another answer.
+      waits = request.answer_may_wait && reply.ok() && open_ > 0;
       // Under the lock: the answer that it waits for comes after it.
       writer_.Keep(std::move(record), waits);
     }
@@ -117,22 +126,36 @@ class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffe
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return link_->End(grpc::Status::OK);
-    const absl::StatusOr<std::vector<Record>> records = ReadRecords(FromByteBuffer(in_));
+    const size_t bytes = in_.Length();
+    absl::StatusOr<std::vector<Record>> records = ReadRecords(FromByteBuffer(in_));
     if (!records.ok()) return link_->End(ToGrpcStatus(records.status()));
     // This object may be deleted as soon as a read or an answer is under way.
     const std::shared_ptr<Shared> shared = shared_;
     const std::shared_ptr<Link> link = link_;
     for (const Record& record : *records) {
       if (record.head.kind == RecordHead::kRequest && !link->Begin(record.head)) {
-        return link->End(ToGrpcStatus(absl::ResourceExhaustedError(
-            absl::StrCat("the client has more than ", StreamServer::kMostOpenCalls, " calls open"))));
+        return link->End(ToGrpcStatus(absl::ResourceExhaustedError(absl::StrCat(
+            "the client has more than ", StreamServer::kMostOpenCalls, " calls open, or answers unread"))));
       }
     }
     in_ = grpc::ByteBuffer();
     StartRead(&in_);
-    for (const Record& record : *records) {
-      if (record.head.kind == RecordHead::kRequest) Handle(shared, link, record);
+    // The last push of a step may run its update here, and the pull behind it waits for that: it is booked first, to be
+    // answered with all others.
+    for (const bool pushes : {false, true}) {
+      for (Record& record : *records) {
+        if (record.head.kind != RecordHead::kRequest || IsPush(record) != pushes) continue;
+        if (pushes) KeepAlone(bytes, &record);
+        Handle(shared, link, record);
+      }
     }
+  }
+
+  static bool IsPush(const Record& record) { return record.head.method == static_cast<uint32_t>(Method::kPush); }
+  // Gradients are kept until their step is complete, and all of a batch with them: copies one that is the lesser part
+  // of it.
+  static void KeepAlone(size_t batch_bytes, Record* record) {
+    if (2 * record->bytes() < batch_bytes) record->payload = {Slice::Own(Flatten(record->payload))};
   }
 
   static void Handle(const std::shared_ptr<Shared>& shared, const std::shared_ptr<Link>& link, const Record& record) {
@@ -150,9 +173,9 @@ class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffe
   }
 
   void OnWriteDone(bool ok) override {
+    // Answers count as unread until their memory is free.
+    out_.Clear();
     if (ok) {
-      // Answers count as unread until their memory is free.
-      out_.Clear();
       link_->writer().Written();
     } else {
       link_->End(grpc::Status::OK);
@@ -201,6 +224,7 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
       }
       links = shared_->links;
     }
+    for (const std::shared_ptr<Link>& link : links) link->writer().AwaitIdle(until);
     for (const std::shared_ptr<Link>& link : links) {
       link->End(ToGrpcStatus(absl::UnavailableError("the server is shutting down")));
     }

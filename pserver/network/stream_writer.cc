@@ -1,6 +1,9 @@
 #include "pserver/network/stream_writer.h"
 
 #include <string>
+#include <utility>
+
+#include "framework/base/clock.h"
 
 namespace weir {
 
@@ -25,6 +28,7 @@ void StreamWriter::Written() {
   {
     MutexLock lock(&mu_);
     writing_ = false;
+    changed_.SignalAll();
   }
   Write();
 }
@@ -34,28 +38,57 @@ void StreamWriter::Write() {
   {
     MutexLock lock(&mu_);
     if (writing_ || closed_ || waiting_.empty()) return;
-    size_t bytes = 0;
+    size_t bytes = 0, records = 0;
     bool joined = false;
     do {
+      ++records;
       bytes += waiting_.front().record.bytes();
       joined = waiting_.front().joins_next;
       AppendRecord(waiting_.front().record, &batch);
       waiting_.pop_front();
-    } while (!waiting_.empty() && bytes + waiting_.front().record.bytes() <= (joined ? kMaxMessageBytes : kBatchBytes));
+    } while (!waiting_.empty() && records < kMostRecords &&
+             bytes + waiting_.front().record.bytes() <= (joined ? kMaxMessageBytes : kBatchBytes));
     writing_ = true;
-    starting_ = true;
+    ++starting_;
   }
   write_(std::move(batch));
   MutexLock lock(&mu_);
-  starting_ = false;
-  started_.SignalAll();
+  --starting_;
+  changed_.SignalAll();
+}
+
+void StreamWriter::Drop(uint64_t call) {
+  Waiting dropped;  // destroyed without the lock: owners of memory may take locks of their own
+  MutexLock lock(&mu_);
+  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    if (it->record.head.kind != RecordHead::kRequest || it->record.head.call != call) continue;
+    dropped = std::move(*it);
+    waiting_.erase(it);
+    return;
+  }
+}
+
+size_t StreamWriter::waiting() const {
+  MutexLock lock(&mu_);
+  return waiting_.size();
+}
+
+void StreamWriter::AwaitIdle(absl::Time until) {
+  MutexLock lock(&mu_);
+  while (!closed_ && (writing_ || !waiting_.empty())) {
+    const absl::Duration left = until - Clock::Real()->Now();
+    if (left <= absl::ZeroDuration()) return;
+    changed_.WaitWithTimeout(&mu_, left);
+  }
 }
 
 void StreamWriter::Close() {
+  std::deque<Waiting> dropped;
   MutexLock lock(&mu_);
   closed_ = true;
-  waiting_.clear();
-  while (starting_) started_.Wait(&mu_);
+  dropped.swap(waiting_);
+  changed_.SignalAll();
+  while (starting_ > 0) changed_.Wait(&mu_);
 }
 
 }  // namespace weir

@@ -2,11 +2,14 @@
 #ifndef WEIR_PSERVER_NETWORK_STREAM_WRITER_H_
 #define WEIR_PSERVER_NETWORK_STREAM_WRITER_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "framework/base/mutex.h"
 #include "framework/wire/slices.h"
 #include "pserver/network/stream_records.h"
@@ -27,6 +30,12 @@ class StreamWriter {
   void Write();
   // Keep and Write.
   bool Add(Record record);
+  // Forgets a request that no batch has taken yet.
+  void Drop(uint64_t call);
+  // Returns the number of records that no batch has taken yet.
+  size_t waiting() const;
+  // Waits until nothing waits and no write is under way, or the writer is closed; at most until `until`.
+  void AwaitIdle(absl::Time until);
   // The write that was under way has ended.
   void Written();
   // Drops what waits. Requires: not called by `write`.
@@ -39,11 +48,13 @@ class StreamWriter {
   };
 
   const std::function<void(Slices)> write_;
-  Mutex mu_;
-  CondVar started_;
+  mutable Mutex mu_;
+  CondVar changed_;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool starting_ ABSL_GUARDED_BY(mu_) = false;  // `write` runs
+  // Calls of `write` that run: gRPC may have ended one write, and another thread started the next, before the call for
+  // the first returns.
+  int starting_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -260,7 +260,8 @@ void ServerCoreImpl::CheckNextTick() {
     MutexLock lock(&mu_);
     due = TickDue(options_.clock->Now());
     if (!rests_ || due >= next_tick_) return;
-    rests_ = false;
+    next_tick_ = due;
+    rests_ = due > options_.clock->Now() + kTick;
   }
   options_.on_tick_due(due);
 }

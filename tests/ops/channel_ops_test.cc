@@ -418,10 +418,11 @@ TEST(ParallelDeduperTest, FindsWhatOneTableFindsWhateverTheThreads) {
   }
 }
 
-TEST(ParallelDeduperTest, OneThreadAndFewIdsAreLeftToOneTable) {
-  ThreadPool alone("test", 0), several("test", 1);
+TEST(ParallelDeduperTest, FewThreadsAndFewIdsAreLeftToOneTable) {
+  ThreadPool alone("test", 0), two("test", 1), several("test", 3);
   EXPECT_FALSE(ParallelDeduper::Pays(1'000'000, nullptr));
   EXPECT_FALSE(ParallelDeduper::Pays(1'000'000, &alone));
+  EXPECT_FALSE(ParallelDeduper::Pays(1'000'000, &two));
   EXPECT_TRUE(ParallelDeduper::Pays(1'000'000, &several));
   EXPECT_FALSE(ParallelDeduper::Pays(1'000, &several));
 }

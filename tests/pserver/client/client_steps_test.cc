@@ -87,6 +87,25 @@ TEST_F(BesideSendsTest, TheNewBlocksAreAskedForBeforeThePushesAreAcknowledged) {
   EXPECT_GT(client().counters().retries, 0);
 }
 
+TEST_F(BesideSendsTest, LastPartsLeaveWithThePulls) {
+  Start();
+  client().steps().SendPushesWithPulls();
+  std::vector<Method> calls;
+  cluster_->transport(0).OnCall([&](const CallInfo& info) {
+    if (info.method == Method::kPush || info.method == Method::kPull) calls.push_back(info.method);
+    return Fate::kPass;
+  });
+  ASSERT_TRUE(client().steps().BeginStep(0, /*read_only=*/false).ok());
+  ASSERT_TRUE(client().steps().FinishSends(/*samples=*/1, v1::APPLY).ok());
+  EXPECT_TRUE(calls.empty());
+  StepOutcome outcome;
+  ASSERT_TRUE(client().steps().FinishReceives(&outcome).ok());
+  EXPECT_EQ(outcome.version, 1);
+  // To each server a push, and its pull behind it.
+  ASSERT_FALSE(calls.empty());
+  for (size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i], i % 2 == 0 ? Method::kPush : Method::kPull) << i;
+}
+
 TEST_F(BesideSendsTest, APushThatNeverArrivesIsNamed) {
   Start();
   cluster_->transport(0).OnCall(

@@ -228,15 +228,20 @@ TEST_P(GrpcTest, CodesAndTextsOfTheServerArriveAsTheyAre) {
 }
 
 TEST_P(GrpcTest, ControlCharactersOfATextArriveAsNumbers) {
-  const auto reply = Ask("fail:5:no\n\x1b[2J");
-  EXPECT_EQ(reply.status(), absl::NotFoundError("no\\x0a\\x1b[2J"));
+  for (const Method method : {Method::kControl, Method::kPull}) {
+    const auto reply = Ask("fail:5:no\n\x1b[2J", method);
+    EXPECT_EQ(reply.status(), absl::NotFoundError("no\\x0a\\x1b[2J"));
+  }
 }
 
 TEST_P(GrpcTest, ALongTextIsCutAndStillArrives) {
-  const auto reply = Ask("long");
-  EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();
-  EXPECT_LT(reply.status().message().size(), 2048u);
-  EXPECT_THAT(std::string(reply.status().message()), EndsWith("xxx ..."));
+  for (const Method method : {Method::kControl, Method::kPull}) {
+    if (method == Method::kPull && GetParam() == Network::kSharedMemory) continue;  // of this machine's processes
+    const auto reply = Ask("long", method);
+    EXPECT_TRUE(absl::IsFailedPrecondition(reply.status())) << reply.status();
+    EXPECT_LT(reply.status().message().size(), 2048u);
+    EXPECT_THAT(std::string(reply.status().message()), EndsWith("xxx ..."));
+  }
 }
 
 TEST_P(GrpcTest, AnAnswerThatDoesNotComeIsDeadlineExceededAndALateOneIsDropped) {

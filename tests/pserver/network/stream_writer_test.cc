@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "framework/base/mutex.h"
 #include "framework/wire/frame.h"
 #include "gtest/gtest.h"
 #include "pserver/network/stream_client.h"
@@ -22,6 +23,35 @@ Record Of(uint64_t call, size_t bytes = 1) {
 
 // Writes of a writer, which end when the test says so.
 struct Writes {
+  // Counts the writes that have been started and not yet ended.
+  class Ends {
+   public:
+    void Add() {
+      MutexLock lock(&mu_);
+      ++open_;
+      changed_.SignalAll();
+    }
+    // False: Stop has been called.
+    bool Take() {
+      MutexLock lock(&mu_);
+      while (open_ == 0 && !stopped_) changed_.Wait(&mu_);
+      if (open_ == 0) return false;
+      --open_;
+      return true;
+    }
+    void Stop() {
+      MutexLock lock(&mu_);
+      stopped_ = true;
+      changed_.SignalAll();
+    }
+
+   private:
+    Mutex mu_;
+    CondVar changed_;
+    int open_ ABSL_GUARDED_BY(mu_) = 0;
+    bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  };
+
   std::vector<std::vector<uint64_t>> calls;
   StreamWriter writer{[this](const Slices& batch) {
     const std::vector<Record> records = ReadRecords(batch).value();
@@ -78,14 +108,16 @@ TEST(StreamWriterTest, NothingIsWrittenAfterClose) {
 
 TEST(StreamWriterTest, EveryRecordOfManyThreadsIsWrittenOnceAndOneWriteIsUnderWay) {
   std::atomic<int> under_way{0}, written{0}, most{0};
-  std::function<void()> ended;
+  Writes::Ends ends;
   StreamWriter writer([&](const Slices& batch) {
     most = std::max<int>(most, ++under_way);
     written += static_cast<int>(ReadRecords(batch).value().size());
     --under_way;
-    std::thread([&ended] { ended(); }).detach();
+    ends.Add();
   });
-  ended = [&writer] { writer.Written(); };
+  std::thread ender([&] {
+    while (ends.Take()) writer.Written();
+  });
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&writer] {
@@ -96,9 +128,51 @@ TEST(StreamWriterTest, EveryRecordOfManyThreadsIsWrittenOnceAndOneWriteIsUnderWa
   while (written < 400) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(written, 400);
   EXPECT_EQ(most, 1);
-  // The last Written may still be under way.
-  absl::SleepFor(absl::Milliseconds(100));
+  writer.AwaitIdle(absl::Now() + absl::Seconds(30));
+  ends.Stop();
+  ender.join();
   writer.Close();
+}
+
+TEST(StreamWriterTest, CloseWaitsForAllWritesThatAreBeingStarted) {
+  // The first call of `write` has not returned when its write has ended and the second begins.
+  std::promise<void> first_goes_on, second_started, second_goes_on;
+  std::atomic<int> calls{0};
+  StreamWriter writer([&](const Slices&) {
+    if (++calls == 1) {
+      first_goes_on.get_future().get();
+    } else {
+      second_started.set_value();
+      second_goes_on.get_future().get();
+    }
+  });
+  std::thread first([&writer] { writer.Add(Of(1)); });
+  while (calls < 1) absl::SleepFor(absl::Milliseconds(1));
+  writer.Written();
+  std::thread second([&writer] { writer.Add(Of(2)); });
+  second_started.get_future().get();
+  first_goes_on.set_value();
+  first.join();
+  std::future<void> closed = std::async(std::launch::async, [&writer] { writer.Close(); });
+  EXPECT_EQ(closed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  second_goes_on.set_value();
+  closed.get();
+  second.join();
+}
+
+TEST(StreamWriterTest, ARequestThatIsDroppedIsNotWritten) {
+  Writes writes;
+  for (uint64_t call = 1; call <= 3; ++call) {
+    Record request = Of(call);
+    request.head.kind = RecordHead::kRequest;
+    writes.writer.Add(request);
+  }
+  EXPECT_EQ(writes.writer.waiting(), 2u);
+  writes.writer.Drop(2);
+  writes.writer.Drop(1);  // is written already
+  EXPECT_EQ(writes.writer.waiting(), 1u);
+  writes.writer.Written();
+  EXPECT_EQ(writes.calls, (std::vector<std::vector<uint64_t>>{{1}, {3}}));
 }
 
 TEST(StreamWriterTest, CloseWaitsForAWriteThatIsBeingStarted) {

@@ -78,11 +78,18 @@ class Keeper {
  public:
   StreamServer::Handler handler() {
     return [this](Method, const Slices& request, ReplyCallback reply) {
-      if (Flatten(request) == "echo") return reply(request);
+      const bool echo = Flatten(request) == "echo";
+      if (echo) reply(request);
       MutexLock lock(&mu_);
-      kept_.push_back(std::move(reply));
+      echoes_ += echo ? 1 : 0;
       came_.SignalAll();
+      if (echo) return;
+      kept_.push_back(std::move(reply));
     };
+  }
+  void AwaitEchoes(int n) {
+    MutexLock lock(&mu_);
+    while (echoes_ < n) came_.Wait(&mu_);
   }
   ReplyCallback Take() {
     MutexLock lock(&mu_);
@@ -96,6 +103,7 @@ class Keeper {
   Mutex mu_;
   CondVar came_;
   std::deque<ReplyCallback> kept_ ABSL_GUARDED_BY(mu_);
+  int echoes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // A client that sends any bytes and waits for each operation.
@@ -185,6 +193,7 @@ TEST_F(StreamServerTest, AnAnswerThatMayWaitComesWithTheNextOneIfThereWillBeOne)
   EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{1}) << "nobody else asks";
   client.Send(Request(2, "keep") + Patient(3, "echo") + Patient(4, "echo"));
   const ReplyCallback kept = keeper_.Take();
+  keeper_.AwaitEchoes(3);
   client.Send(Patient(5, "echo") + Request(6, "echo"));
   EXPECT_EQ(CallsOf(client.Receive()), (std::vector<uint64_t>{3, 4, 5, 6}));
   client.Send(Patient(7, "keep"));
@@ -193,6 +202,35 @@ TEST_F(StreamServerTest, AnAnswerThatMayWaitComesWithTheNextOneIfThereWillBeOne)
   EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{2});
   patient(Slices{Slice::Own("patient")});
   EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{7}) << "the one to wait for has been answered";
+}
+
+TEST_F(StreamServerTest, AnErrorDoesNotWait) {
+  AnyBytes client(served_.channel());
+  client.Send(Request(1, "keep", kRecordVersion, Method::kPull) + Patient(2, "keep"));
+  (void)keeper_.Take();
+  keeper_.Take()(absl::DataLossError("again"));
+  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{2});
+}
+
+TEST_F(StreamServerTest, APullIsBookedBeforeThePushThatItGoesWith) {
+  AnyBytes client(served_.channel());
+  client.Send(Request(1, "echo") + Request(2, "keep", kRecordVersion, Method::kPull) + Request(3, "keep"));
+  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{1});
+  keeper_.Take()(Slices{Slice::Own("of the pull")});
+  const std::vector<Record> records = client.Receive();
+  EXPECT_EQ(CallsOf(records), std::vector<uint64_t>{2});
+  EXPECT_EQ(Flatten(records.at(0).payload), "of the pull");
+}
+
+TEST_F(StreamServerTest, AClientThatReadsNoAnswersIsCutOff) {
+  AnyBytes deaf(served_.channel());
+  // Refused at once, each with a text: the windows of the connection are full long before the requests end.
+  std::string batch;
+  for (uint64_t call = 1; call <= 1000; ++call) batch += Request(call, "", kRecordVersion, Method::kControl);
+  for (int i = 0; i < 200; ++i) deaf.Send(batch);
+  while (!deaf.Receive().empty()) {
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(deaf.End()));
 }
 
 TEST_F(StreamServerTest, NoticesAreSkippedAndOtherMethodsRefused) {
@@ -281,7 +319,16 @@ class FixedBytes : public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Se
 
 class StreamClientTest : public testing::Test {
  protected:
-  void Open(grpc::Service* service) {
+  // Services outlive their server.
+  void Open(std::unique_ptr<v1::Stream::Service> service) {
+    service_ = std::move(service);
+    Connect(service_.get());
+  }
+  void Open(StreamServer::Handler handler) {
+    streams_ = StreamServer::Create(std::move(handler));
+    Connect(streams_->service());
+  }
+  void Connect(grpc::Service* service) {
     served_ = std::make_unique<Served>(service);
     stub_ = std::make_shared<StreamClient::Stub>(served_->channel());
     stream_ = StreamClient::Open(stub_, &deadlines_, [this] { gone_.set_value(); });
@@ -301,6 +348,8 @@ class StreamClientTest : public testing::Test {
   }
 
   CallDeadlines deadlines_;
+  std::unique_ptr<v1::Stream::Service> service_;
+  std::unique_ptr<StreamServer> streams_;
   std::unique_ptr<Served> served_;
   std::shared_ptr<StreamClient::Stub> stub_;
   std::shared_ptr<StreamClient> stream_;
@@ -308,15 +357,13 @@ class StreamClientTest : public testing::Test {
 };
 
 TEST_F(StreamClientTest, AnswersOfNoCallAreDropped) {
-  FixedBytes service(Reply(77, "of nobody") + Reply(1, "first") + Reply(1, "again"));
-  Open(&service);
+  Open(std::make_unique<FixedBytes>(Reply(77, "of nobody") + Reply(1, "first") + Reply(1, "again")));
   EXPECT_EQ(*Start("question").get(), "first");
   EXPECT_FALSE(stream_->ended());
 }
 
 TEST_F(StreamClientTest, BytesThatAreNoBatchEndTheStreamAndItsCallsMayBeRepeated) {
-  FixedBytes service("no records");
-  Open(&service);
+  Open(std::make_unique<FixedBytes>("no records"));
   const absl::Status status = Start("question").get().status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("a batch of records ends with 10 bytes"));
@@ -327,16 +374,14 @@ TEST_F(StreamClientTest, BytesThatAreNoBatchEndTheStreamAndItsCallsMayBeRepeated
 TEST_F(StreamClientTest, ServersOfAnotherVersionAreRefusedAndBothVersionsNamed) {
   std::string newer = Reply(1, "first");
   newer[0] = 2;
-  FixedBytes service(newer);
-  Open(&service);
+  Open(std::make_unique<FixedBytes>(newer));
   const absl::Status status = Start("question").get().status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("sends records of version 2, and this one reads version 1"));
 }
 
 TEST_F(StreamClientTest, AServerWithoutStreamsIsRefused) {
-  v1::Stream::Service none;
-  Open(&none);
+  Open(std::make_unique<v1::Stream::Service>());
   const absl::Status status = Start("question").get().status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("it has no streams of calls: run the same version of Weir on all hosts"));
@@ -344,8 +389,7 @@ TEST_F(StreamClientTest, AServerWithoutStreamsIsRefused) {
 
 TEST_F(StreamClientTest, ALateAnswerIsDroppedAndTheStreamGoesOn) {
   Keeper keeper;
-  const std::unique_ptr<StreamServer> streams = StreamServer::Create(keeper.handler());
-  Open(streams->service());
+  Open(keeper.handler());
   EXPECT_TRUE(absl::IsDeadlineExceeded(Start("keep", absl::Milliseconds(20)).get().status()));
   keeper.Take()(Slices{Slice::Own("late")});
   EXPECT_EQ(*Start("echo").get(), "echo");
@@ -354,11 +398,9 @@ TEST_F(StreamClientTest, ALateAnswerIsDroppedAndTheStreamGoesOn) {
 
 TEST_F(StreamClientTest, MemoryOfRequestsAndAnswersIsLetGoWhileTheStreamIsOpen) {
   const auto answer = std::make_shared<const std::string>(100'000, 'a');
-  const std::unique_ptr<StreamServer> streams =
-      StreamServer::Create([answer](Method, const Slices&, const ReplyCallback& reply) {
-        reply(Slices{{answer->data(), answer->size(), answer}});
-      });
-  Open(streams->service());
+  Open([answer](Method, const Slices&, const ReplyCallback& reply) {
+    reply(Slices{{answer->data(), answer->size(), answer}});
+  });
   const auto request = std::make_shared<const std::string>(100'000, 'r');
   std::promise<bool> right;
   ASSERT_TRUE(stream_->Call(Method::kPush, {{request->data(), request->size(), request}}, kPatience,
@@ -377,12 +419,10 @@ TEST_F(StreamClientTest, MemoryOfRequestsAndAnswersIsLetGoWhileTheStreamIsOpen) 
 
 TEST_F(StreamClientTest, CallsTogetherAreSentAtTheEndOfTheirScope) {
   std::atomic<int> asked{0};
-  const std::unique_ptr<StreamServer> streams =
-      StreamServer::Create([&asked](Method, const Slices& request, const ReplyCallback& reply) {
-        ++asked;
-        reply(request);
-      });
-  Open(streams->service());
+  Open([&asked](Method, const Slices& request, const ReplyCallback& reply) {
+    ++asked;
+    reply(request);
+  });
   EXPECT_EQ(*Start("to open the stream").get(), "to open the stream");
   std::vector<std::future<absl::StatusOr<std::string>>> answers;
   {
@@ -398,11 +438,9 @@ TEST_F(StreamClientTest, CallsTogetherAreSentAtTheEndOfTheirScope) {
 }
 
 TEST_F(StreamClientTest, ManyThreadsCallAtOnceAndEachGetsItsAnswer) {
-  const std::unique_ptr<StreamServer> streams =
-      StreamServer::Create([](Method, const Slices& request, const ReplyCallback& reply) {
-        reply(Slices{Slice::Own("<"), Slice::Own(Flatten(request)), Slice::Own(">")});
-      });
-  Open(streams->service());
+  Open([](Method, const Slices& request, const ReplyCallback& reply) {
+    reply(Slices{Slice::Own("<"), Slice::Own(Flatten(request)), Slice::Own(">")});
+  });
   std::vector<std::future<int>> threads;
   for (int t = 0; t < 4; ++t) {
     threads.push_back(std::async(std::launch::async, [this, t] {
