@@ -332,6 +332,12 @@ absl::StatusOr<std::optional<SharedChannel::Message>> SharedChannel::Receive() {
   return std::nullopt;
 }
 
+void SharedChannel::Collect() {
+  if (Empty()) return;
+  in_->bell.fetch_add(1);
+  FutexWake(&in_->bell, 1);
+}
+
 bool SharedChannel::Empty() {
   MutexLock lock(&receive_mu_);
   return in_->head.load() == tail_;

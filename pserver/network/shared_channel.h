@@ -44,7 +44,7 @@ struct SharedHead {
   enum When : uint32_t {
     kAtOnce = 0,
     kWithNext = 1,  // with the answer of another call that is open
-    kSomeTime = 2,  // when others have come, or after a second
+    kSomeTime = 2,  // when others have come, or within a second
   };
   When wanted = kAtOnce;
 };
@@ -71,7 +71,7 @@ class SharedChannel {
 
   enum class Wakes {
     kNow,
-    // When the next message comes, many have gathered, or a second has passed.
+    // When the next message comes, many have gathered, or its receiver calls Collect.
     kLater,
   };
   // Copies a message to the other side. False: it has no room, or the channel is closed.
@@ -87,6 +87,8 @@ class SharedChannel {
   // Waits for the next message, in the order in which they were sent; several threads may wait. Nothing: the channel is
   // closed, or finished and empty. DataLoss: the other side has written what no sender writes; close the channel.
   absl::StatusOr<std::optional<Message>> Receive();
+  // Wakes the receivers of this end if messages lie there that were sent to wake them later.
+  void Collect();
 
   // Ends all waits of this end. Messages that were received stay readable.
   void Close();

@@ -25,7 +25,8 @@ namespace {
 
 // Threads that read answers: rows of several answers are stored at once.
 constexpr int kReceivers = 2;
-// Watch looks for late calls as rarely as this while there are calls: so most calls need not wake it.
+// Watch looks for late calls, and for answers that wake nobody, as rarely as this while there are calls: so most calls
+// need not wake it.
 constexpr absl::Duration kLook = absl::Milliseconds(250);
 
 }  // namespace
@@ -174,6 +175,7 @@ void SharedClient::Watch() {
       uint64_t rings = 0;
       if (::read(wake_, &rings, sizeof(rings)) < 0) continue;
     }
+    channel_->Collect();
     End(TakeLate(), absl::DeadlineExceededError("no answer in time"));
   }
 }
