@@ -55,14 +55,14 @@ CHOSEN = [
     Chosen(
         "stream-answers-wait-for-nothing",
         "pserver/network/stream_server.cc",
-        "waits = request.answer_may_wait && open_ > 0;",
-        "waits = request.answer_may_wait;",
+        "waits = request.answer_may_wait && reply.ok() && open_ > 0;",
+        "waits = request.answer_may_wait && reply.ok();",
         tests=("//tests/pserver/network:streams_test",),
     ),
     Chosen(
         "stream-keeps-the-memory-of-its-last-batch",
         "pserver/network/stream_client.cc",
-        "      out_.Clear();\n",
+        "    out_.Clear();\n",
         "",
         tests=("//tests/pserver/network:streams_test",),
     ),

@@ -162,7 +162,11 @@ absl::StatusOr<ClusterRun> RunCluster(const InProcessRun& run, std::vector<std::
                    InProcessServers::Create(std::move(options), /*tick_thread=*/true,
                                             /*check_payloads=*/inside || run.between != nullptr));
   std::unique_ptr<LocalMeshes> meshes;
-  if (ModeOf(programs.main).has_all_reduce()) meshes = std::make_unique<LocalMeshes>(run.trainers, run.shuffle);
+  if (ModeOf(programs.main).has_all_reduce()) {
+    meshes = std::make_unique<LocalMeshes>(run.trainers, run.shuffle);
+    // As messages of backend WIRE.
+    meshes->TakeAnySize();
+  }
   std::vector<absl::Status> ends(run.trainers);
   std::vector<std::unique_ptr<Transport>> between(run.trainers), with_own(run.trainers);
   std::vector<std::thread> threads;
