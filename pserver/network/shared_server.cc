@@ -112,7 +112,10 @@ void Answer(SharedChannel* channel, const SharedHead& request, const absl::Statu
   {
     MutexLock lock(&awaited->mu);
     // Under the lock: the answer that it comes with is sent after it.
-    if (request.wanted == SharedHead::kWithNext) return Answer(channel, request, reply, awaited->calls > 0);
+    if (request.wanted == SharedHead::kWithNext) {
+      // The caller may have to act on an error before there can be another answer.
+      return Answer(channel, request, reply, /*later=*/reply.ok() && awaited->calls > 0);
+    }
     --awaited->calls;
   }
   AnswerAtOnce(channel, request, reply);
