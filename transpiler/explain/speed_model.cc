@@ -329,7 +329,7 @@ class Model {
         },
         [&](const v1::ExplainedServer& s) { return kNs * server.block_byte_ns() * s.step().pull_blocks().bytes_in(); },
         // ServerSteps::SendPushesWithPulls.
-        /*joined=*/plan_.sync() && !e_.has_norms() && !e_.has_all_reduced());
+        /*joined=*/steps_.pulls_name_version && !e_.has_norms() && !e_.has_all_reduced());
     if (blocks.trainer.cpu > 0 || blocks.trainer.in > 0) phases.push_back(blocks);
     return phases;
   }

@@ -1,6 +1,7 @@
 // The programs of replica_job.h are what replicas and channels read of those that the transpiler makes of the jobs.
 #include "tests/pserver/replica/replica_job.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,18 @@ std::vector<std::string> OpsOf(const v1::BlockDesc& block) {
   return texts;
 }
 
+v1::BlockDesc WithoutBuckets(v1::BlockDesc block) {
+  for (v1::OpDesc& op : *block.mutable_ops()) {
+    auto* const attrs = op.mutable_attrs();
+    attrs->erase(
+        std::remove_if(attrs->begin(), attrs->end(), [](const v1::OpAttr& attr) { return attr.name() == "bucket"; }),
+        attrs->end());
+  }
+  return block;
+}
+
+// The transpiler puts few parameters into one bucket, unless their sums go by slices; replicas have several, since
+// their tests are of exchanges that are under way at the same time.
 void ExpectSame(const ReplicaPrograms& made, const Programs& transpiled) {
   v1::Plan plan = transpiled.main.plan();
   plan.clear_tables();
@@ -114,7 +127,11 @@ void ExpectSame(const ReplicaPrograms& made, const Programs& transpiled) {
   for (const v1::OpDesc& op : transpiled.main.blocks(0).ops()) {
     if (op.type() == "all_reduce" || op.type() == "local_gradient") *sends.add_ops() = op;
   }
-  EXPECT_THAT(OpsOf(made.main.blocks(0)), ElementsAreArray(OpsOf(sends)));
+  if (made.main.mode().all_reduce().sharded()) {
+    EXPECT_THAT(OpsOf(made.main.blocks(0)), ElementsAreArray(OpsOf(sends)));
+  } else {
+    EXPECT_THAT(OpsOf(WithoutBuckets(made.main.blocks(0))), ElementsAreArray(OpsOf(WithoutBuckets(sends))));
+  }
   ASSERT_EQ(made.main.blocks_size(), transpiled.main.blocks_size());
   for (int b = 1; b < made.main.blocks_size(); ++b) {
     EXPECT_THAT(OpsOf(made.main.blocks(b)), ElementsAreArray(OpsOf(transpiled.main.blocks(b)))) << b;
