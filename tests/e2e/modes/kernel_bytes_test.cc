@@ -143,6 +143,7 @@ class KernelBytesTest : public ::testing::TestWithParam<Case> {
   static std::pair<double, double> Predicted(const Case& c) {
     std::vector<std::string> overrides = Overrides(c, kSteps);
     overrides.push_back(absl::StrCat("distribute.trainers=", c.trainers));
+    overrides.push_back(absl::StrCat("comm.backend=", c.backend));
     const auto job = ParseJob(kClickJob, *dir_ + "/job.textproto", overrides);
     EXPECT_TRUE(job.ok()) << job.status();
     const auto explainer = Explainer::Create(*job);
