@@ -30,14 +30,22 @@ void StreamWriter::Written() {
     writing_ = false;
     changed_.SignalAll();
   }
-  Write();
+  WriteDue();
 }
 
 void StreamWriter::Write() {
+  {
+    MutexLock lock(&mu_);
+    due_ = waiting_.size();
+  }
+  WriteDue();
+}
+
+void StreamWriter::WriteDue() {
   Slices batch;
   {
     MutexLock lock(&mu_);
-    if (writing_ || closed_ || waiting_.empty()) return;
+    if (writing_ || closed_ || due_ == 0) return;
     size_t bytes = 0, records = 0;
     bool joined = false;
     do {
@@ -46,7 +54,8 @@ void StreamWriter::Write() {
       joined = waiting_.front().joins_next;
       AppendRecord(waiting_.front().record, &batch);
       waiting_.pop_front();
-    } while (!waiting_.empty() && records < kMostRecords &&
+      --due_;
+    } while (due_ > 0 && records < kMostRecords &&
              bytes + waiting_.front().record.bytes() <= (joined ? kMaxMessageBytes : kBatchBytes));
     writing_ = true;
     ++starting_;
@@ -63,6 +72,7 @@ void StreamWriter::Drop(uint64_t call) {
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
     if (it->record.head.kind != RecordHead::kRequest || it->record.head.call != call) continue;
     dropped = std::move(*it);
+    if (static_cast<size_t>(it - waiting_.begin()) < due_) --due_;
     waiting_.erase(it);
     return;
   }
@@ -87,6 +97,7 @@ void StreamWriter::Close() {
   MutexLock lock(&mu_);
   closed_ = true;
   dropped.swap(waiting_);
+  due_ = 0;
   changed_.SignalAll();
   while (starting_ > 0) changed_.Wait(&mu_);
 }

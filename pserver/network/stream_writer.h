@@ -26,7 +26,7 @@ class StreamWriter {
   // Adds a record without starting a write. With `joins_next` the next record goes into the same batch, whatever their
   // sizes. Returns false, and does nothing, if the writer is closed. Copies parts of the payload that have no owner.
   bool Keep(Record record, bool joins_next);
-  // Starts a write of what waits, if there is anything and none is under way.
+  // Lets all that waits be written: now, or when the write under way has ended.
   void Write();
   // Keep and Write.
   bool Add(Record record);
@@ -47,10 +47,14 @@ class StreamWriter {
     bool joins_next = false;
   };
 
+  // Starts a write of what is due, if there is anything and none is under way.
+  void WriteDue();
+
   const std::function<void(Slices)> write_;
   mutable Mutex mu_;
   CondVar changed_;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  size_t due_ ABSL_GUARDED_BY(mu_) = 0;  // the first of waiting_, which Write has been called for
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   // Calls of `write` that run: gRPC may have ended one write, and another thread started the next, before the call for
   // the first returns.

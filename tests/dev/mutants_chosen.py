@@ -69,8 +69,8 @@ CHOSEN = [
     Chosen(
         "stream-writes-two-at-once",
         "pserver/network/stream_writer.cc",
-        "if (writing_ || closed_ || waiting_.empty()) return;",
-        "if (closed_ || waiting_.empty()) return;",
+        "if (writing_ || closed_ || due_ == 0) return;",
+        "if (closed_ || due_ == 0) return;",
         tests=("//tests/pserver/network:stream_writer_test",),
     ),
     Chosen(

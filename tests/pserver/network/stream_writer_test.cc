@@ -92,6 +92,8 @@ TEST(StreamWriterTest, WhatIsKeptGoesWithTheNextHoweverLargeItIs) {
   for (int i = 0; i < 2; ++i) writes.writer.Written();
   EXPECT_EQ(writes.calls, (std::vector<std::vector<uint64_t>>{{1, 2, 3}, {4}}));
   writes.writer.Keep(Of(5), /*joins_next=*/false);
+  writes.writer.Written();
+  EXPECT_EQ(writes.calls.size(), 2u) << "the end of a write says nothing of what is kept";
   writes.writer.Write();
   EXPECT_EQ(writes.calls.back(), std::vector<uint64_t>{5});
 }

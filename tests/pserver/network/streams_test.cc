@@ -222,17 +222,6 @@ TEST_F(StreamServerTest, APullIsBookedBeforeThePushThatItGoesWith) {
   EXPECT_EQ(Flatten(records.at(0).payload), "of the pull");
 }
 
-TEST_F(StreamServerTest, AClientThatReadsNoAnswersIsCutOff) {
-  AnyBytes deaf(served_.channel());
-  // Refused at once, each with a text: the windows of the connection are full long before the requests end.
-  std::string batch;
-  for (uint64_t call = 1; call <= 1000; ++call) batch += Request(call, "", kRecordVersion, Method::kControl);
-  for (int i = 0; i < 200; ++i) deaf.Send(batch);
-  while (!deaf.Receive().empty()) {
-  }
-  EXPECT_TRUE(absl::IsResourceExhausted(deaf.End()));
-}
-
 TEST_F(StreamServerTest, NoticesAreSkippedAndOtherMethodsRefused) {
   AnyBytes client(served_.channel());
   Slices batch;
