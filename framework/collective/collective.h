@@ -77,7 +77,7 @@ class Collective {
     Collective& collective_;  // not used once the operation has ended
     Mutex mu_;
     CondVar changed_;
-    // Of an operation on the threads of its caller, until one of them ends it.
+    // Set while an operation on the threads of its caller has not been ended by one of them.
     std::shared_ptr<Short> short_ ABSL_GUARDED_BY(mu_);
     bool sent_ ABSL_GUARDED_BY(mu_) = false;  // short_
     bool ended_ ABSL_GUARDED_BY(mu_) = false;

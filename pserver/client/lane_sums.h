@@ -107,7 +107,7 @@ class RowUnion {
   std::vector<uint32_t> positions_, begins_;
   std::vector<Entry> entries_;  // entries of one id are adjacent, lower lanes first
   std::vector<Known> known_;    // by position in ids; of several threads, by place in the order
-  // Of several threads:
+  // Used only where several threads build the union:
   std::vector<uint32_t> places_;  // by position in ids
   std::vector<Dealt> dealt_;      // by lane in lanes_
   std::vector<Part> parts_;       // by range

@@ -76,9 +76,8 @@ Slices FromByteBuffer(const grpc::ByteBuffer& buffer) {
   return out;
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  std::string text(status.message());
+std::string SentText(const absl::Status& error) {
+  std::string text(error.message());
   if (text.size() > kMaxStatusText) {
     text.resize(kMaxStatusText);
     // Not in the middle of a character.
@@ -86,7 +85,12 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.pop_back();
     text += " ...";
   }
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), text, kSaidByServer);
+  return text;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), SentText(status), kSaidByServer);
 }
 
 bool SaidByServer(const grpc::Status& status) { return status.error_details() == kSaidByServer; }
@@ -97,7 +101,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
                       (code == absl::StatusCode::kInternal && absl::StrContains(status.error_message(), "RST_STREAM"));
   // Anybody may have answered.
   return absl::Status(broken ? absl::StatusCode::kUnavailable : code,
-                      Printable(status.error_message(), 2 * kMaxStatusText));
+                      Printable(status.error_message(), kMostReceivedText));
 }
 
 }  // namespace weir

@@ -37,6 +37,11 @@ ProfiledCall ParseProfiledCall(std::string_view text);
 // of a call of 3.4 MB. Calls after the first do nothing.
 void KeepFreedMemory();
 
+// Most bytes of the text of an error of another process, whoever it is.
+inline constexpr size_t kMostReceivedText = 3800;
+
+// Returns the text of an error as it is sent: cut at a little under 2 KB.
+std::string SentText(const absl::Status& error);
 // Converts a Status for gRPC. Cuts the text at a little under 2 KB: gRPC sends it in a header, and drops large headers
 // together with the status.
 grpc::Status ToGrpcStatus(const absl::Status& status);

@@ -1,12 +1,15 @@
 #include "pserver/network/stream_client.h"
 
-#include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
-#include "framework/base/exhausted.h"
+#include "framework/base/mutex.h"
 #include "framework/base/status_message.h"
 #include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
@@ -21,8 +24,6 @@ namespace weir {
 namespace {
 
 constexpr char kCalls[] = "/weir.v1.Stream/Calls";
-// As in an error of a call of gRPC (FromGrpcStatus).
-constexpr size_t kMostErrorText = 3800;
 
 // The stream. gRPC holds it until OnDone.
 class Client : public StreamClient,
@@ -125,7 +126,7 @@ class Client : public StreamClient,
         if (!error.ParseFromString(Flatten(record.payload)) || error.code() == 0) {
           error.set_code(static_cast<int>(absl::StatusCode::kUnknown));
         }
-        Answer(record.head.call, StatusOf(error, kMostErrorText), /*from_server=*/true);
+        Answer(record.head.call, StatusOf(error, kMostReceivedText), /*from_server=*/true);
       }
     }
   }
@@ -198,64 +199,6 @@ class Client : public StreamClient,
 };
 
 }  // namespace
-
-CallDeadlines::CallDeadlines() {
-  thread_ = StartThread("weir-deadlines", [this] { Watch(); });
-}
-
-CallDeadlines::~CallDeadlines() {
-  {
-    MutexLock lock(&mu_);
-    stops_ = true;
-    changed_.SignalAll();
-  }
-  thread_.join();
-}
-
-uint64_t CallDeadlines::Add(absl::Time deadline, Expire expire) {
-  MutexLock lock(&mu_);
-  calls_[++last_] = {deadline, std::move(expire)};
-  if (deadline < looks_at_) {
-    looks_at_ = deadline;
-    changed_.SignalAll();
-  }
-  return last_;
-}
-
-void CallDeadlines::Remove(uint64_t number) {
-  MutexLock lock(&mu_);
-  calls_.erase(number);
-}
-
-void CallDeadlines::Watch() {
-  while (true) {
-    std::vector<Expire> late;
-    {
-      MutexLock lock(&mu_);
-      if (stops_) return;
-      const absl::Time now = Clock::Real()->Now();
-      if (now < looks_at_) {
-        if (looks_at_ == absl::InfiniteFuture()) {
-          changed_.Wait(&mu_);
-        } else {
-          changed_.WaitWithTimeout(&mu_, looks_at_ - now);
-        }
-        continue;
-      }
-      looks_at_ = absl::InfiniteFuture();
-      for (auto call = calls_.begin(); call != calls_.end();) {
-        if (call->second.first <= now) {
-          late.push_back(std::move(call->second.second));
-          call = calls_.erase(call);
-        } else {
-          looks_at_ = std::min(looks_at_, call->second.first);
-          ++call;
-        }
-      }
-    }
-    for (const Expire& expire : late) expire();
-  }
-}
 
 std::shared_ptr<StreamClient> StreamClient::Open(std::shared_ptr<Stub> stub, CallDeadlines* deadlines,
                                                  std::function<void()> gone) {

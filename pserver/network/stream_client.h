@@ -2,52 +2,18 @@
 #ifndef WEIR_PSERVER_NETWORK_STREAM_CLIENT_H_
 #define WEIR_PSERVER_NETWORK_STREAM_CLIENT_H_
 
-#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <thread>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "framework/base/mutex.h"
 #include "framework/wire/slices.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "pserver/network/call_deadlines.h"
 #include "pserver/protocol/transport.h"
 
 namespace weir {
-
-// Deadlines of calls through streams. One thread for all streams of a transport, which sleeps while there are no calls.
-// Thread-safe.
-class CallDeadlines {
- public:
-  // Gives a call up: called on the thread of this object, once, unless Remove came first.
-  using Expire = std::function<void()>;
-
-  CallDeadlines();
-  // No `expire` runs after it has returned.
-  ~CallDeadlines();
-  CallDeadlines(const CallDeadlines&) = delete;
-  CallDeadlines& operator=(const CallDeadlines&) = delete;
-
-  // Returns a number for Remove.
-  uint64_t Add(absl::Time deadline, Expire expire);
-  void Remove(uint64_t number);
-
- private:
-  void Watch();
-
-  Mutex mu_;
-  CondVar changed_;
-  std::map<uint64_t, std::pair<absl::Time, Expire>> calls_ ABSL_GUARDED_BY(mu_);
-  uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Time looks_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
-  bool stops_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
-};
 
 // Thread-safe.
 class StreamClient {

@@ -60,8 +60,7 @@ class Link {
     if (reply.ok()) {
       record.payload = *reply;
     } else {
-      // Cut as in a call of gRPC.
-      const absl::Status cut(reply.status().code(), ToGrpcStatus(reply.status()).error_message());
+      const absl::Status cut(reply.status().code(), SentText(reply.status()));
       record.payload = {Slice::Own(StatusMessage(cut).SerializeAsString())};
     }
     bool waits = false;

@@ -1,4 +1,4 @@
-// What a caller knows of its calls beyond their bytes, for transports that put several into one message.
+// Hints of a caller to transports that can put several calls, or answers, into one message.
 #ifndef WEIR_PSERVER_PROTOCOL_CALL_HINTS_H_
 #define WEIR_PSERVER_PROTOCOL_CALL_HINTS_H_
 

@@ -1261,7 +1261,7 @@ CHOSEN = [
     Chosen(
         "text-of-an-error-unescaped",
         "pserver/network/grpc_bytes.cc",
-        "Printable(status.error_message(), 2 * kMaxStatusText)",
+        "Printable(status.error_message(), kMostReceivedText)",
         "status.error_message()",
         tests=("//tests/pserver/network:grpc_test",),
     ),

@@ -1,5 +1,5 @@
-// What the ids of a step amount to, for any cluster with the same trainers and lanes: computed once, and used for the
-// job and for what it is compared with.
+// Numbers of distinct ids of a step. They are the same in any cluster with the same trainers and lanes, so they are
+// counted once, for the job and for what explain compares it with.
 #ifndef WEIR_TRANSPILER_EXPLAIN_STEP_IDS_H_
 #define WEIR_TRANSPILER_EXPLAIN_STEP_IDS_H_
 

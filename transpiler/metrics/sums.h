@@ -57,8 +57,8 @@ struct SliceSums {
   // Plain sums, which depend on their order: those of a lane are added in order of its examples, and lanes in the lane
   // tree.
   std::vector<double> doubles;
-  // Of a weighted metric, in place of counts: the sum of the weights of all examples, then of those that each count
-  // counts.
+  // A weighted metric has these in place of counts: the sum of the weights of all examples, then of those that each
+  // count counts.
   std::vector<ExactSum> weights;
 
   // Adds an example: to their number, and to a count.

@@ -408,33 +408,41 @@ class OpenFiles {
 // seconds.
 constexpr absl::Duration kAtOnce = absl::Seconds(3);
 
+// A server with an idle guard and a connection that has got no answer.
+class IdleGuard {
+ public:
+  explicit IdleGuard(rlim_t descriptors) : limit_(descriptors) {
+    server_ = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_}).value();
+    silent_ = std::make_unique<RawPeer>(server_->port());
+    EXPECT_TRUE(silent_->Ping());
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  int port() const { return server_->port(); }
+  void ExpectCloseAtOnce(absl::Time begin) {
+    EXPECT_TRUE(silent_->WaitForClose());
+    EXPECT_LT(Clock::Real()->Now() - begin, kAtOnce);
+  }
+
+ private:
+  const SoftLimit limit_;
+  EchoCore core_;
+  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<RawPeer> silent_;
+};
+
 TEST(DescriptorsTest, AnIdleGuardSeesFilesWhenFewDescriptorsAreFree) {
-  const SoftLimit limit(300);
-  EchoCore core;
-  auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core});
-  ASSERT_TRUE(server.ok()) << server.status();
-  RawPeer silent((*server)->port());
-  ASSERT_TRUE(silent.Ping());
-  absl::SleepFor(absl::Milliseconds(100));
+  IdleGuard guard(300);
   const absl::Time begin = Clock::Real()->Now();
   const OpenFiles files(200);
-  EXPECT_TRUE(silent.WaitForClose());
-  EXPECT_LT(Clock::Real()->Now() - begin, kAtOnce);
+  guard.ExpectCloseAtOnce(begin);
 }
 
 TEST(DescriptorsTest, AConnectionEndsTheRestOfAnIdleGuard) {
-  const SoftLimit limit(2000);
-  EchoCore core;
-  auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core});
-  ASSERT_TRUE(server.ok()) << server.status();
-  RawPeer silent((*server)->port());
-  ASSERT_TRUE(silent.Ping());
-  absl::SleepFor(absl::Milliseconds(100));
+  IdleGuard guard(2000);
   const OpenFiles files(700);
   const absl::Time begin = Clock::Real()->Now();
-  const Connecting another((*server)->port());
-  EXPECT_TRUE(silent.WaitForClose());
-  EXPECT_LT(Clock::Real()->Now() - begin, kAtOnce);
+  const Connecting another(guard.port());
+  guard.ExpectCloseAtOnce(begin);
 }
 
 constexpr char kSocket[] =

@@ -12,7 +12,7 @@
 #include "framework/base/mutex.h"
 #include "framework/wire/frame.h"
 #include "gtest/gtest.h"
-#include "pserver/network/stream_client.h"
+#include "pserver/network/call_deadlines.h"
 
 namespace weir {
 namespace {
@@ -114,11 +114,13 @@ TEST(StreamWriterTest, EveryRecordOfManyThreadsIsWrittenOnceAndOneWriteIsUnderWa
   StreamWriter writer([&](const Slices& batch) {
     most = std::max<int>(most, ++under_way);
     written += static_cast<int>(ReadRecords(batch).value().size());
-    --under_way;
     ends.Add();
   });
   std::thread ender([&] {
-    while (ends.Take()) writer.Written();
+    while (ends.Take()) {
+      --under_way;
+      writer.Written();
+    }
   });
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -222,6 +222,25 @@ TEST_F(StreamServerTest, APullIsBookedBeforeThePushThatItGoesWith) {
   EXPECT_EQ(Flatten(records.at(0).payload), "of the pull");
 }
 
+TEST(UnreadAnswersTest, AClientThatReadsNoneIsCutOff) {
+  // Each answer is larger than the window of a stream, so that all but some wait.
+  const auto answer = std::make_shared<const std::string>(1 << 20, 'a');
+  const std::unique_ptr<StreamServer> streams =
+      StreamServer::Create([answer](Method, const Slices&, ReplyCallback reply) {
+        reply(Slices{{answer->data(), answer->size(), answer}});
+      });
+  Served served(streams->service());
+  AnyBytes deaf(served.channel());
+  std::string batch;
+  for (uint64_t call = 1; call <= 64; ++call) batch += Request(call, "");
+  // What comes after the end of the stream fits the client's window.
+  for (size_t sent = 0; sent < StreamServer::kMostOpenCalls + 128; sent += 64) deaf.Send(batch);
+  while (!deaf.Receive().empty()) {
+  }
+  const absl::Status status = deaf.End();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
 TEST_F(StreamServerTest, NoticesAreSkippedAndOtherMethodsRefused) {
   AnyBytes client(served_.channel());
   Slices batch;
