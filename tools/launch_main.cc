@@ -410,7 +410,7 @@ absl::StatusOr<Placement> PlaceWithout(const JobNumbers& numbers, const std::vec
   ASSIGN_OR_RETURN(Placement placement, PlaceProcesses(numbers, without));
   if (placement.trainers >= least) return placement;
   return absl::UnavailableError(
-      absl::StrCat("without them there is room for ", placement.trainers, " trainers, and --min_trainers=", least));
+      absl::StrCat("the other hosts have slots for ", placement.trainers, " of --min_trainers=", least));
 }
 
 // Reads --restarts and --min_trainers.

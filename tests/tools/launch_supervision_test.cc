@@ -482,13 +482,49 @@ TEST_F(LaunchSupervisionTest, AnSshThatIsKilledIsNoHostThatHasNeverWorked) {
   const Result result = Launched(RemoteArguments("127.0.0.1:1,203.0.113.73:1", {"--restarts=1"}), variables).Finish();
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err,
-              HasSubstr("launch: restart 1 (--restarts=1): host 203.0.113.73: no connection (ssh: killed by "
+              HasSubstr("launch: restart 1 (--restarts=1, 0 left): host 203.0.113.73: no connection (ssh: killed by "
                         "signal 9 (Killed)); the job starts again"));
+  // Another host that has not answered by then has not failed.
+  std::filesystem::remove(directory_ / "left");
+  std::map<std::string, std::string> slow = variables;
+  slow["FAKE_SSH_SLOW"] = (directory_ / "slow").string();
+  const Result two =
+      Launched(RemoteArguments("127.0.0.1:1,203.0.113.73:1,203.0.113.74:1", {"--restarts=1"}), slow).Finish();
+  EXPECT_EQ(two.code, 0) << two.err;
   // With a host that refuses the key, no signal matters.
   std::filesystem::remove(directory_ / "left");
   const Result refused = Launched(RemoteArguments("127.0.0.1:1,203.0.113.67:1", {"--restarts=1"}), variables).Finish();
   EXPECT_EQ(refused.code, 3) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("launch: the job is not started again: it has not begun"));
+}
+
+TEST_F(LaunchSupervisionTest, AJobGoesOnWithoutTheHostsThatAreGoneAndNoOthers) {
+  const std::map<std::string, std::string> variables = {{"FAKE_SSH_LEAVE", (directory_ / "left").string()},
+                                                        {"FAKE_TRAINER_0", "sleep 100;out done steps=3"},
+                                                        {"FAKE_TRAINER_1", "sleep 100"},
+                                                        {"FAKE_TRAINER_2", "raise 9"}};
+  const std::string hosts = "127.0.0.1:1,203.0.113.76:1,203.0.113.75:1";
+  const Result result = Launched(RemoteArguments(hosts, {"--restarts=3", "--min_trainers=2"}), variables).Finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("launch: restart 1 (--restarts=3, 2 left): trainer.2 on 203.0.113.75 failed: "
+                              "killed by signal 9 (Killed); the job starts again"),
+                    HasSubstr("launch: restart 2 (--restarts=3, 1 left): host 203.0.113.75: no connection "
+                              "(ssh: exit code 255): ssh: connect to host 203.0.113.75 port 22: No route to "
+                              "host; the job starts again"),
+                    HasSubstr("launch: goes on without 203.0.113.75: 2 of 3 trainers"), Not(HasSubstr("restart 3"))));
+}
+
+TEST_F(LaunchSupervisionTest, AJobThatNeedsMoreTrainersTriesItsHostsAgain) {
+  const std::map<std::string, std::string> variables = {{"FAKE_SSH_LEAVE", (directory_ / "left").string()},
+                                                        {"FAKE_TRAINER_0", "sleep 100;out done steps=3"},
+                                                        {"FAKE_TRAINER_1", "raise 9"}};
+  const std::vector<std::string> flags = {"--restarts=2", "--min_trainers=2"};
+  const Result result = Launched(RemoteArguments("127.0.0.1:1,203.0.113.75:1", flags), variables).Finish();
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("launch: tries 203.0.113.75 again: the other hosts have slots for 1 of "
+                                          "--min_trainers=2"),
+                                HasSubstr("launch: the job is not started again: no restart is left (--restarts=2)")));
 }
 
 TEST_F(LaunchSupervisionTest, ARemoteProcessThatFailsIsNamedWithItsHost) {

@@ -38,7 +38,17 @@ absl::Status HostSet::Connect(HostSetOptions options, const OnHostLine& on_line)
 std::vector<std::string> HostSet::Missing() const {
   std::vector<std::string> names;
   for (const Entry& entry : entries_) {
-    if (entry.remote != nullptr && !entry.remote->ready()) names.push_back(entry.remote->name());
+    if (entry.remote == nullptr || entry.remote->ready() || !entry.remote->failure().ok()) continue;
+    names.push_back(entry.remote->name());
+  }
+  return names;
+}
+
+std::vector<std::string> HostSet::Unreached() const {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) {
+    if (entry.remote == nullptr || entry.remote->interrupted()) continue;
+    if (!entry.remote->ready() || !entry.remote->failure().ok()) names.push_back(entry.remote->name());
   }
   return names;
 }
@@ -138,13 +148,7 @@ bool HostSet::Reap(pid_t pid) {
 
 void HostSet::Close() {
   for (const Entry& entry : entries_) {
-    if (entry.remote == nullptr) continue;
-    // One that has not answered would not notice.
-    if (entry.remote->ready()) {
-      entry.remote->Close();
-    } else {
-      entry.remote->Abandon(absl::CancelledError(absl::StrCat("host ", entry.remote->name(), ": not needed any more")));
-    }
+    if (entry.remote != nullptr) entry.remote->Close();
   }
 }
 

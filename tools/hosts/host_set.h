@@ -48,8 +48,11 @@ class HostSet {
 
   // Starts ssh to the hosts that need it. Errors name the host.
   absl::Status Connect(HostSetOptions options, const OnHostLine& on_line);
-  // Returns the names of hosts that are not ready yet; processes may be started when there are none.
+  // Returns the names of hosts that are not ready yet, and have not failed; processes may be started when there are
+  // none, and no failure.
   std::vector<std::string> Missing() const;
+  // Returns the names of hosts that have failed, or are not ready, but for those of which only the ssh was killed.
+  std::vector<std::string> Unreached() const;
   // Returns the first failure of a host; OK if there is none.
   absl::Status failure() const;
   // Returns whether hosts have failed, and all of them by a signal that has ended their ssh.

@@ -194,6 +194,8 @@ void RemoteHost::Abandon(absl::Status why) {
 void RemoteHost::Close() {
   closed_ = true;
   connection_->CloseInput();
+  // One that has not answered would not notice.
+  if (!ready_) connection_->Signal(SIGKILL);
 }
 
 void RemoteHost::Fail(absl::Status why) {

@@ -87,7 +87,8 @@ class RemoteHost {
   void OnConnectionEnd();
   // Gives up an agent that does not answer: fails the host with `why`, and kills ssh, at which the agent ends.
   void Abandon(absl::Status why);
-  // Tells the agent that nothing more comes; it ends what still runs.
+  // Tells the agent that nothing more comes; it ends what still runs. Kills ssh if the host is not ready. This is no
+  // failure of the host.
   void Close();
 
  private:

@@ -119,7 +119,7 @@ AttemptEnd Attempt::Finish() {
     end.code = options_.stop_code;
     end.stopped = true;
   }
-  if (!begun) end.unreached = launcher_.hosts().Missing();
+  if (!begun) end.unreached = launcher_.hosts().Unreached();
   launcher_.MergeProfile();
   if (well || options_.keep_going) end.done_line = launcher_.done_line();
   return end;

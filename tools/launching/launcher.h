@@ -47,7 +47,8 @@ class Launcher {
 
   // The steps of a start, in this order: StartServers when no host is missing, StartTrainers when no server is.
   absl::Status ConnectHosts();
-  // Returns the names of hosts that are not ready, or the failure of one.
+  // Returns the names of hosts that may become ready. The failure of one if there are none, and at once if the job
+  // cannot do without it.
   absl::StatusOr<std::vector<std::string>> MissingHosts() const;
   // Divides the cores and devices of each host first, and says how.
   absl::Status StartServers();

@@ -50,8 +50,8 @@ class Supervisor {
   absl::StatusOr<LaunchOptions> NextOptions(const std::vector<std::string>& without);
   // Returns whether the job is to be started again. Says why not, if restarts were asked for and the job has failed.
   bool MayStartAgain(const AttemptEnd& end);
-  // Returns whether one more restart is within the limit, now.
-  bool RestartIsLeft() const;
+  // Returns how many more restarts are within the limit, now.
+  int64_t RestartsLeft() const;
   // Says what has failed and what comes, and waits; false if a signal ends the job meanwhile.
   bool AwaitRestart(const AttemptEnd& end, absl::Duration lasted);
   int Finish(const AttemptEnd& end);
@@ -85,11 +85,11 @@ absl::Status Supervisor::TakeOver() {
   return display_.StartPage();
 }
 
-bool Supervisor::RestartIsLeft() const {
+int64_t Supervisor::RestartsLeft() const {
   const RestartLimit& limit = options_.restarts.limit;
   const absl::Time since = limit.per_hour ? Clock::Real()->Now() - absl::Hours(1) : absl::InfinitePast();
   const auto counted = std::count_if(restarts_.begin(), restarts_.end(), [&](absl::Time at) { return at > since; });
-  return counted < limit.most;
+  return limit.most - counted;
 }
 
 bool Supervisor::MayStartAgain(const AttemptEnd& end) {
@@ -103,7 +103,7 @@ bool Supervisor::MayStartAgain(const AttemptEnd& end) {
   }
   // A host or a port that has never worked.
   if (end.never_began && restarts_.empty()) return gives_up("it has not begun");
-  if (!RestartIsLeft()) return gives_up(absl::StrCat("no restart is left (", options_.restarts.limit.text, ")"));
+  if (RestartsLeft() <= 0) return gives_up(absl::StrCat("no restart is left (", options_.restarts.limit.text, ")"));
   return true;
 }
 
@@ -115,9 +115,10 @@ bool Supervisor::AwaitRestart(const AttemptEnd& end, absl::Duration lasted) {
   const std::string from = !options_.restarts.keeps_checkpoints ? "its beginning: it keeps no checkpoints"
                            : saved_step_ >= 0                   ? absl::StrCat("step ", saved_step_)
                                               : "its newest checkpoint, or its beginning if it has none";
-  const std::string line = absl::StrCat(
-      "restart ", restarts_.size(), " (", options_.restarts.limit.text, "): ", end.why, "; the job starts again from ",
-      from, back_off_ > absl::ZeroDuration() ? absl::StrCat(" in ", absl::ToInt64Seconds(back_off_), " s") : "");
+  const std::string line =
+      absl::StrCat("restart ", restarts_.size(), " (", options_.restarts.limit.text, ", ", RestartsLeft(),
+                   " left): ", end.why, "; the job starts again from ", from,
+                   back_off_ > absl::ZeroDuration() ? absl::StrCat(" in ", absl::ToInt64Seconds(back_off_), " s") : "");
   display_.Say(line);
   display_.SetJob("starting", 0, line);
   const absl::Time until = Clock::Real()->Now() + back_off_;
@@ -165,7 +166,7 @@ int Supervisor::Run() {
   LaunchOptions options = options_;
   while (true) {
     const absl::Time begun = Clock::Real()->Now();
-    end = Attempt(options, &display_, &reaper_, /*may_restart=*/RestartIsLeft()).Run();
+    end = Attempt(options, &display_, &reaper_, /*may_restart=*/RestartsLeft() > 0).Run();
     if (end.saved_step >= 0) saved_step_ = end.saved_step;
     const absl::Time ended = Clock::Real()->Now();
     if (!MayStartAgain(end)) break;
