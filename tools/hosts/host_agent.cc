@@ -20,6 +20,7 @@
 #include "framework/base/clock.h"
 #include "framework/base/exit_code.h"
 #include "framework/base/status_macros.h"
+#include "tools/hosts/agent_guard.h"
 #include "tools/hosts/agent_messages.h"
 #include "tools/hosts/child_process.h"
 #include "tools/hosts/reaper.h"
@@ -33,9 +34,13 @@ constexpr size_t kLongestMessage = size_t{16} << 20;
 // With more output that launch has not taken, the processes wait as they would for a full pipe.
 constexpr size_t kMostOutput = size_t{1} << 20;
 constexpr int kMostPorts = 4096;
+// Silence of launch, or stop by a signal, that an agent survives before launch has said how long it may be.
+constexpr absl::Duration kSilenceAtStart = absl::Seconds(60);
 
 class HostAgent {
  public:
+  // Borrows the limit of its guard.
+  explicit HostAgent(AgentLimit* guards_limit) : guards_limit_(guards_limit) {}
   int Run();
 
  private:
@@ -51,9 +56,10 @@ class HostAgent {
   void SayStopped(pid_t pid, bool stopped);
   bool Reap(pid_t pid);
 
+  AgentLimit* const guards_limit_;
   Reaper reaper_;
   bool set_up_ = false;
-  absl::Duration silence_ = absl::Seconds(60);
+  absl::Duration silence_ = kSilenceAtStart;
   absl::Time heard_ = Clock::Real()->Now();
   std::string input_;
   bool input_ended_ = false;
@@ -122,6 +128,7 @@ absl::Status HostAgent::SetUp(const std::vector<std::string>& fields) {
     return absl::OkStatus();
   };
   silence_ = setup.silence;
+  guards_limit_->store(absl::ToInt64Milliseconds(silence_));
   if (chdir(setup.directory.c_str()) != 0) {
     return refuse(
         absl::NotFoundError(absl::StrCat("cannot change to the directory ", setup.directory, ": ", strerror(errno),
@@ -237,6 +244,8 @@ int HostAgent::Run() {
 
 }  // namespace
 
-int RunHostAgent() { return HostAgent().Run(); }
+int RunHostAgent() {
+  return RunGuarded(kSilenceAtStart, [](AgentLimit* limit) { return HostAgent(limit).Run(); });
+}
 
 }  // namespace weir

@@ -218,6 +218,48 @@ expect_rc 3 launch
 expect_log launch ' on 203.0.113.1 failed: the connection to 203.0.113.1 is lost \(ssh: '
 expect_nobody "$limit"
 
+# It does not hear that its connection is closed.
+scene "the agent is frozen"
+start_launch 203.0.113.1:2 --set train.epochs=10000
+wait_checkpoint
+kill -STOP "$(agent_of 1)"
+wait_end "$limit" launch
+expect_rc 3 launch
+expect_log launch ' on 203.0.113.1 failed: host 203.0.113.1: its agent has said nothing for [0-9]+s: it is stopped'
+expect_nobody "$limit"
+
+scene "one host, for longer"
+rm -rf checkpoints
+"$launch" --job=$job --servers=1 --trainers=2 --log_dir=mylog --set train.epochs=12 > "$work/launch.out" 2>&1 ||
+  fail "one launch fails"
+long=$(digest)
+
+# started_again <pid>: this process is killed, and the job ends as if nobody had been
+started_again() {
+  kill -KILL "$1"
+  wait_end 60 launch
+  expect_rc 0 launch
+  expect_log launch 'launch: restart 1 \(--restarts=5, 4 left\): .*203.0.113.1.*; the job starts again from '
+  [[ $(last_line) == "done "*" restarts=1 lost_s="*" repeated_steps="* ]] || fail "last line: $(last_line)"
+  expect_digest "$long"
+  expect_nobody "$limit"
+}
+
+scene "the agent is killed, and the job starts again"
+start_launch 127.0.0.1:1,203.0.113.1:1 --set train.epochs=12 --restarts=5
+wait_checkpoint
+started_again "$(agent_of 1)"
+
+scene "the connection breaks, and the job starts again"
+start_launch 127.0.0.1:1,203.0.113.1:1 --set train.epochs=12 --restarts=5
+wait_checkpoint
+started_again "$(pgrep -P "${pid[launch]}" -x ssh)"
+
+scene "a trainer on the other host is killed, and the job starts again"
+start_launch 127.0.0.1:1,203.0.113.1:1 --set train.epochs=12 --restarts=5
+wait_checkpoint
+started_again "$(trainer_process 1)"
+
 # Nobody tells either side: ssh takes what it is given, and passes nothing on.
 scene "the network is cut"
 start_launch 203.0.113.1:2 --set train.epochs=10000

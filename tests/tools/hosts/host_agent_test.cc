@@ -211,6 +211,31 @@ TEST(HostAgentTest, NothingIsLeftWhenTheAgentIsKilled) {
   EXPECT_EQ(agent.AwaitEnd(), 128 + SIGKILL);
 }
 
+TEST(HostAgentTest, NothingIsLeftWhenASignalHasStoppedTheAgentForTooLong) {
+  Agent agent;
+  agent.SetUp(absl::Milliseconds(300));
+  // Its parent is the agent; the other process is the guard.
+  agent.Start(0, "echo $PPID; exec sleep 1000");
+  const std::vector<std::string> parent = agent.Await("out", "0");
+  ASSERT_EQ(parent.size(), 3u);
+  EXPECT_NE(parent[2], absl::StrCat(agent.process().pid()));
+  kill(*NumberIn(parent, 2), SIGSTOP);
+  EXPECT_EQ(agent.AwaitEnd(), 128 + SIGKILL);
+  EXPECT_THAT(agent.errors(), HasSubstr(absl::StrCat("launch --agent: process ", parent[2],
+                                                     " was stopped by a signal (SIGSTOP) for 300ms: killed")));
+}
+
+TEST(HostAgentTest, AnAgentThatIsContinuedInTimeGoesOn) {
+  Agent agent;
+  agent.SetUp();
+  agent.Start(0, "kill -STOP $PPID; kill -CONT $PPID; echo on; exec sleep 1000");
+  agent.Await("out", "0");
+  agent.Send(EncodeMessage({"beat"}));
+  EXPECT_THAT(agent.Await("beat"), ElementsAre("beat"));
+  agent.process().CloseInput();
+  EXPECT_EQ(agent.AwaitEnd(), 0);
+}
+
 TEST(HostAgentTest, NothingIsLeftAfterAStopSignal) {
   Agent agent;
   agent.SetUp();
