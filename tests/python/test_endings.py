@@ -1,7 +1,7 @@
 """The twenty endings of docs/errors.md, "How a job ends", played by launch on real processes.
 
-launch starts each program in a shell that notes its exit code. The columns of Slurm, Kubernetes and Python follow from
-the codes by slurm_job (test_slurm_job.py), by the manifests and by weir.Ending; here they are compared with the table.
+launch starts each program in a shell that notes its exit code. What slurm_job, the Job of examples/kubernetes and
+weir.train make of these codes is played with stand-ins for the programs, which end with the codes of the table.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 import pytest
+from test_slurm_job import fixture_fakes as fixture_fakes  # the stand-ins for Slurm
+from test_slurm_job import run as run_slurm_job
 
-from weir import programs
-from weir.ending import ending_of
-from weir.errors import ProgramsMissingError
+from weir import programs, train
+from weir.errors import ProgramsMissingError, RunError, StoppedError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 60  # deadline of every wait
@@ -34,6 +35,11 @@ class Row(NamedTuple):
     kubernetes: str
     python: str
 
+    @property
+    def codes(self) -> list[int]:
+        """Exit codes of the processes: of one, and of the others if they have another."""
+        return [int(each) for each in re.findall(r"\d+", self.processes)]
+
 
 def rows() -> list[Row]:
     text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
@@ -45,28 +51,83 @@ def rows() -> list[Row]:
 ROWS = rows()
 
 
+def write_program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
 def test_the_table_has_twenty_endings():
     assert [row.number for row in ROWS] == list(range(1, 21))
 
 
+# ------------------------------------------------------------------------------------- what is made of the exit codes
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.text)
-def test_the_columns_follow_from_the_codes(row):
-    assert row.slurm == ("COMPLETED 0" if row.launch == 0 else f"FAILED {row.launch}")
-    assert row.python == ending_of(row.launch).name
+def test_slurm_job_ends_as_the_table_says(fakes, row):
+    # One launch on each of two nodes. Where a process was killed, the other node has lost it.
+    code, out = run_slurm_job(fakes, ENDS_0=str(row.launch), ENDS_1=str(row.codes[-1]))
+    assert f"{'COMPLETED' if code == 0 else 'FAILED'} {code}" == row.slurm, out
+    assert ("running again changes nothing" in out) == (row.python == "WRONG"), out
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.text)
-def test_kubernetes_does_what_the_table_says(row):
-    pytest.importorskip("yaml")
+def test_a_run_of_python_ends_as_the_table_says(tmp_path, monkeypatch, row):
+    write_program(tmp_path / "launch", f"exit {row.launch}")
+    monkeypatch.setenv("WEIR_BIN_DIR", str(tmp_path))
+    run = train(JOB, log_dir=tmp_path / "logs", progress=False, wait=False)
+    if row.python == "COMPLETE":
+        run.wait(SECONDS)
+    else:
+        with pytest.raises(StoppedError if row.python == "STOPPED" else RunError) as caught:
+            run.wait(SECONDS)
+        assert caught.value.exit_code == row.launch and caught.value.ending.name == row.python
+    assert run.ending is not None and run.ending.name == row.python
+
+
+# A trainer: 0 ends with one code, the others with another one. When it is started again it is done.
+ENDS_ONCE = """
+[ ! -e {started}.$JOB_COMPLETION_INDEX ] || exit 0
+touch {started}.$JOB_COMPLETION_INDEX
+[ $JOB_COMPLETION_INDEX -gt 0 ] || exit {first}
+exit {others}
+"""
+
+
+def first_rows() -> list[Row]:
+    """Returns a row for each code of a trainer."""
+    return list({row.codes[0]: row for row in ROWS}.values())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.text)
+def test_rows_with_the_same_code_are_the_same_to_kubernetes(row):
+    assert {each.kubernetes for each in ROWS if each.codes[0] == row.codes[0]} == {row.kubernetes}
+
+
+@pytest.mark.parametrize("row", first_rows(), ids=lambda row: str(row.codes[0]))
+def test_kubernetes_does_what_the_table_says(tmp_path, row):
+    pytest.importorskip("yaml", reason="the tests of manifests need PyYAML: install python3-yaml")
     sys.path.insert(0, str(ROOT / "tests/dev"))
     import kubernetes_check as manifests
+    from kubernetes_play import Player
 
-    job = next(each for each in manifests.build(ROOT / "examples/kubernetes") if each["kind"] == "Job")
-    first, *rest = re.findall(r"\d+", row.processes)
-    action = "Done" if first == "0" else manifests.failure_action(job, int(first))
-    assert action == row.kubernetes
-    # The others of a job with a process that was killed.
-    assert all(manifests.failure_action(job, int(code)) == "Count" for code in rest)
+    for name in ("bin", "checkpoints"):
+        (tmp_path / name).mkdir()
+    write_program(tmp_path / "bin/pserver", "exec sleep 1000")
+    write_program(tmp_path / "bin/trainer",
+                  ENDS_ONCE.format(started=tmp_path / "started", first=row.codes[0], others=row.codes[-1]))
+    claims = {"weir-data": tmp_path, "weir-checkpoints": tmp_path / "checkpoints"}
+    with Player(manifests.build(ROOT / "examples/kubernetes"), tmp_path / "pods", bin_dir=tmp_path / "bin",
+                claims=claims, environment={"START_DELAY_S": "0"}) as player:
+        player.play(deadline_s=SECONDS)
+        ends = [each[1:] for each in player.events if each[0] == "weir-trainer-0" and each[1] != "start"]
+        first = player.pod("weir-trainer-0")
+    if row.kubernetes == "FailJob":
+        assert player.status == "Failed" and row.codes[0] in (2, 4), player.events
+        return
+    done = [(0, "Done")]
+    assert player.status == "Complete", player.events
+    assert ends == (done if row.kubernetes == "Done" else [(row.codes[0], row.kubernetes), *done])
+    assert first.failures == (1 if row.kubernetes == "Count" else 0)
 
 
 # -------------------------------------------------------------------------------------------------- playing the endings
@@ -344,10 +405,9 @@ def test_launch_and_its_processes_end_as_the_table_says(real, tmp_path, row):
             cluster.process.kill()
     assert code == row.launch, cluster.text()
     assert codes, cluster.text()
-    expected = {int(each) for each in re.findall(r"\d+", row.processes)}
+    expected = set(row.codes)
     if len(expected) == 1:
         assert set(codes.values()) == expected, (codes, cluster.text())
     else:
         # The others have lost it, or were killed because they did not end.
-        first = int(re.findall(r"\d+", row.processes)[0])
-        assert first in codes.values() and set(codes.values()) <= expected | {128 + signal.SIGKILL}, codes
+        assert row.codes[0] in codes.values() and set(codes.values()) <= expected | {128 + signal.SIGKILL}, codes
