@@ -789,6 +789,27 @@ CHOSEN = [
         "std::max(kLeastSilence, 200 * options.lease)",
         tests=("//tests/tools:launch_supervision_test",),
     ),
+    Chosen(
+        "a-host-that-fails-takes-the-late-ones-with-it",
+        "tools/launching/launcher.cc",
+        "if (options_.restarts.place_without == nullptr || names.empty())",
+        "if (true)",
+        tests=("//tests/tools:launch_supervision_test",),
+    ),
+    Chosen(
+        "a-host-that-is-closed-has-failed",
+        "tools/hosts/remote_host.cc",
+        "  closed_ = true;\n",
+        '  closed_ = true;\n  if (!ready_) Fail(absl::CancelledError("closed"));\n',
+        tests=("//tests/tools:launch_supervision_test",),
+    ),
+    Chosen(
+        "nobody-kills-a-frozen-agent",
+        "tools/hosts/agent_guard.cc",
+        "  kill(agent_, SIGKILL);\n",
+        "",
+        tests=("//tests/tools/hosts:host_agent_test",),
+    ),
     # Nodes with servers.
     Chosen(
         "every-node-names-the-run",

@@ -14,8 +14,8 @@ namespace weir {
 // Time after which an agent that is stopped is killed, in milliseconds. The agent sets it, the guard reads it.
 using AgentLimit = std::atomic<int64_t>;
 
-// Runs `agent` in a child process, and returns its exit status, or 128 + signal if a signal has killed it. Kills it if a
-// signal (SIGSTOP) has stopped it for the limit, which is `limit` until the agent sets another one, and says so on
+// Runs `agent` in a child process, and returns its exit status, or 128 + signal if a signal has killed it. Kills it if
+// a signal (SIGSTOP) has stopped it for the limit, which is `limit` until the agent sets another one, and says so on
 // stderr. Stop signals are passed on to it. If this process is killed, the kernel kills the child.
 //
 // Takes over the process: blocks signals, reaps every child. Requires: this process has one thread.
