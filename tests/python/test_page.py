@@ -213,6 +213,15 @@ def test_it_says_who_waits_for_whom(window: chromium.Browser, play: Play) -> Non
     assert window.texts("#graph svg text") == ["3.2 s"]
 
 
+def test_it_says_what_restarts_have_cost(window: chromium.Browser, play: Play) -> None:
+    state = a_state()
+    play(Frozen(state))
+    assert window.texts("#figure-restarts dd") == []
+    state["job"].update(restarts=2, lost_seconds=7.4, repeated_steps=34)
+    play(Frozen(state))
+    assert window.texts("#figure-restarts dd") == ["2", "7 s lost, 34 steps done twice"]
+
+
 def test_processes_that_are_gone_stand_out(window: chromium.Browser, play: Play) -> None:
     play(page_server.SCENES["lost"]())
     assert window.texts("#trainers .name span:last-child") == ["running", "lost"]

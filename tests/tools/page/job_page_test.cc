@@ -65,6 +65,23 @@ TEST_F(JobPageStateTest, OnlyTheLowestTrainersLinesAreTheJobs) {
   EXPECT_EQ(state_.State(-1).job().loss(), 0.5);
 }
 
+TEST_F(JobPageStateTest, WhatRestartsHaveCostIsSaidByTheChief) {
+  v1::ProcessStatus status;
+  (*status.mutable_figure())["restarts"] = 2;
+  (*status.mutable_figure())["lost_seconds"] = 7.5;
+  (*status.mutable_figure())["repeated_steps"] = 34;
+  state_.TakeLine(trainer_, true, "step=1 examples=1 examples_per_s=1 loss=0.5");
+  state_.TakeStatus(other_, status);
+  EXPECT_FALSE(state_.State(-1).job().has_restarts());
+  state_.TakeStatus(trainer_, status);
+  // The next start says it again, with its first step.
+  state_.TakeStatus(trainer_, v1::ProcessStatus());
+  const v1::JobState::Job job = state_.State(-1).job();
+  EXPECT_EQ(job.restarts(), 2);
+  EXPECT_EQ(job.lost_seconds(), 7.5);
+  EXPECT_EQ(job.repeated_steps(), 34);
+}
+
 TEST_F(JobPageStateTest, SinceGivesWhatIsNewer) {
   state_.TakeLine(trainer_, true, "step=1 examples=1 examples_per_s=1 loss=0.5");
   state_.SetPlan("the plan");
