@@ -210,11 +210,12 @@ void JobPageState::TakeLine(size_t process, bool is_stdout, std::string_view lin
   Limit(&log_, kLogLines);
 }
 
-void JobPageState::TakeFigures(const v1::ProcessStatus& status) {
+void JobPageState::TakeFigures(int trainer, const v1::ProcessStatus& status) {
   const auto take = [&](const char* name, void (v1::JobState::Job::*set)(double)) {
     if (const auto figure = status.figure().find(name); figure != status.figure().end()) (job_.*set)(figure->second);
   };
-  take("fraction", &v1::JobState::Job::set_fraction);
+  if (trainer == progress_by_) take("fraction", &v1::JobState::Job::set_fraction);
+  // Of the chief only.
   take("restarts", &v1::JobState::Job::set_restarts);
   take("lost_seconds", &v1::JobState::Job::set_lost_seconds);
   take("repeated_steps", &v1::JobState::Job::set_repeated_steps);
@@ -231,7 +232,7 @@ void JobPageState::TakeStatus(size_t process, const v1::ProcessStatus& status) {
   ShowWaits(&place);
   *shown.mutable_time() = status.time();
   place.tables.assign(status.table().begin(), status.table().end());
-  if (shown.role() == "trainer" && shown.id() == progress_by_) TakeFigures(status);
+  if (shown.role() == "trainer") TakeFigures(shown.id(), status);
   // Server 0, which trainer 0 may have in it, knows what the trainers wait for, by their heart-beats.
   if (shown.id() != 0) return;
   const bool in_trainer = shown.role() != "pserver";

@@ -74,8 +74,8 @@ class JobPageState {
   double Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ++seq_; }
   double Now() const { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }
   void TakeProgress(std::string_view line, int trainer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes the figures of the job from those of the trainer whose progress is that of the job.
-  void TakeFigures(const v1::ProcessStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the figures of the job from those of a trainer.
+  void TakeFigures(int trainer, const v1::ProcessStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<v1::JobState::Table> Tables() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
