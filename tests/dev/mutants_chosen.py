@@ -800,7 +800,7 @@ CHOSEN = [
         "a-host-that-is-closed-has-failed",
         "tools/hosts/remote_host.cc",
         "  closed_ = true;\n",
-        '  closed_ = true;\n  if (!ready_) Fail(absl::CancelledError("closed"));\n',
+        '  if (closed_ = true; !ready_) Fail(absl::CancelledError("closed"));\n',
         tests=("//tests/tools:launch_supervision_test",),
     ),
     Chosen(
