@@ -133,26 +133,30 @@ absl::Status Roster::CheckCaller(const v1::Caller& caller, absl::Time now) {
     return absl::FailedPreconditionError(absl::StrCat(options_.self, " has no such reader: it has not joined, or has ",
                                                       "been silent for ", SecondsText(options_.lease), "; join again"));
   }
-  const int id = caller.trainer();
-  if (absl::Status known = CheckId(id, ""); !known.ok()) return known;
-  const RosterPlace& holder = place(id);
-  if (holder.state == RosterPlace::kAbsent && caller.session() != 0) {
-    return absl::AbortedError(
-        absl::StrCat("trainer ", id, " has not joined ", options_.self, ": the process that it has joined is gone"));
+  absl::Status known = CheckNamed(caller.trainer(), caller.session());
+  if (known.ok()) Renew(caller.trainer(), now);
+  return known;
+}
+
+absl::Status Roster::CheckNamed(int trainer, uint64_t session) const {
+  if (absl::Status known = CheckId(trainer, ""); !known.ok()) return known;
+  const RosterPlace& holder = place(trainer);
+  if (holder.state == RosterPlace::kAbsent && session != 0) {
+    return absl::AbortedError(absl::StrCat("trainer ", trainer, " has not joined ", options_.self,
+                                           ": the process that it has joined is gone"));
   }
   if (holder.state == RosterPlace::kAbsent) {
-    return absl::FailedPreconditionError(absl::StrCat("trainer ", id, " has not joined ", options_.self));
+    return absl::FailedPreconditionError(absl::StrCat("trainer ", trainer, " has not joined ", options_.self));
   }
-  if (holder.session != caller.session()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the lease of trainer ", id, " has passed to ", holder.process, "; this caller ", kCannotGoOn));
+  if (holder.session != session) {
+    return absl::FailedPreconditionError(absl::StrCat("the lease of trainer ", trainer, " has passed to ",
+                                                      holder.process, "; this caller ", kCannotGoOn));
   }
   if (holder.state == RosterPlace::kDead) {
-    return absl::FailedPreconditionError(absl::StrCat(Name(id), " was declared dead after ",
+    return absl::FailedPreconditionError(absl::StrCat(Name(trainer), " was declared dead after ",
                                                       SecondsText(options_.lease), " without a sign of life; it ",
                                                       kCannotGoOn));
   }
-  Renew(id, now);
   return absl::OkStatus();
 }
 

@@ -105,6 +105,9 @@ class Roster {
   // Aborted if the caller's session is of another process of this server, which has been started anew; else
   // FailedPrecondition.
   absl::Status CheckCaller(const v1::Caller& caller, absl::Time now);
+  // Returns the errors of CheckCaller for a trainer of this job that the caller names beside itself. Its lease stays as
+  // it is: the call is no sign of its life.
+  absl::Status CheckNamed(int trainer, uint64_t session) const;
   void Renew(int trainer, absl::Time now);
   Readers& readers() { return readers_; }
   const Readers& readers() const { return readers_; }
