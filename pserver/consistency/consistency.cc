@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace weir {
 
 Consistency::Consistency(Options options, StepBook book)
@@ -11,8 +13,16 @@ Consistency::Consistency(Options options, StepBook book)
       pushes_applied_(options_.counters->Get("push.applied", "steps")),
       pushes_skipped_(options_.counters->Get("push.skipped", "steps")) {}
 
+absl::Status Consistency::CheckTakesMerged(const std::string& what) const {
+  if (facts().takes_merged && !options_.average_by_trainers) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, ": it holds gradients of several trainers, added; ", options_.self, " needs those of each: ",
+                   facts().takes_merged ? "the job averages BY_TRAINERS" : absl::StrCat("its mode is ", options_.mode),
+                   "; set distribute.merge_hosts: false"));
+}
+
 bool Consistency::WaitsForOthers(int trainer, const std::vector<int64_t>&) const {
-  return book_.of(trainer).Complete() && !OwesNorms(trainer);
+  return !book_.of(trainer).IsDue() && !OwesNorms(trainer);
 }
 
 bool Consistency::MayRead(const v1::PullRequest& request) const {

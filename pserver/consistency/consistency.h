@@ -52,6 +52,8 @@ struct ConsistencyFacts {
   bool rows_come_first = false;
   // Tables count transactions instead of the job's steps, and checkpoints keep the count.
   bool counts_transactions = false;
+  // A push may hold the gradients of several trainers, added (PushRequest.merged).
+  bool takes_merged = false;
 };
 
 // Counts of steps that are over.
@@ -74,6 +76,8 @@ class PushRules {
  public:
   // Returns OK if the trainer may push parts of this step now. `what` names the part. Requires: !IsOver.
   virtual absl::Status CheckTurn(int trainer, int64_t step, const std::string& what) const = 0;
+  // Returns OK if a push may hold the gradients of several trainers, added.
+  virtual absl::Status CheckTakesMerged(const std::string& what) const = 0;
   // Returns OK if the last part of a step may carry this verdict.
   virtual absl::Status CheckVerdict(v1::Verdict, const std::string& /*what*/) const { return absl::OkStatus(); }
   // Returns true if the part takes effect on arrival: its update is not booked, but made by ApplyOnArrival.
@@ -204,6 +208,7 @@ class Consistency : public StepCounts,
     bool exchanges_norms = false;  // other servers hold parts of the norms
     int64_t staleness = -1;        // bound of BoundedSteps; -1: none
     Counters* counters = nullptr;  // borrowed
+    std::string mode = {};         // its name, for messages; set by MakeConsistency
     ConsistencyFacts facts = {};   // set by MakeConsistency
   };
 
@@ -215,6 +220,7 @@ class Consistency : public StepCounts,
   // Returns the parts of steps that are here.
   StepBook& book() { return book_; }
 
+  absl::Status CheckTakesMerged(const std::string& what) const final;
   bool WaitsForOthers(int trainer, const std::vector<int64_t>& pulls) const override;
   bool MayRead(const v1::PullRequest& request) const final;
   void BeginRead(const v1::PullRequest& request) final { reads_ += HoldsUpdates(request) ? 1 : 0; }

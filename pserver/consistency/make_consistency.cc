@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(bool sync, const v1
   if (chosen == nullptr) chosen = other;
   CHECK(chosen != nullptr) << "no mode is registered for sync = " << sync;
   if (chosen->check != nullptr) RETURN_IF_ERROR(chosen->check(options));
+  options.mode = chosen->name;
   options.facts = chosen->facts;
   options.staleness = mode.staleness();
   return chosen->make(std::move(options), std::move(book));

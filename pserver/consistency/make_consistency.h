@@ -39,9 +39,9 @@ struct ConsistencyRegistrar {
 // Use at namespace scope: REGISTER_CONSISTENCY(async)({.name = "async", .make = NewConsistency<AsyncSteps>}).
 #define REGISTER_CONSISTENCY(id) static const ::weir::ConsistencyRegistrar weir_consistency_##id
 
-// Returns the mode of a job with distribute.sync = `sync` whose server runs `main`; options.facts are the mode's, and
-// options.staleness is taken from the program. InvalidArgument if the program chooses two modes, is of another kind, or
-// has settings that its mode cannot keep.
+// Returns the mode of a job with distribute.sync = `sync` whose server runs `main`; options.mode and facts are the
+// mode's, and options.staleness is taken from the program. InvalidArgument if the program chooses two modes, is of
+// another kind, or has settings that its mode cannot keep.
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(bool sync, const v1::ProgramDesc& main,
                                                              Consistency::Options options, StepBook book);
 

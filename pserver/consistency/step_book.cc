@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status_macros.h"
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "pserver/protocol/handshake.h"
@@ -22,6 +24,38 @@ constexpr int64_t kMaxSamples = int64_t{1} << 40;
 constexpr size_t kItemBytes = size_t{1} << 10;
 // Room for rows for each example of a step: some hundred ids in tables of width 64.
 constexpr size_t kRowBytesPerExample = size_t{64} << 10;
+
+std::vector<int> MergedIn(const v1::PushRequest& request) {
+  std::vector<int> trainers;
+  trainers.reserve(static_cast<size_t>(request.merged_size()));
+  for (const v1::MergedTrainer& merged : request.merged()) trainers.push_back(merged.trainer());
+  return trainers;
+}
+
+std::string TrainersText(const std::vector<int>& merged) {
+  return merged.empty() ? "no other trainer"
+                        : absl::StrCat(merged.size() == 1 ? "trainer " : "trainers ", absl::StrJoin(merged, ", "));
+}
+
+// `end`: a last part, or what it says of a merged trainer.
+template <typename End>
+absl::Status CheckSamples(const End& end, const std::string& what) {
+  if (end.samples() < 0 || end.samples() > kMaxSamples) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", end.samples(), " samples; at most ", kMaxSamples));
+  }
+  if (end.first_samples() < 0 || end.first_samples() > kMaxSamples) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": ", end.first_samples(), " samples in step 0; at most ", kMaxSamples));
+  }
+  return absl::OkStatus();
+}
+
+template <typename End>
+void BookEnd(const End& end, BookedStep* booked) {
+  booked->samples = end.samples();
+  booked->first_samples = end.first_samples();
+  booked->verdict = end.verdict();
+}
 
 }  // namespace
 
@@ -64,6 +98,30 @@ absl::Status StepBook::CheckRange(const v1::PushRequest& request, const std::str
       absl::StrCat(what, ": steps run from 0 to ", kMaxStep, ", parts run from 0 to ", kMaxParts - 1));
 }
 
+absl::Status StepBook::CheckMerged(int trainer, const v1::PushRequest& request, const std::string& what) const {
+  const BookedStep& booked = of(trainer);
+  if (booked.sender >= 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": a push of trainer ", booked.sender, " holds its gradients of step ", booked.step));
+  }
+  const std::vector<int> merged = MergedIn(request);
+  if (booked.received > 0) {
+    if (booked.merged == merged) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(what, ": it is merged with ", TrainersText(merged),
+                                                   ", the parts before it with ", TrainersText(booked.merged),
+                                                   "; all parts of a step are merged with the same trainers"));
+  }
+  for (const int other : merged) {
+    const BookedStep& of_other = of(other);
+    if (of_other.step < 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, ": it is merged with trainer ", other, ", ",
+        of_other.sender < 0 ? "which has pushed parts of the step itself"
+                            : absl::StrCat("whose gradients a push of trainer ", of_other.sender, " holds")));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepBook::CheckPart(int trainer, const v1::PushRequest& request, const std::string& what) const {
   const int count = of(trainer).part_count;
   if (count < 0 || request.part() < count) return absl::OkStatus();
@@ -83,7 +141,8 @@ void StepBook::Repeat(int trainer, const std::vector<Gradient>& gradients) {
 absl::Status StepBook::CheckBooking(int trainer, const v1::PushRequest& request, size_t bytes,
                                     const std::string& what) const {
   const BookedStep& booked = of(trainer);
-  const size_t room = room_[static_cast<size_t>(trainer)];
+  size_t room = room_[static_cast<size_t>(trainer)];
+  for (const v1::MergedTrainer& merged : request.merged()) room += room_[static_cast<size_t>(merged.trainer())];
   if (booked.bytes + bytes > room) {
     return absl::ResourceExhaustedError(
         absl::StrCat(what, ": its pushes of the step would take ", booked.bytes + bytes,
@@ -96,14 +155,10 @@ absl::Status StepBook::CheckBooking(int trainer, const v1::PushRequest& request,
     return absl::InvalidArgumentError(absl::StrCat(what, ": says it is the last of ", request.part_count(),
                                                    " parts, after ", booked.parts.size(), " were numbered"));
   }
-  if (request.samples() < 0 || request.samples() > kMaxSamples) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", request.samples(), " samples; at most ", kMaxSamples));
+  for (const v1::MergedTrainer& merged : request.merged()) {
+    RETURN_IF_ERROR(CheckSamples(merged, absl::StrCat(what, ", merged with trainer ", merged.trainer())));
   }
-  if (request.first_samples() < 0 || request.first_samples() > kMaxSamples) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": ", request.first_samples(), " samples in step 0; at most ", kMaxSamples));
-  }
-  return absl::OkStatus();
+  return CheckSamples(request, what);
 }
 
 void StepBook::Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes) {
@@ -115,12 +170,29 @@ void StepBook::Book(int trainer, const v1::PushRequest& request, std::vector<Gra
   ++booked.received;
   if (request.has_part_count()) {
     booked.part_count = request.part_count();
-    booked.samples = request.samples();
-    booked.first_samples = request.first_samples();
-    booked.verdict = request.verdict();
+    BookEnd(request, &booked);
   }
   booked.bytes += bytes;
   std::move(gradients.begin(), gradients.end(), std::back_inserter(booked.gradients));
+  BookMerged(trainer, request);
+}
+
+void StepBook::BookMerged(int sender, const v1::PushRequest& request) {
+  BookedStep& own = At(sender);
+  if (own.received == 1) own.merged = MergedIn(request);
+  for (const v1::MergedTrainer& merged : request.merged()) {
+    BookedStep& booked = At(merged.trainer());
+    booked.step = request.step();
+    booked.sender = sender;
+    if (request.has_part_count()) BookEnd(merged, &booked);
+    if (own.Complete()) booked.part_count = 0;  // of its own
+  }
+}
+
+void StepBook::Clear(int trainer) {
+  const int sender = of(trainer).sender < 0 ? trainer : of(trainer).sender;
+  for (const int merged : std::exchange(At(sender).merged, {})) At(merged) = BookedStep();
+  At(sender) = BookedStep();
 }
 
 void StepBook::NumberArrivals(std::vector<Gradient>* gradients) {

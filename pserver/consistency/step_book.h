@@ -17,6 +17,9 @@ namespace weir {
 
 // Step that a trainer is pushing: its parts that are here, and what they have brought. Invariant: received is the
 // number of set elements of `parts`, which has at most part_count elements once that is known.
+//
+// A merged step is that of its sender and of the trainers that it has `merged`: the sender's has the parts and the
+// gradients of all; each of the others has no part of its own, and is complete when the sender's is.
 struct BookedStep {
   int64_t step = -1;        // -1: none begun
   std::vector<bool> parts;  // those that are here
@@ -27,7 +30,12 @@ struct BookedStep {
   v1::Verdict verdict = v1::APPLY;
   std::vector<Gradient> gradients;  // not yet handed to an update
   size_t bytes = 0;                 // taken by the gradients
+  std::vector<int> merged;          // PushRequest.merged of its parts: trainers, ascending
+  int sender = -1;                  // trainer whose parts hold the gradients of this one; -1: itself
   bool Complete() const { return part_count >= 0 && received == part_count; }
+  bool IsMerged() const { return sender >= 0 || !merged.empty(); }
+  // True if the trainer itself has to send parts.
+  bool IsDue() const { return !Complete() && sender < 0; }
   // True if the step has fewer than half of the samples of the trainer's step 0.
   bool TooSmall() const { return 2 * samples < first_samples; }
 };
@@ -44,6 +52,10 @@ class StepBook {
 
   // Returns InvalidArgument if the step or the part is out of range. `what` names the part in all messages.
   static absl::Status CheckRange(const v1::PushRequest& request, const std::string& what);
+  // Returns OK if the part holds the gradients of the right trainers: those of the parts before it, if there are any,
+  // else trainers that nothing has come of, neither from themselves nor from another trainer. InvalidArgument: other
+  // trainers than in the parts before it; FailedPrecondition: gradients of one have come, or the caller's own.
+  absl::Status CheckMerged(int trainer, const v1::PushRequest& request, const std::string& what) const;
   // Returns InvalidArgument if the step is known to have fewer parts.
   absl::Status CheckPart(int trainer, const v1::PushRequest& request, const std::string& what) const;
   bool Has(int trainer, int part) const;
@@ -51,10 +63,10 @@ class StepBook {
   void RepeatOver() { repeated_->Add(); }
   void Repeat(int trainer, const std::vector<Gradient>& gradients);
   // Returns OK if the part may be booked with `bytes` bytes of gradients. ResourceExhausted: the step would take more
-  // than the trainer's room. InvalidArgument: what the last part says of the step cannot be.
+  // than the room of its trainers. InvalidArgument: what the last part says of the step of one of them cannot be.
   absl::Status CheckBooking(int trainer, const v1::PushRequest& request, size_t bytes, const std::string& what) const;
-  // Books a part. `bytes`: PendingBytes of the gradients that are kept. Requires: CheckRange, CheckPart and
-  // CheckBooking have returned OK, and Has false; the trainer's booked step is this one, or none.
+  // Books a part. `bytes`: PendingBytes of the gradients that are kept. Requires: CheckRange, CheckMerged, CheckPart
+  // and CheckBooking have returned OK, and Has false; the trainer's booked step is this one, or none.
   void Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes);
 
   // Numbers gradients in order of arrival.
@@ -62,11 +74,13 @@ class StepBook {
   // Take the gradients of a trainer, or those of tables, out of the book. The parts that were booked are still known.
   std::vector<Gradient> TakeGradients(int trainer);
   std::vector<Gradient> TakeTableGradients(int trainer);
-  // Forgets the step of a trainer. Requires: it has taken effect, or is given up.
-  void Clear(int trainer) { steps_[static_cast<size_t>(trainer)] = BookedStep(); }
+  // Forgets the step of a trainer; a merged step is forgotten whole. Requires: it has taken effect, or is given up.
+  void Clear(int trainer);
 
  private:
   BookedStep& At(int trainer) { return steps_[static_cast<size_t>(trainer)]; }
+  // Books the steps of the trainers that a part of `sender` has merged.
+  void BookMerged(int sender, const v1::PushRequest& request);
 
   const std::vector<size_t> room_;
   Counter* const repeated_;

@@ -92,7 +92,7 @@ std::vector<PullRules::Blocker> SyncSteps::BlockersOf(const v1::PullRequest&) co
   }
   std::vector<Blocker> blockers;
   for (int t = 0; t < book_.trainers(); ++t) {
-    if (!book_.of(t).Complete()) blockers.push_back({.trainer = t});
+    if (book_.of(t).IsDue()) blockers.push_back({.trainer = t});
   }
   return blockers;
 }
@@ -104,7 +104,7 @@ namespace {
 REGISTER_CONSISTENCY(sync)
 ({.name = "sync",
   .sync = true,
-  .facts = {.needs_all_trainers = true, .pulls_name_steps = true, .answers_ahead = true},
+  .facts = {.needs_all_trainers = true, .pulls_name_steps = true, .answers_ahead = true, .takes_merged = true},
   .make = NewConsistency<SyncSteps>});
 
 }  // namespace

@@ -168,6 +168,13 @@ absl::Status ParseRows(const v1::PushItem& item, const Slice& payload, ServerPar
   return OrderIds(item, params, gradient);
 }
 
+// `nodes`: disjoint, ascending.
+bool HasNode(const std::vector<LaneRange>& nodes, const LaneRange& node) {
+  const auto at = std::lower_bound(nodes.begin(), nodes.end(), node,
+                                   [](const LaneRange& a, const LaneRange& b) { return a.begin < b.begin; });
+  return at != nodes.end() && *at == node;
+}
+
 absl::Status ParseDense(const v1::PushItem& item, const Slice& payload, ServerParams& params, Gradient* gradient,
                         uint64_t* end) {
   gradient->target = params.FindBlock(item.name());
@@ -203,9 +210,10 @@ absl::Status ParseGradients(const v1::PushRequest& request, const Slice& payload
   for (const v1::PushItem& item : request.items()) {
     Gradient gradient;
     gradient.node = {item.lane(), item.lanes()};
-    if (std::find(nodes.begin(), nodes.end(), gradient.node) == nodes.end()) {
+    if (!HasNode(nodes, gradient.node)) {
       return Wrong(item, absl::StrCat("lanes [", item.lane(), ", ", item.lane(), " + ", item.lanes(),
-                                      ") are not one of the largest aligned runs of the trainer's lanes"));
+                                      ") are not one of the largest aligned runs of the lanes of ",
+                                      request.merged().empty() ? "the trainer" : "its trainers together"));
     }
     if (item.count() < 0) return Wrong(item, absl::StrCat("count is ", item.count()));
     if (item.count() == 0) continue;  // nothing came: the node is absent, not zero

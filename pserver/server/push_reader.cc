@@ -1,6 +1,9 @@
 #include "pserver/server/push_reader.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "framework/base/status_macros.h"
 #include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
 #include "pserver/params/push_parser.h"
@@ -15,11 +18,54 @@ const ProfileName kReadPush("read pushes");
 
 PushReader::PushReader(ServerParams* params, BufferPool* buffers, int lanes, int trainers, bool checksums)
     : params_(params), buffers_(buffers), checksums_(checksums) {
-  for (int t = 0; t < trainers; ++t) nodes_.push_back(AlignedNodes(LanesOfTrainer(lanes, trainers, t)));
+  for (int t = 0; t < trainers; ++t) {
+    lanes_.push_back(LanesOfTrainer(lanes, trainers, t));
+    nodes_.push_back(AlignedNodes(lanes_.back()));
+  }
+}
+
+absl::Status PushReader::CheckMerged(const v1::PushRequest& request) const {
+  const int trainers = static_cast<int>(lanes_.size());
+  int above = -1;
+  for (const v1::MergedTrainer& merged : request.merged()) {
+    const int trainer = merged.trainer();
+    if (trainer > above && trainer < trainers && trainer != request.caller().trainer()) {
+      above = trainer;
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("Push: trainer ", request.caller().trainer(), ", step ", request.step(), ", part ", request.part(),
+                     ": it is merged with trainer ", trainer, above < 0 ? "" : absl::StrCat(" after trainer ", above),
+                     "; the others of trainers 0 to ", trainers - 1, " may be named, ascending"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<LaneRange> PushReader::MergedNodes(const v1::PushRequest& request) const {
+  std::vector<int> trainers = {request.caller().trainer()};
+  for (const v1::MergedTrainer& merged : request.merged()) trainers.push_back(merged.trainer());
+  std::sort(trainers.begin(), trainers.end());
+  std::vector<LaneRange> nodes;
+  LaneRange run;  // of adjacent lanes
+  const auto end_run = [&] {
+    const std::vector<LaneRange> of_run = AlignedNodes(run);
+    nodes.insert(nodes.end(), of_run.begin(), of_run.end());
+  };
+  for (const int trainer : trainers) {
+    const LaneRange& lanes = lanes_[static_cast<size_t>(trainer)];
+    if (lanes.begin != run.begin + run.count) {
+      end_run();
+      run = {lanes.begin, 0};
+    }
+    run.count += lanes.count;
+  }
+  end_run();
+  return nodes;
 }
 
 absl::Status PushReader::Read(const v1::PushRequest& request, const Slices& payload,
                               std::vector<Gradient>* gradients) const {
+  RETURN_IF_ERROR(CheckMerged(request));
   const int trainer = request.caller().trainer();
   ProfileSpan span(request.step(), ProfileKind::kServe, kReadPush);
   if (ProfileEvent* const event = span.event()) event->peer = trainer;
@@ -29,6 +75,7 @@ absl::Status PushReader::Read(const v1::PushRequest& request, const Slices& payl
     return absl::DataLossError(absl::StrCat("Push: trainer ", trainer, ", step ", request.step(), ", part ",
                                             request.part(), ": the payload's checksum does not match"));
   }
+  if (!request.merged().empty()) return ParseGradients(request, whole, MergedNodes(request), *params_, gradients);
   return ParseGradients(request, whole, nodes(trainer), *params_, gradients);
 }
 

@@ -21,14 +21,19 @@ class PushReader {
   // Returns the lane nodes that a trainer owns.
   const std::vector<LaneRange>& nodes(int trainer) const { return nodes_[static_cast<size_t>(trainer)]; }
 
-  // Parses the payload of a push. DataLoss: the checksum does not match; other errors as ParseGradients. Requires: the
-  // caller has joined.
+  // Parses the payload of a push. DataLoss: the checksum does not match; InvalidArgument: the trainers in `merged` are
+  // not other ones of the job, ascending; other errors as ParseGradients. Requires: the caller has joined.
   absl::Status Read(const v1::PushRequest& request, const Slices& payload, std::vector<Gradient>* gradients) const;
 
  private:
+  absl::Status CheckMerged(const v1::PushRequest& request) const;
+  // Returns the largest lane nodes that the caller and the trainers merged with it own together. Requires: CheckMerged.
+  std::vector<LaneRange> MergedNodes(const v1::PushRequest& request) const;
+
   ServerParams* const params_;
   BufferPool* const buffers_;
   const bool checksums_;
+  std::vector<LaneRange> lanes_;               // by trainer
   std::vector<std::vector<LaneRange>> nodes_;  // by trainer
 };
 

@@ -332,7 +332,14 @@ void ServerCoreImpl::ExpireLeases(absl::Time now, Actions* actions) {
     const int trainer = departure->trainer;
     const std::string& text = departure->text;
     members_changed_ = true;
+    const bool merged = mode_->book().of(trainer).IsMerged();
     mode_->OnDeath(trainer);
+    if (departure->freed && merged) {
+      // Trainers whose parts have been acknowledged would wait for ever for the step that is forgotten.
+      Fail(absl::UnavailableError(absl::StrCat(
+               text, "; its gradients came added to those of other trainers, so no other process can take its place")),
+           actions);
+    }
     if (departure->freed) continue;
     if (departure->ends_job) {
       Fail(absl::UnavailableError(text), actions);

@@ -11,6 +11,19 @@ namespace weir {
 
 // -------------------------------------------------------------------------------------------------------------- pushes
 
+absl::Status StepDesk::CheckMerged(const v1::PushRequest& request, const std::string& part_name) const {
+  if (request.merged().empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(options_.pushes->CheckTakesMerged(part_name));
+  for (const v1::MergedTrainer& merged : request.merged()) {
+    const absl::Status known = options_.roster->CheckNamed(merged.trainer(), merged.session());
+    if (!known.ok()) {
+      return absl::Status(known.code(),
+                          absl::StrCat(part_name, ", merged with trainer ", merged.trainer(), ": ", known.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepDesk::CheckTurn(const v1::PushRequest& request, const std::string& part_name,
                                  absl::Status* failure) const {
   const Roster& roster = *options_.roster;
@@ -19,6 +32,9 @@ absl::Status StepDesk::CheckTurn(const v1::PushRequest& request, const std::stri
     return absl::FailedPreconditionError(absl::StrCat(part_name, ": it has said that it is done"));
   }
   RETURN_IF_ERROR(options_.pushes->CheckTurn(id, request.step(), part_name));
+  for (const v1::MergedTrainer& merged : request.merged()) {
+    RETURN_IF_ERROR(options_.pushes->CheckTurn(merged.trainer(), request.step(), part_name));
+  }
   if (!options_.needs_all_trainers) return absl::OkStatus();
   for (int t = 0; t < roster.size(); ++t) {
     if (roster.place(t).state != RosterPlace::kDone) continue;
@@ -28,22 +44,42 @@ absl::Status StepDesk::CheckTurn(const v1::PushRequest& request, const std::stri
   return absl::OkStatus();
 }
 
+absl::Status StepDesk::CheckVerdicts(const v1::PushRequest& request, const std::string& part_name) const {
+  if (!request.has_part_count()) return absl::OkStatus();
+  for (const v1::MergedTrainer& merged : request.merged()) {
+    RETURN_IF_ERROR(options_.pushes->CheckVerdict(merged.verdict(), part_name));
+  }
+  return options_.pushes->CheckVerdict(request.verdict(), part_name);
+}
+
+void StepDesk::RecordProgress(const v1::PushRequest& request, absl::Time now) {
+  Roster& roster = *options_.roster;
+  if (request.stop_requested()) roster.RequestStop();
+  roster.Booked(request.caller().trainer(), request.step(), now);
+  for (const v1::MergedTrainer& merged : request.merged()) {
+    if (merged.stop_requested()) roster.RequestStop();
+    roster.Booked(merged.trainer(), request.step(), now);
+  }
+}
+
 absl::StatusOr<StepDesk::Booked> StepDesk::Book(const v1::PushRequest& request, std::vector<Gradient> gradients,
                                                 size_t message, bool may_apply, absl::Time now, absl::Status* failure) {
   PushRules& rules = *options_.pushes;
-  Roster& roster = *options_.roster;
   StepBook& book = *options_.book;
   const int id = request.caller().trainer();
-  const std::string part_name = absl::StrCat(roster.Name(id), ", step ", request.step(), ", part ", request.part());
+  const std::string part_name =
+      absl::StrCat(options_.roster->Name(id), ", step ", request.step(), ", part ", request.part());
   Booked booked;
   booked.reply.set_version(options_.counts->version().version);
   RETURN_IF_ERROR(StepBook::CheckRange(request, part_name));
+  RETURN_IF_ERROR(CheckMerged(request, part_name));
   if (options_.counts->IsOver(id, request.step())) {
     book.RepeatOver();
     booked.reply.set_duplicate(true);
     return booked;
   }
   RETURN_IF_ERROR(CheckTurn(request, part_name, failure));
+  RETURN_IF_ERROR(book.CheckMerged(id, request, part_name));
   RETURN_IF_ERROR(book.CheckPart(id, request, part_name));
   if (book.Has(id, request.part())) {
     book.Repeat(id, gradients);
@@ -55,10 +91,9 @@ absl::StatusOr<StepDesk::Booked> StepDesk::Book(const v1::PushRequest& request, 
   const bool applies_now = rules.AppliesOnArrival(request) && may_apply && !gradients.empty();
   const size_t bytes = applies_now ? 0 : PendingBytes(message, gradients);
   RETURN_IF_ERROR(book.CheckBooking(id, request, bytes, part_name));
-  if (request.has_part_count()) RETURN_IF_ERROR(rules.CheckVerdict(request.verdict(), part_name));
+  RETURN_IF_ERROR(CheckVerdicts(request, part_name));
   book.NumberArrivals(&gradients);
-  if (request.stop_requested()) roster.RequestStop();
-  roster.Booked(id, request.step(), now);
+  RecordProgress(request, now);
   if (applies_now) booked.apply = rules.ApplyOnArrival(request, std::exchange(gradients, {}));
   book.Book(id, request, std::move(gradients), bytes);
   booked.wait = rules.AnswersAfterUpdate(id);

@@ -64,8 +64,13 @@ class StepDesk {
     absl::Time deadline;
     ReplyCallback reply;
   };
+  // Returns OK if the mode takes merged pushes, and the trainers merged with the caller are alive.
+  absl::Status CheckMerged(const v1::PushRequest& request, const std::string& part_name) const;
   // Returns OK if the step may be pushed now.
   absl::Status CheckTurn(const v1::PushRequest& request, const std::string& part_name, absl::Status* failure) const;
+  absl::Status CheckVerdicts(const v1::PushRequest& request, const std::string& part_name) const;
+  // Records that the caller, and the trainers merged with it, go on, and their requests to stop.
+  void RecordProgress(const v1::PushRequest& request, absl::Time now);
   absl::Status BookNorms(const v1::NormsRequest& request, absl::Time now);
   // Returns true if the step of the call is over, or its trainer has to bring the norms of the round, or to pull.
   bool Ready(const Call& call) const;

@@ -33,6 +33,16 @@ struct Item {
   std::vector<float> values;
   std::vector<int64_t> ids = {};
   int width = 0;
+  int64_t begin = 0;
+  std::vector<float> counts = {};  // shows and clicks of each row
+};
+
+// PushRequest.merged, with the session that the trainer has.
+struct Merged {
+  int trainer = 0;
+  int64_t samples = 0;
+  v1::Verdict verdict = v1::APPLY;
+  bool stop = false;
 };
 
 // A push, with its payload laid out as clients do.
@@ -45,6 +55,7 @@ struct PushSpec {
   int64_t samples = 0;
   v1::Verdict verdict = v1::APPLY;
   int64_t first_samples = 0;
+  std::vector<Merged> merged = {};
 };
 
 class CoreByHand : public ::testing::Test {
@@ -145,6 +156,16 @@ class CoreByHand : public ::testing::Test {
       request.set_verdict(spec.verdict);
       request.set_first_samples(spec.first_samples);
     }
+    for (const Merged& from : spec.merged) {
+      v1::MergedTrainer* const merged = request.add_merged();
+      merged->set_trainer(from.trainer);
+      merged->set_session(sessions_[from.trainer]);
+      if (spec.part_count > 0) {
+        merged->set_samples(from.samples);
+        merged->set_verdict(from.verdict);
+      }
+      if (from.stop) merged->set_stop_requested(true);
+    }
     std::string payload;
     const auto append = [&payload](const void* data, size_t bytes) {
       payload.append(static_cast<const char*>(data), bytes);
@@ -156,10 +177,14 @@ class CoreByHand : public ::testing::Test {
       item->set_lane(from.lane);
       item->set_lanes(from.lanes);
       item->set_width(from.width);
+      item->set_begin(from.begin);
       item->set_offset(static_cast<int64_t>(payload.size()));
       item->set_count(static_cast<int64_t>(from.width > 0 ? from.ids.size() : from.values.size()));
       if (from.width > 0) append(from.ids.data(), from.ids.size() * 8);
       append(from.values.data(), from.values.size() * 4);
+      if (from.counts.empty()) continue;
+      item->set_shows_and_clicks(true);
+      append(from.counts.data(), from.counts.size() * 4);
     }
     return {request, payload};
   }

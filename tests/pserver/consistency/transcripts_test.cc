@@ -58,8 +58,8 @@ class Modes {
   }
 
  private:
-  // mode sync|async [async_tables] [eager] [staleness=N] trainers=2 room=BYTES norm_rounds=N: the mode of a job whose
-  // program says this.
+  // mode sync|async [async_tables] [eager] [staleness=N] [by_trainers] trainers=2 room=BYTES norm_rounds=N: the mode of
+  // a job whose program says this.
   std::string Mode(Command& command) {
     const bool sync = command.Has("sync");
     if (!sync && !command.Has("async")) return "sync or async?";
@@ -73,18 +73,24 @@ class Modes {
     counters_ = std::make_unique<Counters>();
     StepBook book(std::vector<size_t>(trainers, command.Number("room", 1 << 30)),
                   counters_->Get("push.repeated", "messages"));
-    absl::StatusOr<std::unique_ptr<Consistency>> mode = MakeConsistency(
-        sync, main,
-        {.self = "server 0", .norm_rounds = rounds, .exchanges_norms = rounds > 0, .counters = counters_.get()},
-        std::move(book));
+    absl::StatusOr<std::unique_ptr<Consistency>> mode =
+        MakeConsistency(sync, main,
+                        {.self = "server 0",
+                         .norm_rounds = rounds,
+                         .average_by_trainers = command.Has("by_trainers"),
+                         .exchanges_norms = rounds > 0,
+                         .counters = counters_.get()},
+                        std::move(book));
     if (!mode.ok()) return Show(mode.status());
     mode_ = *std::move(mode);
     book_ = &mode_->book();
     return "";
   }
 
-  // push TRAINER step=N part=N of=N samples=N first_samples=N SKIP|END brings=d0,t1 bytes=N: a part of a step, as
-  // ServerCore takes it. Without `of` it is not the last one; without any, the step is one part of 8 samples.
+  // push TRAINER step=N part=N of=N samples=N first_samples=N SKIP|END brings=d0,t1 bytes=N
+  //   [merged=1,2 each=SAMPLES first_of_each=N skips=1 ends=2]
+  // A part of a step, as ServerCore takes it. Without `of` it is not the last one; without any, the step is one part of
+  // 8 samples. `merged` trainers have 8 samples each, too; verdicts of some of them are SKIP or END.
   std::string Push(Command& command) {
     v1::PushRequest request;
     const int trainer = static_cast<int>(command.Number());
@@ -97,6 +103,7 @@ class Modes {
     if (command.Sets("first_samples")) request.set_first_samples(command.Number("first_samples", 0));
     if (command.Has("SKIP")) request.set_verdict(v1::SKIP);
     if (command.Has("END")) request.set_verdict(v1::END);
+    AddMerged(command, &request);
     std::vector<Gradient> gradients;
     for (const std::string& each :
          std::vector<std::string>(absl::StrSplit(command.Text("brings"), ',', absl::SkipEmpty()))) {
@@ -108,15 +115,30 @@ class Modes {
     const absl::StatusOr<std::string> pushed = Pushed(request, std::move(gradients), bytes);
     return pushed.ok() ? *pushed : Show(pushed.status());
   }
+  static void AddMerged(Command& command, v1::PushRequest* request) {
+    const int64_t samples = command.Number("each", 8), first_samples = command.Number("first_of_each", 0);
+    const std::vector<int64_t> skips = command.Numbers("skips"), ends = command.Numbers("ends");
+    for (const int64_t trainer : command.Numbers("merged")) {
+      v1::MergedTrainer* const merged = request->add_merged();
+      merged->set_trainer(static_cast<int>(trainer));
+      if (!request->has_part_count()) continue;
+      merged->set_samples(samples);
+      merged->set_first_samples(first_samples);
+      if (std::count(skips.begin(), skips.end(), trainer) > 0) merged->set_verdict(v1::SKIP);
+      if (std::count(ends.begin(), ends.end(), trainer) > 0) merged->set_verdict(v1::END);
+    }
+  }
   absl::StatusOr<std::string> Pushed(const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes) {
     const int trainer = request.caller().trainer();
     const std::string what = absl::StrCat("part ", request.part());
     RETURN_IF_ERROR(StepBook::CheckRange(request, what));
+    if (!request.merged().empty()) RETURN_IF_ERROR(mode_->CheckTakesMerged(what));
     if (mode_->IsOver(trainer, request.step())) {
       book_->RepeatOver();
       return "a repeat: the step is over";
     }
     RETURN_IF_ERROR(mode_->CheckTurn(trainer, request.step(), what));
+    RETURN_IF_ERROR(book_->CheckMerged(trainer, request, what));
     RETURN_IF_ERROR(book_->CheckPart(trainer, request, what));
     if (book_->Has(trainer, request.part())) {
       book_->Repeat(trainer, gradients);
@@ -142,6 +164,9 @@ class Modes {
   std::string Book(Command& command) {
     const BookedStep& booked = book_->of(static_cast<int>(command.Number()));
     if (booked.step < 0) return "nothing";
+    if (booked.sender >= 0) {
+      return absl::StrCat("step ", booked.step, ": merged by ", booked.sender, booked.Complete() ? ", complete" : "");
+    }
     std::vector<size_t> parts, arrivals;
     for (size_t i = 0; i < booked.parts.size(); ++i) {
       if (booked.parts[i]) parts.push_back(i);
@@ -303,6 +328,7 @@ void RunFile(const std::string& name) {
 
 TEST(ConsistencyTranscriptsTest, StepBook) { RunFile("step_book.txt"); }
 TEST(ConsistencyTranscriptsTest, Sync) { RunFile("sync.txt"); }
+TEST(ConsistencyTranscriptsTest, Merged) { RunFile("merged.txt"); }
 TEST(ConsistencyTranscriptsTest, AsyncTables) { RunFile("async_tables.txt"); }
 TEST(ConsistencyTranscriptsTest, Async) { RunFile("async.txt"); }
 TEST(ConsistencyTranscriptsTest, BoundedStaleness) { RunFile("bounded_staleness.txt"); }

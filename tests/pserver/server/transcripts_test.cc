@@ -1,4 +1,5 @@
 // One server under a fake clock, by the transcripts in this folder: calls of trainers and readers, and its answers.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -197,9 +198,11 @@ class ServerTranscriptsTest : public CoreByHand {
     });
   }
 
-  // push CALLER step=N part=N of=N samples=1 first_samples=N [SKIP] [b=G] [t=ID,ID] [u=ID,ID] [rows=1]: a part with the
-  // gradient G for each element of b, and `rows` for each of these rows. Without `of` it is not the last part; without
-  // `part`, too, it is the step.
+  // push CALLER step=N part=N of=N samples=1 first_samples=N [SKIP] [b=G] [t=ID,ID] [u=ID,ID] [rows=1]
+  //   [merged=TRAINERS each=1 skips=TRAINERS stops=TRAINERS lane=N lanes=N]
+  // A part with the gradient G for each element of b, and `rows` for each of these rows. Without `of` it is not the
+  // last part; without `part`, too, it is the step. `merged` trainers have `each` samples each; a lane node must then
+  // be given, since it is not that of the caller alone.
   std::string SendPush(Command& command) {
     PushSpec spec{.trainer = Caller(command), .step = command.Number("step", 0)};
     const bool whole = !command.Sets("part");
@@ -209,7 +212,10 @@ class ServerTranscriptsTest : public CoreByHand {
     spec.samples = samples;
     spec.first_samples = command.Number("first_samples", 0);
     if (command.Has("SKIP")) spec.verdict = v1::SKIP;
-    const int lanes = job_.lanes / job_.trainers, lane = lanes * std::max(0, spec.trainer);
+    AddMerged(command, &spec);
+    const int own_lanes = job_.lanes / job_.trainers;
+    const int lanes = static_cast<int>(command.Number("lanes", own_lanes));
+    const int lane = static_cast<int>(command.Number("lane", own_lanes * std::max(0, spec.trainer)));
     float g = 0;
     if (absl::SimpleAtof(command.Text("b"), &g)) {
       spec.items.push_back({.lane = lane, .lanes = lanes, .values = std::vector<float>(5, g)});
@@ -230,6 +236,17 @@ class ServerTranscriptsTest : public CoreByHand {
       EXPECT_TRUE(frame.ok() && reply.ParseFromString(frame->header));
       return absl::StrCat("version ", reply.version(), reply.duplicate() ? ", a repeat" : "");
     });
+  }
+
+  static void AddMerged(Command& command, PushSpec* spec) {
+    const int64_t samples = command.Number("each", 1);
+    const std::vector<int64_t> skips = command.Numbers("skips"), stops = command.Numbers("stops");
+    for (const int64_t trainer : command.Numbers("merged")) {
+      spec->merged.push_back({.trainer = static_cast<int>(trainer),
+                              .samples = samples,
+                              .verdict = std::count(skips.begin(), skips.end(), trainer) > 0 ? v1::SKIP : v1::APPLY,
+                              .stop = std::count(stops.begin(), stops.end(), trainer) > 0});
+    }
   }
 
   // pull CALLER version=N wait=TIME [b] [w=COUNT] [t=ID,ID] [NAME count=N width=N] [ahead_of=N call=N] [corrects=N,N]:
@@ -418,6 +435,7 @@ class ServerTranscriptsTest : public CoreByHand {
 TEST_F(ServerTranscriptsTest, Joins) { RunFile("joins.txt"); }
 TEST_F(ServerTranscriptsTest, Deaths) { RunFile("deaths.txt"); }
 TEST_F(ServerTranscriptsTest, Steps) { RunFile("steps.txt"); }
+TEST_F(ServerTranscriptsTest, Merged) { RunFile("merged.txt"); }
 TEST_F(ServerTranscriptsTest, Pulls) { RunFile("pulls.txt"); }
 TEST_F(ServerTranscriptsTest, PullsAhead) { RunFile("pulls_ahead.txt"); }
 TEST_F(ServerTranscriptsTest, Readers) { RunFile("readers.txt"); }
