@@ -11,7 +11,7 @@ namespace weir {
 
 // Version of the messages of proto/parameter_server.proto and proto/membership.proto; a peer with another one is
 // refused.
-inline constexpr uint32_t kWireVersion = 3;
+inline constexpr uint32_t kWireVersion = 4;
 // Version of this build; a peer with another one is refused. Changes whenever the arithmetic or the meaning of a plan
 // may change.
 inline constexpr std::string_view kBuild = "weir 0.1.0";

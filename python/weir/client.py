@@ -35,7 +35,7 @@ from weir.wire_values import DENSE_GROUP, decode, encoded_bytes, frame, open_fra
 __all__ = ["Client", "ServerStatus"]
 
 # Version of the messages (pserver/protocol/handshake.h).
-_WIRE_VERSION = 3
+_WIRE_VERSION = 4
 # Version of the rules by which the plan places blocks and rows (transpiler/passes/slice_variables.cc).
 _SCHEME_VERSION = 1
 # Caller.trainer of a reader. A server that knows trainers only refuses it, by this name.

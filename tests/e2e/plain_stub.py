@@ -52,7 +52,7 @@ class Trainer:
         fingerprint = xxhash.xxh3_64_intdigest(agreement)
         join = ps.JoinRequest(caller=self.caller, server_index=0, plan_fingerprint=fingerprint, plan_text=agreement,
                               build="python", arithmetic="avx2", process="python:%d" % trainer, incarnation=7,
-                              wire_version=3)
+                              wire_version=4)
         refused(grpc.StatusCode.FAILED_PRECONDITION, "build python", stub.Join, join)
         # The build is told in the server's log alone, beside the file with its endpoint.
         with open(os.path.join(os.path.dirname(sys.argv[1]), "log")) as log:

@@ -83,7 +83,7 @@ class Holder:
         for index, address in enumerate(addresses):
             request = membership_pb2.JoinRequest(
                 server_index=index, plan_text=agreement, plan_fingerprint=hash_bytes(agreement.encode()),
-                build=f"weir {__version__}", arithmetic="avx2", process="holder:1", wire_version=3, incarnation=1)
+                build=f"weir {__version__}", arithmetic="avx2", process="holder:1", wire_version=4, incarnation=1)
             request.caller.job_id, request.caller.trainer = job.config.name, 1
             channel = grpc.insecure_channel(address)
             reply = membership_pb2.JoinReply.FromString(self.call(channel, "Join", request))

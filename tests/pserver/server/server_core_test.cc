@@ -51,7 +51,7 @@ TEST_F(ServerCoreTest, AJoinOfAnotherJobOrBuildHearsOnlyWhatItHasSaidAndTheLogSa
   const std::string build = refused([](auto& r) { r.set_build("mine"); },
                                     absl::StrCat("it is of build mine, this server of build ", std::string(kBuild)));
   EXPECT_THAT(build, Not(HasSubstr(std::string(kBuild))));
-  refused([](auto& r) { r.set_wire_version(9); }, "it speaks wire version 9, this server 3");
+  refused([](auto& r) { r.set_wire_version(9); }, "it speaks wire version 9, this server 4");
 }
 
 TEST_F(ServerCoreTest, TheLogHasAFewLinesOfManyRefusedJoins) {

@@ -191,7 +191,7 @@ TEST_F(ServerLimitsTest, AJoinIsAsLargeAsItsPlanMayBe) {
   v1::JoinRequest join = JoinMessage(0, std::string(1 << 19, 'p'));
   join.set_build("another");
   const absl::Status other = CallNow<v1::JoinReply>(Method::kJoin, join.SerializeAsString()).status();
-  EXPECT_STATUS(other, kFailedPrecondition, "build another and wire version 3; this server has another one of them");
+  EXPECT_STATUS(other, kFailedPrecondition, "build another and wire version 4; this server has another one of them");
   EXPECT_LT(other.message().size(), 2000u);
   join.set_plan_text(std::string(8 << 20, 'p'));
   size_t allocated = 0;
