@@ -1,12 +1,14 @@
-// Any calls of two trainers and a reader to a server of an async job with norms over servers, one after the other: a
-// byte that says which, a header and (pushes and pulls) a payload. What every right call has is made right: job and
-// session, a join's plan and build, a push's checksum; so what is behind it is reached. 7 lets time pass.
+// Any calls of two trainers and a reader to a server of a job with norms over servers, one after the other: a byte that
+// says which, a header and (pushes and pulls) a payload. What every right call has is made right: job and sessions, a
+// join's plan and build, a push's checksum; so what is behind it is reached. 7 lets time pass. The job is async, or
+// sync if the highest bit of the first byte is set.
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/stable_hash.h"
 #include "framework/base/thread_pool.h"
@@ -44,27 +46,30 @@ struct Parts {
   std::string plan_text;
 };
 
-const Parts& ServerParts() {
-  static const Parts* const parts = [] {
-    FLAGS_minloglevel = google::GLOG_FATAL;
-    CHECK(SetArithmetic(v1::Train::AUTO).ok());
-    const auto job = ParseJob(kJob, "job.textproto", {});
-    CHECK(job.ok()) << job.status();
-    auto programs = ServerPrograms(*job, 0, "", "");
-    CHECK(programs.ok()) << programs.status();
-    return new Parts{*programs, PlanText(*job, programs->main.plan())};
-  }();
-  return *parts;
+const Parts* MakeServerParts(bool sync) {
+  FLAGS_minloglevel = google::GLOG_FATAL;
+  CHECK(SetArithmetic(v1::Train::AUTO).ok());
+  const auto job = ParseJob(kJob, "job.textproto", {absl::StrCat("distribute.sync=", sync ? "true" : "false")});
+  CHECK(job.ok()) << job.status();
+  auto programs = ServerPrograms(*job, 0, "", "");
+  CHECK(programs.ok()) << programs.status();
+  return new Parts{*programs, PlanText(*job, programs->main.plan())};
+}
+
+const Parts& ServerParts(bool sync) {
+  static const Parts* const of_async = MakeServerParts(/*sync=*/false);
+  static const Parts* const of_sync = MakeServerParts(/*sync=*/true);
+  return sync ? *of_sync : *of_async;
 }
 
 class FuzzedCalls {
  public:
-  FuzzedCalls() : pool_("fuzz", 0) {
-    auto core = ServerCore::Create({.main = ServerParts().programs.main,
-                                    .startup = ServerParts().programs.startup,
+  explicit FuzzedCalls(bool sync) : parts_(ServerParts(sync)), pool_("fuzz", 0) {
+    auto core = ServerCore::Create({.main = parts_.programs.main,
+                                    .startup = parts_.programs.startup,
                                     .job_name = "job",
-                                    .plan_text = ServerParts().plan_text,
-                                    .sync = false,
+                                    .plan_text = parts_.plan_text,
+                                    .sync = sync,
                                     .process = "server:1",
                                     .arithmetic = "avx2",
                                     .clock = &clock_,
@@ -121,8 +126,8 @@ class FuzzedCalls {
     if (!request.ParseFromString(message)) return;
     MakeCallerRight(&request);
     if (!request.has_plan_text()) {
-      request.set_plan_text(ServerParts().plan_text);
-      request.set_plan_fingerprint(StableHash(ServerParts().plan_text));
+      request.set_plan_text(parts_.plan_text);
+      request.set_plan_fingerprint(StableHash(parts_.plan_text));
     }
     if (!request.has_build()) request.set_build(std::string(kBuild));
     if (!request.has_wire_version()) request.set_wire_version(kWireVersion);
@@ -140,19 +145,24 @@ class FuzzedCalls {
     MakeCallerRight(&request);
     core_->Handle(method, {Slice::Own(request.SerializeAsString())}, Once());
   }
-  static void MakeChecksumRight(const std::string& payload, v1::PushRequest* request) {
+  void MakeRight(const std::string& payload, v1::PushRequest* request) {
     request->set_checksum(StableHash(payload));
+    for (v1::MergedTrainer& merged : *request->mutable_merged()) {
+      const auto session = sessions_.find(merged.trainer());
+      if (session != sessions_.end()) merged.set_session(session->second);
+    }
   }
-  static void MakeChecksumRight(const std::string&, v1::PullRequest*) {}
+  static void MakeRight(const std::string&, v1::PullRequest*) {}
   template <typename Request>
   void CallWithPayload(Method method, const std::string& message, std::string payload) {
     Request request;
     if (!request.ParseFromString(message)) return;
     MakeCallerRight(&request);
-    MakeChecksumRight(payload, &request);
+    MakeRight(payload, &request);
     core_->Handle(method, EncodeFrame(request.SerializeAsString(), {Slice::Own(std::move(payload))}), Once());
   }
 
+  const Parts& parts_;
   FakeClock clock_;
   ThreadPool pool_;
   std::map<int, uint64_t> sessions_;  // by trainer, of those that have joined; kReader: of the reader
@@ -164,7 +174,7 @@ class FuzzedCalls {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   weir::FuzzInput input(data, size);
-  weir::FuzzedCalls calls;
+  weir::FuzzedCalls calls(/*sync=*/size > 0 && (data[0] & 0x80) != 0);
   while (!input.empty()) calls.Next(&input);
   return 0;
 }
