@@ -172,6 +172,27 @@ CHOSEN = [
         "return part != 0 && static_cast<size_t>(part) < parts.size() &&",
     ),
     Chosen(
+        "merged-part-counts-twice",
+        "pserver/server/step_desk.cc",
+        "if (book.Has(id, request.part())) {",
+        "if (request.merged().empty() && book.Has(id, request.part())) {",
+        tests=("//tests/pserver/server:merged_pushes_test",),
+    ),
+    Chosen(
+        "trainer-merged-twice",
+        "pserver/consistency/step_book.cc",
+        "if (of_other.step < 0) continue;",
+        "if (of_other.step < 0 || of_other.sender >= 0) continue;",
+        tests=("//tests/pserver/consistency:transcripts_test",),
+    ),
+    Chosen(
+        "verdict-of-a-merged-trainer-lost",
+        "pserver/consistency/step_book.cc",
+        "if (request.has_part_count()) BookEnd(merged, &booked);",
+        "if (request.has_part_count()) booked.samples = merged.samples();",
+        tests=("//tests/pserver/server:merged_pushes_test",),
+    ),
+    Chosen(
         "applied-step-applied-again",
         "pserver/consistency/consistency.h",
         "return step < StepsOf(trainer);",
