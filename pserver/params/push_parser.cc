@@ -211,9 +211,10 @@ absl::Status ParseGradients(const v1::PushRequest& request, const Slice& payload
     Gradient gradient;
     gradient.node = {item.lane(), item.lanes()};
     if (!HasNode(nodes, gradient.node)) {
-      return Wrong(item, absl::StrCat("lanes [", item.lane(), ", ", item.lane(), " + ", item.lanes(),
-                                      ") are not one of the largest aligned runs of the lanes of ",
-                                      request.merged().empty() ? "the trainer" : "its trainers together"));
+      return Wrong(item,
+                   absl::StrCat("lanes [", item.lane(), ", ", item.lane(), " + ", item.lanes(),
+                                ") are not one of the largest aligned runs of ",
+                                request.merged().empty() ? "the trainer's lanes" : "its trainers' lanes together"));
     }
     if (item.count() < 0) return Wrong(item, absl::StrCat("count is ", item.count()));
     if (item.count() == 0) continue;  // nothing came: the node is absent, not zero

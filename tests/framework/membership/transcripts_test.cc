@@ -120,9 +120,10 @@ class Job {
     if (roster_->place(trainer).state == RosterPlace::kJoined) return "has joined before";
     return Take(trainer, process) ? "joins in place of a dead one" : "joins";
   }
-  // call TRAINER|reader [PROCESS] [job=JOB] [session=N]: any call, by a process that has joined.
+  // call TRAINER|reader [PROCESS] [job=JOB] [session=N] [named]: any call, by a process that has joined; with `named`,
+  // another trainer's call that names it.
   std::string Call(Command& command) {
-    const bool reader = command.Has("reader");
+    const bool reader = command.Has("reader"), named = command.Has("named");
     v1::Caller caller;
     caller.set_job_id(command.Text("job", reader ? "" : "job"));
     caller.set_trainer(reader ? kReader : static_cast<int>(command.Number()));
@@ -133,7 +134,8 @@ class Job {
       caller.set_session(roster_->place(caller.trainer()).session);
     }
     if (command.Sets("session")) caller.set_session(static_cast<uint64_t>(command.Number("session", 0)));
-    const absl::Status known = roster_->CheckCaller(caller, now_);
+    const absl::Status known =
+        named ? roster_->CheckNamed(caller.trainer(), caller.session()) : roster_->CheckCaller(caller, now_);
     return known.ok() ? absl::StrCat("ok, ", roster_->NameOf(caller)) : Show(known);
   }
   // reader PROCESS: gives a session to a reader.

@@ -1,9 +1,8 @@
 // Pushes that hold the gradients of several trainers, added: the bits are those of pushes that each trainer sends by
 // itself, whoever is merged with whom.
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/stable_hash.h"
 #include "framework/runtime/lane_tree.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/protocol/merge_gradients.h"
@@ -194,10 +192,9 @@ class MergedPushesTest : public CoreByHand {
   }
 };
 
-constexpr int kAll[] = {0, 1, 2, 3, 4, 5};
 Groups Alone() {
   Groups groups;
-  for (const int trainer : kAll) groups.push_back({trainer});
+  for (int t = 0; t < kTrainers; ++t) groups.push_back({t});
   return groups;
 }
 
@@ -205,10 +202,9 @@ TEST_F(MergedPushesTest, WhoIsMergedWithWhomChangesNoBit) {
   const Result alone = Train(Alone());
   EXPECT_EQ(alone.applied, kSteps * kTrainers);
   const std::vector<Groups> partitions = {
-      {{0, 1, 2}, {3, 4}, {5}},  // three hosts of different sizes
-      {{0, 2, 4}, {1, 3, 5}},    // lanes that are not adjacent
-      {{0, 5}, {1, 2, 3, 4}},
-      {{3, 0, 1}, {5, 2}, {4}},  // the lowest does not send
+      {{0, 1, 2}, {3, 4}, {5}},                            // three hosts of different sizes
+      {{0, 2, 4}, {1, 3, 5}},                              // lanes that are not adjacent
+      {{0, 5}, {1, 2, 3, 4}},   {{3, 0, 1}, {5, 2}, {4}},  // the lowest does not send
       {{0, 1, 2, 3, 4, 5}},
   };
   for (const Groups& groups : partitions) {
@@ -276,7 +272,8 @@ TEST_F(MergedPushesTest, NumbersWithoutSenseAreRefused) {
   EXPECT_STATUS(named({2, 0}), kInvalidArgument, "trainer 0 after trainer 2");
   EXPECT_STATUS(named({0, 0}), kInvalidArgument, "trainer 0 after trainer 0");
   EXPECT_STATUS(named(std::vector<int>(100000, 0)), kInvalidArgument, "trainer 0 after trainer 0");
-  EXPECT_STATUS(named({0}), kFailedPrecondition, "merged with trainer 0: the lease of trainer 0 has passed to trainer:0");
+  EXPECT_STATUS(named({0}), kFailedPrecondition,
+                "merged with trainer 0: the lease of trainer 0 has passed to trainer:0");
   EXPECT_EQ(core_->Version(), 0);
   EXPECT_TRUE(core_->JobStatus().ok());
 }
