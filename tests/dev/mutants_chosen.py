@@ -274,7 +274,7 @@ CHOSEN = [
     Chosen(
         "former-holder-of-a-lease-goes-on",
         "framework/membership/roster.cc",
-        "holder.session != caller.session()",
+        "holder.session != session",
         "false",
     ),
     Chosen(
@@ -842,7 +842,7 @@ CHOSEN = [
     Chosen(
         "callers-of-a-server-that-is-gone-are-wrong",
         "framework/membership/roster.cc",
-        "holder.state == RosterPlace::kAbsent && caller.session() != 0",
+        "holder.state == RosterPlace::kAbsent && session != 0",
         "false",
         tests=("//tests/framework/membership:transcripts_test",),
     ),
