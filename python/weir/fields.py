@@ -105,7 +105,12 @@ def _enum_number(field: FieldDescriptor, value: object, path: str) -> int:
         if value not in type_.values_by_name:
             raise JobError(f"{path}: '{value}' is no value of '{field.name}'{did_you_mean(value, _enum_names(field))}")
         return int(type_.values_by_name[value].number)
-    if isinstance(value, int) and not _is_bool(value) and value in type_.values_by_number:
+    if _is_bool(value):
+        # Settings such as distribute.merge_hosts have values that are named true and false.
+        named = type_.values_by_name.get("true" if value else "false")
+        if named is not None:
+            return int(named.number)
+    elif isinstance(value, int) and value in type_.values_by_number:
         return value
     raise _wrong(field, value, path)
 

@@ -125,6 +125,7 @@ def test_the_properties_are_the_fields_of_the_message():
         ({"train": {"seed": -1}}, "train.seed takes an integer from 0 to 18446744073709551615, got -1 (int)"),
         ({"train": {"log_every_seconds": "5"}}, "train.log_every_seconds takes a number, got '5' (str)"),
         ({"train": {"device": 7}}, "train.device takes one of CPU, CUDA, got 7 (int)"),
+        ({"train": {"device": True}}, "train.device takes one of CPU, CUDA, got True (bool)"),
         ({"train": {"device": "GPU"}}, "train.device: 'GPU' is no value of 'device' (did you mean 'CPU'?)"),
         ({"train": 3}, "train takes a dict or a weir.v1.Train, got 3 (int)"),
         ({"train": v1.Data()}, "train takes a dict or a weir.v1.Train, got a weir.v1.Data"),
@@ -166,6 +167,21 @@ def test_set_and_override_change_one_field():
     assert not job.config.HasField("train")
 
 
+@pytest.mark.parametrize(
+    "value, text", [(True, "true"), (False, "false"), (np.bool_(True), "true"), ("false", "false"), ("AUTO", "AUTO")]
+)
+def test_values_that_are_named_true_and_false_are_those_of_python(value, text):
+    assert f"merge_hosts: {text}\n" in linear(distribute={"merge_hosts": value}).to_text()
+    job = linear()
+    job.set("distribute.merge_hosts", value)
+    assert f"merge_hosts: {text}\n" in job.to_text()
+    overridden = linear()
+    overridden.override(f"distribute.merge_hosts={text}")
+    assert overridden.config == job.config
+    assert weir.Job.from_text(job.to_text()).config == job.config
+    assert f"distribute.merge_hosts: {text}\n" in job._ask("--print=agreement")
+
+
 def test_a_message_inside_an_any_is_changed_by_its_path():
     job = weir.Job(distribute={"custom_dispatcher": v1.Geo(every_steps=3)})
     job.override("distribute.custom_dispatcher.every_steps=4")
@@ -184,6 +200,8 @@ def test_a_message_inside_an_any_is_changed_by_its_path():
         "train.log_every_seconds=often",
         "train.device=GPU",
         "data.drop_last=maybe",
+        "distribute.merge_hosts=maybe",
+        "distribute.merge_hosts=True",
         "train.epoch=3",
         "train=3",
         "train.epochs.more=3",

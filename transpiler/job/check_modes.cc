@@ -13,6 +13,7 @@
 #include "transpiler/base/setting.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/merge_hosts.h"
 
 namespace weir {
 namespace {
@@ -183,6 +184,7 @@ absl::Status CheckModes(const Job& job) {
   RETURN_IF_ERROR(CheckAsyncTables(job, at));
   RETURN_IF_ERROR(CheckServersInTrainers(job, at));
   RETURN_IF_ERROR(CheckPrefetchRows(job, at));
+  RETURN_IF_ERROR(CheckMergeHosts(job));
   RETURN_IF_ERROR(CheckWires(job));
   return CheckBatches(job);
 }

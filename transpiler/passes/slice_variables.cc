@@ -8,6 +8,7 @@
 #include "framework/graph/op_registry.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
+#include "transpiler/job/merge_hosts.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {
@@ -29,6 +30,8 @@ v1::Plan PlanHeader(const v1::JobConfig& config) {
   plan.set_average_by_trainers(config.distribute().average() == v1::Distribute::BY_TRAINERS);
   plan.set_async_eager(config.distribute().async_apply() == v1::Distribute::EAGER);
   plan.set_seed(config.train().seed());
+  const v1::Plan::MergeHosts merge_hosts = MergeHostsOf(config.distribute());
+  if (merge_hosts != v1::Plan::OFF) plan.set_merge_hosts(merge_hosts);
   return plan;
 }
 

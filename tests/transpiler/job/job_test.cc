@@ -2,9 +2,12 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 #include "tests/transpiler/jobs.h"
 #include "transpiler/job/check_job.h"
@@ -30,6 +33,29 @@ TEST(JobTest, OverridesApplyInOrderAndAreChecked) {
   const auto shards = ParseJob(kDeepFm, "job.textproto", {"distribute.servers=0", "table[0].logical_shards=1"});
   EXPECT_THAT(std::string(shards.status().message()),
               HasSubstr("table[0].logical_shards must be at least distribute.trainers, 2, got 1"));
+}
+
+TEST(JobTest, ASettingWithValuesNamedTrueAndFalseIsReadFromTextAndFlags) {
+  EXPECT_EQ(JobOf(kDeepFm).config.distribute().merge_hosts(), v1::Distribute::AUTO);
+  for (const auto& [text, value] : {std::pair("AUTO", v1::Distribute::AUTO), std::pair("true", v1::Distribute::true_),
+                                    std::pair("false", v1::Distribute::false_)}) {
+    const std::string setting = absl::StrCat("merge_hosts: ", text);
+    const Job job = JobOf(Replaced(kDeepFm, "distribute {", absl::StrCat("distribute { ", setting)));
+    EXPECT_EQ(job.config.distribute().merge_hosts(), value) << text;
+    EXPECT_THAT(job.config.distribute().ShortDebugString(), HasSubstr(setting));
+    const Job set = JobOf(kDeepFm, {absl::StrCat("distribute.merge_hosts=", text)});
+    EXPECT_EQ(set.config.distribute().merge_hosts(), value) << text;
+    // JSON has the names as strings.
+    std::string json;
+    v1::Distribute read;
+    ASSERT_TRUE(google::protobuf::util::MessageToJsonString(job.config.distribute(), &json).ok());
+    EXPECT_THAT(json, HasSubstr(absl::StrCat("\"mergeHosts\":\"", text, "\"")));
+    ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &read).ok());
+    EXPECT_EQ(read.merge_hosts(), value);
+  }
+  const auto wrong = ParseJob(kDeepFm, "job.textproto", {"distribute.merge_hosts=yes"});
+  EXPECT_EQ(std::string(wrong.status().message()),
+            "--set distribute.merge_hosts: 'yes' is no value of 'merge_hosts'; known: AUTO, true, false");
 }
 
 TEST(JobTest, PathsAreRelativeToTheFile) {

@@ -3,9 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "transpiler/job/merge_hosts.h"
 
 namespace weir {
 namespace {
@@ -66,6 +68,21 @@ TEST(ModesTest, ServersOfAJobWithoutServersAreInsideTrainers) {
   EXPECT_EQ(TrainerAround(plan, 1), -1);
   plan.set_servers_in_trainers(true);
   EXPECT_EQ(TrainerAround(plan, 1), 1);
+}
+
+TEST(MergeHostsTest, AutoIsOffWhereNothingOfAHostCanBeAdded) {
+  const auto merges = [](const std::string& text) { return MergeHostsOf(Settings(text)); };
+  EXPECT_EQ(merges("servers: 2"), v1::Plan::AUTO);
+  EXPECT_EQ(merges("servers: 2 merge_hosts: true"), v1::Plan::ON);
+  EXPECT_EQ(merges("servers: 2 merge_hosts: false"), v1::Plan::OFF);
+  // Rows of tables go to the servers.
+  EXPECT_EQ(merges("servers: 2 dense: ALL_REDUCE"), v1::Plan::AUTO);
+  for (const char* without :
+       {"sync: false", "sync: false half_async {}", "sync: false bounded_staleness {}", "sync: false geo {}",
+        "async_tables: true", "average: BY_TRAINERS", "servers: 0", "servers: 0 dense: ALL_REDUCE"}) {
+    EXPECT_EQ(merges(without), v1::Plan::OFF) << without;
+    EXPECT_EQ(merges(absl::StrCat(without, " merge_hosts: AUTO")), v1::Plan::OFF) << without;
+  }
 }
 
 TEST(ModesTest, AResumeMayHaveOtherTrainers) {

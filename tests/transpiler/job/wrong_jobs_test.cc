@@ -445,6 +445,24 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"MeanOfMeans", kCluster, "distribute { average: BY_TRAINERS }",
               "job.textproto:20:14: distribute.average BY_TRAINERS makes the result depend on the number of trainers: "
               "set distribute.reproducible: false to permit that"},
+        Wrong{"MergeHostsUnknown", kCluster, "distribute { merge_hosts: True }",
+              "job.textproto:20:27: 'True' is no value of 'merge_hosts' (did you mean 'true'?)"},
+        Wrong{"MergeHostsInAsync", kCluster, "distribute { sync: false merge_hosts: true }",
+              "job.textproto:20:26: distribute.merge_hosts true contradicts sync: false: each trainer's step takes "
+              "effect by itself, so nothing of a host can be added; set sync: true, or leave out merge_hosts"},
+        Wrong{"MergeHostsWithAsyncTables", kCluster,
+              "distribute { reproducible: false async_tables: true merge_hosts: true }",
+              "job.textproto:20:53: distribute.merge_hosts true contradicts async_tables: the rows of each trainer "
+              "take effect by themselves, so nothing of a host can be added; leave out async_tables, or leave out "
+              "merge_hosts"},
+        Wrong{"MergeHostsWithMeanOfMeans", kCluster,
+              "distribute { reproducible: false average: BY_TRAINERS merge_hosts: true }",
+              "job.textproto:20:55: distribute.merge_hosts true contradicts average: BY_TRAINERS: servers need the "
+              "mean of each trainer, not the sum of a host; set average: BY_SAMPLES, or leave out merge_hosts"},
+        Wrong{"MergeHostsWithoutServers", kCluster, "distribute { mode: NCCL2 trainers: 2 merge_hosts: true }",
+              "job.textproto:20:38: distribute.merge_hosts true needs servers, which this job does not have: in this "
+              "version hosts merge what goes to servers, not what trainers exchange among themselves; set servers to "
+              "1 or more, or leave out merge_hosts"},
         Wrong{"NoLanes", kCluster, "train { lanes: 0 }",
               "job.textproto:20:9: train.lanes 0 makes the result depend on the number of trainers and threads: set "
               "distribute.reproducible: false to permit that"},

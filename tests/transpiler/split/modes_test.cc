@@ -47,9 +47,18 @@ TEST(ModesTest, WithoutServersEveryTrainerHasOne) {
   v1::Plan plan = beside.plan();
   EXPECT_FALSE(plan.has_servers_in_trainers());
   plan.set_servers_in_trainers(true);
+  plan.clear_merge_hosts();
   EXPECT_EQ(inside.plan().SerializeAsString(), plan.SerializeAsString());
   EXPECT_TRUE(inside.Server(2).ok());
   EXPECT_EQ(std::string(inside.Server(3).status().message()), "there is no server 3; each of the 3 trainers has one");
+}
+
+TEST(ModesTest, ThePlanSaysWhetherHostsMerge) {
+  EXPECT_EQ(Mode({}).plan().merge_hosts(), v1::Plan::AUTO);
+  EXPECT_EQ(Mode({"distribute.merge_hosts=true"}).plan().merge_hosts(), v1::Plan::ON);
+  for (const char* off : {"distribute.merge_hosts=false", "distribute.sync=false", "distribute.servers=0"}) {
+    EXPECT_FALSE(Mode({off}).plan().has_merge_hosts()) << off;
+  }
 }
 
 TEST(ModesTest, BatchesOfAStepStandInTheMode) {
@@ -99,7 +108,8 @@ TEST(ModesTest, RowsAheadWithoutRowsAreRefused) {
 TEST(ModesTest, AsyncTablesAreTheServersBusiness) {
   const Transpiled transpiled = Mode({"distribute.async_tables=true", "distribute.reproducible=false"});
   EXPECT_TRUE(ModeOf(Server(transpiled, 0)).async_tables());
-  EXPECT_EQ(ProgramText(transpiled.trainer().main), ProgramText(Mode({}).trainer().main));
+  // Nothing is merged where tables do not wait.
+  EXPECT_EQ(ProgramText(transpiled.trainer().main), ProgramText(Mode({"distribute.merge_hosts=false"}).trainer().main));
 }
 
 TEST(ModesTest, DelayCompensationStandsBetweenTheAverageAndTheUpdateOfDenseBlocks) {
