@@ -13,7 +13,6 @@
 #include "transpiler/base/setting.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
-#include "transpiler/job/merge_hosts.h"
 
 namespace weir {
 namespace {
@@ -135,6 +134,34 @@ absl::Status CheckServersInTrainers(const Job& job, const Setting& at) {
                   "its part of the parameters dies too; set sync: true, or servers to 1 or more");
 }
 
+// Returns why trainers of one host cannot merge, with the way out; null if they can.
+const char* WhyNotMerged(const v1::Distribute& distribute) {
+  if (!distribute.sync()) {
+    return "contradicts sync: false: each trainer's step takes effect by itself, so nothing of a host can be added; "
+           "set sync: true";
+  }
+  if (distribute.async_tables()) {
+    return "contradicts async_tables: the rows of each trainer take effect by themselves, so nothing of a host can be "
+           "added; leave out async_tables";
+  }
+  if (distribute.average() == v1::Distribute::BY_TRAINERS) {
+    return "contradicts average: BY_TRAINERS: servers need the mean of each trainer, not the sum of a host; set "
+           "average: BY_SAMPLES";
+  }
+  if (distribute.servers() == 0) {
+    return "needs servers, which this job does not have: in this version hosts merge what goes to servers, not what "
+           "trainers exchange among themselves; set servers to 1 or more";
+  }
+  return nullptr;
+}
+
+absl::Status CheckMergeHosts(const Job& job, const Setting& at) {
+  const v1::Distribute& distribute = job.config.distribute();
+  const char* const why_not = WhyNotMerged(distribute);
+  if (distribute.merge_hosts() != v1::Distribute::true_ || why_not == nullptr) return absl::OkStatus();
+  return at.Error("merge_hosts", absl::StrCat("true ", why_not, ", or leave out merge_hosts"));
+}
+
 // Returns whether values that the servers hold as `storage` lose nothing on the way.
 bool IsExact(v1::WireFormat format, v1::DType storage) {
   return (format == v1::WIRE_FLOAT16 && storage == v1::FLOAT16) ||
@@ -184,7 +211,7 @@ absl::Status CheckModes(const Job& job) {
   RETURN_IF_ERROR(CheckAsyncTables(job, at));
   RETURN_IF_ERROR(CheckServersInTrainers(job, at));
   RETURN_IF_ERROR(CheckPrefetchRows(job, at));
-  RETURN_IF_ERROR(CheckMergeHosts(job));
+  RETURN_IF_ERROR(CheckMergeHosts(job, at));
   RETURN_IF_ERROR(CheckWires(job));
   return CheckBatches(job);
 }
@@ -215,6 +242,11 @@ absl::Status CheckVerifiable(const Job& job) {
                                "--verify needs sync tables: without it the result depends on who comes first");
   }
   return absl::OkStatus();
+}
+
+v1::Plan::MergeHosts MergeHostsOf(const v1::Distribute& distribute) {
+  if (distribute.merge_hosts() == v1::Distribute::false_ || WhyNotMerged(distribute) != nullptr) return v1::Plan::OFF;
+  return distribute.merge_hosts() == v1::Distribute::true_ ? v1::Plan::ON : v1::Plan::AUTO;
 }
 
 bool SavesOptimizerState(const v1::Distribute& distribute) { return !distribute.has_geo(); }

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status_macros.h"
 #include "framework/graph/op_registry.h"
+#include "transpiler/job/check_modes.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
-#include "transpiler/job/merge_hosts.h"
 #include "transpiler/passes/pass.h"
 
 namespace weir {

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "transpiler/job/merge_hosts.h"
+#include "transpiler/job/check_modes.h"
 
 namespace weir {
 namespace {
