@@ -28,6 +28,8 @@ struct ExplainQuestion {
   double calibrate_seconds = 30;
   // All processes share this machine's cores.
   bool one_machine = false;
+  // Trainers that share a host; servers are on others.
+  int trainers_per_host = 1;
 };
 absl::StatusOr<std::string> AnswerExplain(const Job& job, const ExplainQuestion& question);
 

@@ -105,6 +105,23 @@ absl::StatusOr<v1::Calibration> CalibrationOf(const Job& job, const ExplainQuest
   return calibration;
 }
 
+absl::Status CheckTrainersPerHost(const Job& job, const ExplainQuestion& question) {
+  const int trainers_per_host = question.trainers_per_host;
+  if (trainers_per_host == 1) return absl::OkStatus();
+  if (trainers_per_host < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--trainers_per_host must be at least 1, got ", trainers_per_host));
+  }
+  if (question.one_machine) {
+    return absl::InvalidArgumentError(
+        "--trainers_per_host is for trainers on other hosts than the servers, and with --one_machine all processes are "
+        "on one: leave out one of the two");
+  }
+  if (job.config.distribute().servers() > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--trainers_per_host is about what trainers exchange with servers, and distribute.servers is 0: leave it out, or "
+      "--set distribute.servers=1 or more");
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> AnswerExplain(const Job& job, const ExplainQuestion& question) {
@@ -114,6 +131,7 @@ absl::StatusOr<std::string> AnswerExplain(const Job& job, const ExplainQuestion&
     return absl::InvalidArgumentError(
         absl::StrCat("--format must be text, json or html with --print=explain, got '", format, "'"));
   }
+  RETURN_IF_ERROR(CheckTrainersPerHost(job, question));
   if (sample < 0) return absl::InvalidArgumentError(absl::StrCat("--sample must not be negative, got ", sample));
   ExplainOptions options;
   if (question.link_gbit.has_value()) options.link.gbit = *question.link_gbit;
@@ -124,6 +142,7 @@ absl::StatusOr<std::string> AnswerExplain(const Job& job, const ExplainQuestion&
   if (!(options.link.us >= 0 && std::isfinite(options.link.us))) {
     return absl::InvalidArgumentError(absl::StrCat("--link_us must not be negative, got ", options.link.us));
   }
+  options.machines.trainers_per_host = question.trainers_per_host;
   v1::Calibration calibration;
   if (!question.calibrate.empty()) {
     ASSIGN_OR_RETURN(calibration, CalibrationOf(job, question));

@@ -61,6 +61,9 @@ ABSL_FLAG(std::string, calibrate, "",
 ABSL_FLAG(double, calibrate_seconds, 30, "--calibrate: about how long to measure");
 ABSL_FLAG(bool, one_machine, false,
           "--calibrate: all processes share the cores of one machine; else each has a machine like this one");
+ABSL_FLAG(int, trainers_per_host, 1,
+          "--print=explain: so many trainers share a host, its cores and its link; servers are on other hosts. See "
+          "distribute.merge_hosts");
 ABSL_FLAG(bool, verify, false,
           "run the unsplit program and all split ones side by side in this process, and compare every bit after each "
           "step; on "
@@ -89,8 +92,11 @@ constexpr char kUsage[] =
     "transpile --job=F --out_dir=D [--program=P]\n"
     "transpile --job=F --stop_after=PASS [--print=main|startup] [--dump_dir=D]\n"
     "transpile --print=passes\n"
-    "transpile --job=F --print=explain [--sample=N] [--format=text|json|html] [--link_gbit=G] [--link_us=U]\n"
-    "transpile --job=F --print=explain --calibrate=FILE [--one_machine] [--sample=N] [--link_gbit=G] [--link_us=U]\n"
+    "transpile --job=F --print=explain [--sample=N] [--format=text|json|html] [--link_gbit=G] [--link_us=U] "
+    "[--trainers_per_host=N]\n"
+    "transpile --job=F --print=explain --calibrate=FILE [--one_machine|--trainers_per_host=N] [--sample=N] "
+    "[--link_gbit=G] "
+    "[--link_us=U]\n"
     "transpile --job=F --verify [--steps=N]\n"
     "\n"
     "Prints the program that a process of the job runs, or the plan. The same job gives the same bytes. What it prints "
@@ -199,6 +205,9 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
   if (absl::GetFlag(FLAGS_one_machine) && print != "explain") {
     return absl::InvalidArgumentError("--one_machine is for --print=explain --calibrate=FILE");
   }
+  if (absl::GetFlag(FLAGS_trainers_per_host) != 1 && print != "explain") {
+    return absl::InvalidArgumentError("--trainers_per_host is for --print=explain");
+  }
   if (!trace.stop_after.empty()) {
     ASSIGN_OR_RETURN(const Programs programs, TranspileUntil(job, &trace));
     return FormatProgram(print == "startup" ? programs.startup : programs.main, format);
@@ -210,7 +219,8 @@ absl::StatusOr<std::string> Print(const std::vector<std::string>& overrides) {
                                .link_us = absl::GetFlag(FLAGS_link_us),
                                .calibrate = absl::GetFlag(FLAGS_calibrate),
                                .calibrate_seconds = absl::GetFlag(FLAGS_calibrate_seconds),
-                               .one_machine = absl::GetFlag(FLAGS_one_machine)});
+                               .one_machine = absl::GetFlag(FLAGS_one_machine),
+                               .trainers_per_host = absl::GetFlag(FLAGS_trainers_per_host)});
   }
   if (print == "differences") {
     ASSIGN_OR_RETURN(const v1::JobConfig earlier, ReadTrainedJob(trained));

@@ -36,6 +36,14 @@ done
 "$transpile" --job=$job $reduces --link_gbit=2.5 --link_us=7 | grep -q "on 2.5 Gbit/s and 7 us; a ring " ||
   fail "explain of all-reduce: no link"
 
+# Trainers of a host merge, as far as the job lets them.
+hosts="$transpile --job=$job --print=explain --trainers_per_host=2"
+$hosts | grep -q "^merge_hosts: 1 host of 2 trainers: 50 % of the bytes without it, " || fail "--trainers_per_host"
+$hosts --set distribute.merge_hosts=false | grep -q "^  with merge_hosts: .* between hosts and servers instead of " ||
+  fail "--trainers_per_host and merge_hosts=false"
+"$transpile" --job=$job --print=explain --set distribute.merge_hosts=true | grep -q "^merge_hosts: " &&
+  fail "hosts with one trainer merge"
+
 # A calibration is measured once; the next call reads it and prints the same prediction.
 explain_speed="$transpile --job=$job --print=explain --calibrate=$TEST_TMPDIR/calibration"
 $explain_speed --calibrate_seconds=1 > "$TEST_TMPDIR/a" 2> "$TEST_TMPDIR/err" ||
@@ -47,6 +55,10 @@ $explain_speed > "$TEST_TMPDIR/b" 2> "$TEST_TMPDIR/err" || fail "--calibrate aga
 cmp -s "$TEST_TMPDIR/a" "$TEST_TMPDIR/b" || fail "--calibrate again: other bytes"
 $explain_speed --one_machine | grep -q "^predicted step .*: all processes on one machine .*, shared memory$" ||
   fail "--one_machine"
+$explain_speed --trainers_per_host=2 | grep -q "^predicted step .*: 2 trainers or one server on a machine with " ||
+  fail "--calibrate --trainers_per_host"
+$explain_speed --one_machine --set distribute.merge_hosts=true | grep -q "^merge_hosts: 1 host of 2 trainers: " ||
+  fail "--one_machine and merge_hosts=true"
 $explain_speed --link_gbit=0.001 | grep -q "held up most by links of " || fail "--calibrate --link_gbit"
 $explain_speed | grep -q "^  .*: .*a step of .* instead of " || fail "--calibrate: other choices have no step time"
 $explain_speed --format=json | grep -q '"step_seconds": ' || fail "--calibrate, json"
@@ -169,6 +181,12 @@ expect_error "--format must be text, json or html with --print=explain, got 'tex
   --job=$job --print=explain --format=textproto
 expect_error "--link_gbit must be positive, got 0" --job=$job $reduces --link_gbit=0
 expect_error "--link_us must not be negative, got -1" --job=$job $reduces --link_us=-1
+expect_error "--trainers_per_host must be at least 1, got 0" --job=$job --print=explain --trainers_per_host=0
+expect_error "--trainers_per_host is about what trainers exchange with servers, and distribute.servers is 0" \
+  --job=$job --print=explain --trainers_per_host=2 --set distribute.servers=0
+expect_error "--trainers_per_host is for trainers on other hosts than the servers, and with --one_machine" \
+  --job=$job --print=explain --trainers_per_host=2 --calibrate="$TEST_TMPDIR/calibration" --one_machine
+expect_error "--trainers_per_host is for --print=explain" --job=$job --print=plan --trainers_per_host=2
 expect_error "--one_machine is for predictions: --calibrate=FILE" --job=$job --print=explain --one_machine
 expect_error "--calibrate is for --print=explain" --job=$job --print=plan --calibrate="$TEST_TMPDIR/calibration"
 sed 's/^program: .*/program: "0123456789abcdef"/' "$TEST_TMPDIR/calibration" > "$TEST_TMPDIR/other"

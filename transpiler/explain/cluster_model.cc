@@ -67,7 +67,7 @@ double MaxOverMean(const std::vector<double>& values) {
 
 }  // namespace
 
-ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer)
+ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer, int merging)
     : job_(job),
       link_(link),
       single_(std::move(single)),
@@ -94,6 +94,7 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
     if (groups_.empty() || !same(groups_.back())) groups_.push_back({.first = t, .lanes = lanes.count});
     ++groups_.back().count;
   }
+  if (merging > 1) FindHosts(merging);
   if (!ModeOf(trainer_.main).has_all_reduce()) return;
   int64_t elements = 0;
   for (const v1::PlacedBlock& placed : plan().blocks()) {
@@ -107,21 +108,53 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
   sharded_ = std::make_unique<ShardedTraffic>(plan(), *all_reduce_, rounds, NormsWithTables(trainer_.main));
 }
 
+void ClusterModel::FindHosts(int merging) {
+  merging_ = merging;
+  const std::vector<TrainerRange> hosts = HostsOf(plan(), merging);
+  for (size_t h = 0; h < hosts.size(); ++h) {
+    const LaneRange lanes = LanesOf(plan(), hosts[h]);
+    const auto same = [&](const HostGroup& group) {
+      return group.trainers.count == hosts[h].count && group.lanes.count == lanes.count &&
+             AlignedNodes(group.lanes).size() == AlignedNodes(lanes).size();
+    };
+    if (hosts_.empty() || !same(hosts_.back())) {
+      hosts_.push_back({.trainers = hosts[h], .first = static_cast<int>(h), .lanes = lanes});
+    }
+    ++hosts_.back().count;
+  }
+}
+
+void ClusterModel::AddHosts(const StepIds* input) {
+  for (HostGroup& group : hosts_) {
+    const int together = input == nullptr ? group.count : 1;
+    for (int h = 0; h < group.count; h += together) {
+      const TrainerRange host = {.first = group.trainers.first + h * merging_, .count = group.trainers.count};
+      const StepRows rows = input == nullptr ? traffic_.RowsAtMost(host) : traffic_.RowsOf(host, *input);
+      const std::vector<ServerFlows> flows = traffic_.Step(host, rows);
+      for (size_t s = 0; s < flows.size(); ++s) {
+        group.flows += flows[s].Times(together);
+        server_flows_[s] += flows[s].Times(together);
+      }
+    }
+  }
+}
+
 void ClusterModel::AddStep(const StepIds* input) {
   ++steps_;
   for (Group& group : groups_) {
     // Without input, trainers of a group differ only in which server is their own.
     const int together = input == nullptr ? group.count : 1;
     for (int t = group.first; t < group.first + group.count; t += together) {
-      const StepRows rows = input == nullptr ? traffic_.RowsAtMost(t) : traffic_.RowsOf(t, *input);
-      const std::vector<ServerFlows> flows = traffic_.Step(t, rows);
+      const StepRows rows = input == nullptr ? traffic_.RowsAtMost({t}) : traffic_.RowsOf({t}, *input);
+      const std::vector<ServerFlows> flows = traffic_.Step({t}, rows);
       for (size_t s = 0; s < flows.size(); ++s) {
         // Traffic of a trainer with its own server stays in the process.
         const int around = TrainerAround(plan(), static_cast<int>(s));
         const bool own = around >= t && around < t + together;
         const double times = together - (own ? 1 : 0);
         group.flows += flows[s].Times(times);
-        server_flows_[s] += flows[s].Times(times);
+        // Trainers that merge reach the servers together.
+        if (hosts_.empty()) server_flows_[s] += flows[s].Times(times);
       }
       AddExchange(&group, t, together, rows);
       for (const auto& [name, of] : rows) {
@@ -137,6 +170,7 @@ void ClusterModel::AddStep(const StepIds* input) {
       }
     }
   }
+  AddHosts(input);
   AddUpdates(input);
 }
 
@@ -638,6 +672,29 @@ v1::TrainerExchange ClusterModel::ExchangeOf(const Group& group) const {
   exchange.set_buffer_bytes(all_reduce_->BufferBytes(group.first) + std::llround(all_rows.bytes_out));
   *exchange.mutable_check() = ToProto(all_reduce_->Check());
   return exchange;
+}
+
+std::optional<v1::MergedHosts> ClusterModel::Merged() const {
+  if (hosts_.empty()) return std::nullopt;
+  const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
+  v1::MergedHosts merged;
+  merged.set_trainers_per_host(merging_);
+  double bytes = 0, apart = 0;
+  for (const HostGroup& group : hosts_) {
+    v1::MergedHost* const host = merged.add_host();
+    host->set_first(group.first);
+    host->set_count(group.count);
+    host->set_first_trainer(group.trainers.first);
+    host->set_trainers(group.trainers.count);
+    host->set_nodes(static_cast<int32_t>(AlignedNodes(group.lanes).size()));
+    *host->mutable_step() = ToProto(group.flows.Times(1 / (steps * group.count)));
+    merged.set_hosts(merged.hosts() + group.count);
+    bytes += group.flows.Total().bytes_out + group.flows.Total().bytes_in;
+  }
+  for (const Group& group : groups_) apart += group.flows.Total().bytes_out + group.flows.Total().bytes_in;
+  merged.set_bytes(bytes / steps);
+  merged.set_bytes_apart(apart / steps);
+  return merged;
 }
 
 std::optional<v1::AllReduced> ClusterModel::AllReduces() const {

@@ -25,8 +25,9 @@ namespace weir {
 
 class ClusterModel {
  public:
-  // `single`: the placed program with its update ops; `trainer`: the programs that a trainer runs. Borrows the job.
-  ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer);
+  // `single`: the placed program with its update ops; `trainer`: the programs that a trainer runs. `merging`: that many
+  // trainers of each host merge what they exchange with servers; 1: none do. Borrows the job.
+  ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer, int merging);
   ClusterModel(const ClusterModel&) = delete;
   ClusterModel& operator=(const ClusterModel&) = delete;
 
@@ -43,6 +44,8 @@ class ClusterModel {
   std::vector<v1::ExplainedTrainer> Trainers() const;
   // Returns what trainers hold and add among themselves; nullopt if servers hold the dense parameters.
   std::optional<v1::AllReduced> AllReduces() const;
+  // Returns what hosts exchange with servers; nullopt if their trainers do not merge.
+  std::optional<v1::MergedHosts> Merged() const;
   v1::Balance BalanceOf(const std::vector<v1::ExplainedServer>& servers) const;
   double RowsOfStep(const std::string& parameter) const;
   // Returns the traffic of one step for norms over several servers (rpc Norms): by trainer 0 in sync, else by each
@@ -61,6 +64,14 @@ class ClusterModel {
         row_exchange;  // to one other trainer: bytes_out and messages of gradient rows; sums over steps and trainers
     std::map<std::string, int64_t>
         id_bytes;  // bytes of an ids variable in all lanes; empty: computed for one id per slot
+  };
+  // Hosts with equal numbers of trainers, lanes and nodes, whose trainers merge: [first, first + count).
+  struct HostGroup {
+    TrainerRange trainers;  // of the first
+    int first = 0;
+    int count = 0;
+    LaneRange lanes;    // of the first
+    ServerFlows flows;  // sums over steps and hosts
   };
   struct Update {
     v1::OpDesc op;
@@ -84,6 +95,8 @@ class ClusterModel {
   size_t OwnerIndex(int server) const;
   // Returns the names of the norms that the update of a parameter takes, by round: consecutive norm ops share a round.
   std::vector<std::set<std::string>> NormRounds(const std::string& parameter) const;
+  void FindHosts(int merging);
+  void AddHosts(const StepIds* input);
   v1::TrainerExchange ExchangeOf(const Group& group) const;
   // Returns what each trainer updates; empty unless they share the updates out.
   std::vector<v1::UpdateShare> Shares(const v1::ExplainedServer& replica) const;
@@ -123,7 +136,9 @@ class ClusterModel {
   const ProgramIndex trainer_index_;
   std::map<std::string, std::vector<Update>> updates_;  // by parameter
   std::vector<Group> groups_;
-  std::vector<ServerFlows> server_flows_;               // sums over steps and trainers
+  std::vector<HostGroup> hosts_;                        // empty: no host merges
+  int merging_ = 1;                                     // most trainers of a host that merge
+  std::vector<ServerFlows> server_flows_;               // sums over steps and senders
   std::map<std::string, std::vector<double>> updated_;  // rows by parameter and owner, summed over steps
   std::unique_ptr<const AllReduceTraffic> all_reduce_;  // null: servers hold the dense parameters
   std::unique_ptr<ShardedTraffic> sharded_;             // null: trainers do not share the updates out

@@ -16,6 +16,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "transpiler/explain/cluster_model.h"
 #include "transpiler/explain/columns.h"
+#include "transpiler/job/check_modes.h"
 #include "transpiler/job/corner.h"
 #include "transpiler/job/job.h"
 #include "transpiler/job/modes.h"
@@ -30,12 +31,22 @@ constexpr int kDrawnServers = 4;
 // Steps of a sample on which other choices are compared with the job's.
 constexpr size_t kKeptSteps = 64;
 
-absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Link& link, const Programs& unplaced) {
+// Returns how many trainers of a host merge what they exchange with servers; 1: none do. On one machine shared memory
+// reaches the servers, too.
+int MergingOf(const v1::Plan& plan, const Machines& machines) {
+  if (plan.merge_hosts() == v1::Plan::OFF) return 1;
+  if (machines.one_machine) return plan.merge_hosts() == v1::Plan::ON ? plan.trainers() : 1;
+  return std::min(machines.trainers_per_host, plan.trainers());
+}
+
+absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const ExplainOptions& options,
+                                                      const Programs& unplaced) {
   Programs single = unplaced;
   RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &single));
   Programs trainer = single;
   RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &trainer));
-  return std::make_unique<ClusterModel>(job.config, link, std::move(single), std::move(trainer));
+  const int merging = MergingOf(single.main.plan(), options.machines);
+  return std::make_unique<ClusterModel>(job.config, options.link, std::move(single), std::move(trainer), merging);
 }
 
 // Adds what each process has and exchanges.
@@ -46,6 +57,9 @@ void AddProcesses(const ClusterModel& model, v1::Explanation* e) {
   if (std::optional<v1::AllReduced> all = model.AllReduces(); all.has_value()) {
     *e->mutable_all_reduced() = *std::move(all);
   }
+  if (std::optional<v1::MergedHosts> merged = model.Merged(); merged.has_value()) {
+    *e->mutable_merged_hosts() = *std::move(merged);
+  }
 }
 
 // Figures by which two choices are compared.
@@ -54,6 +68,7 @@ struct Figures {
   double messages = 0;
   int64_t most_bytes = 0;
   int64_t memory = 0;
+  double host_bytes = 0;    // of a step, between all hosts and all servers
   double step_seconds = 0;  // 0: not predicted
 };
 
@@ -62,8 +77,10 @@ Figures FiguresOf(const ClusterModel& model) {
   AddProcesses(model, &e);
   Figures figures;
   figures.balance = model.BalanceOf({e.server().begin(), e.server().end()});
-  for (const v1::ExplainedServer& server : e.server())
+  for (const v1::ExplainedServer& server : e.server()) {
     figures.most_bytes = std::max(figures.most_bytes, server.bytes_at_rest());
+    figures.host_bytes += server.step().total().bytes_out() + server.step().total().bytes_in();
+  }
   for (const v1::ExplainedTrainer& trainer : e.trainer()) {
     figures.messages = std::max(figures.messages, trainer.step().total().messages());
     figures.memory = std::max(figures.memory, trainer.memory().total());
@@ -74,8 +91,8 @@ Figures FiguresOf(const ClusterModel& model) {
 bool Differs(double a, double b, double by) { return std::abs(a - b) > by; }
 
 // Returns "4 servers: max/mean by bytes 1.02 instead of 1.31, 12 messages a step instead of 6"; empty if nothing would
-// change.
-std::string Comparison(const std::string& what, const Figures& other, const Figures& now) {
+// change. by_host: several trainers share a host.
+std::string Comparison(const std::string& what, const Figures& other, const Figures& now, bool by_host) {
   std::vector<std::string> parts;
   const auto ratio = [&](const char* by, double a, double b) {
     if (Differs(a, b, 0.005)) parts.push_back(absl::StrFormat("max/mean by %s %.2f instead of %.2f", by, a, b));
@@ -96,6 +113,10 @@ std::string Comparison(const std::string& what, const Figures& other, const Figu
     parts.push_back(absl::StrCat("trainer ", HumanBytes(static_cast<double>(other.memory)), " instead of ",
                                  HumanBytes(static_cast<double>(now.memory))));
   }
+  if (by_host && HumanBytes(other.host_bytes) != HumanBytes(now.host_bytes)) {
+    parts.push_back(absl::StrCat(HumanBytes(other.host_bytes), " between hosts and servers instead of ",
+                                 HumanBytes(now.host_bytes)));
+  }
   if (other.step_seconds > 0 && std::abs(other.step_seconds / now.step_seconds - 1) >= 0.01) {
     parts.push_back(
         absl::StrCat("a step of ", HumanSeconds(other.step_seconds), " instead of ", HumanSeconds(now.step_seconds)));
@@ -112,7 +133,7 @@ struct Choice {
   std::function<void(v1::Distribute*)> apply;
 };
 
-std::vector<Choice> Choices(const v1::Distribute& now) {
+std::vector<Choice> Choices(const v1::Distribute& now, bool by_host) {
   std::vector<Choice> choices;
   const std::set<int> servers =
       now.servers() == 0 ? std::set<int>{ServersOf(now)}
@@ -134,6 +155,15 @@ std::vector<Choice> Choices(const v1::Distribute& now) {
     choices.push_back({slice ? "with slicing" : "without slicing",
                        absl::StrCat("distribute.slice_var_up=", slice ? "true" : "false"),
                        [slice](v1::Distribute* d) { d->set_slice_var_up(slice); }});
+  }
+  v1::Distribute merging = now;
+  merging.set_merge_hosts(v1::Distribute::true_);
+  if (by_host && MergeHostsOf(merging) != v1::Plan::OFF) {
+    const bool merge = MergeHostsOf(now) == v1::Plan::OFF;
+    choices.push_back({merge ? "with merge_hosts" : "without merge_hosts",
+                       absl::StrCat("distribute.merge_hosts=", merge ? "true" : "false"), [merge](v1::Distribute* d) {
+                         d->set_merge_hosts(merge ? v1::Distribute::true_ : v1::Distribute::false_);
+                       }});
   }
   const bool optimize = !now.memory_optimize();
   choices.push_back({optimize ? "with memory_optimize" : "without memory_optimize",
@@ -167,12 +197,15 @@ class ExplainerImpl : public Explainer {
 
   absl::Status Init() {
     ASSIGN_OR_RETURN(unplaced_, BuildSingleMachine(job_));
-    ASSIGN_OR_RETURN(model_, ModelOf(job_, options_.link, unplaced_));
+    ASSIGN_OR_RETURN(model_, ModelOf(job_, options_, unplaced_));
     return absl::OkStatus();
   }
 
   void AddStep(const StepInput& step) override {
-    auto ids = std::make_unique<StepIds>(step, model_->traffic().targets(), model_->plan());
+    // Other choices may merge where the job does not.
+    const int trainers_per_host = options_.machines.one_machine ? MergingOf(model_->plan(), options_.machines)
+                                                                : options_.machines.trainers_per_host;
+    auto ids = std::make_unique<StepIds>(step, model_->traffic().targets(), model_->plan(), trainers_per_host);
     model_->AddStep(ids.get());
     if (kept_.size() < kKeptSteps) kept_.push_back(std::move(ids));
   }
@@ -302,7 +335,7 @@ class ExplainerImpl : public Explainer {
       // Calls of a trainer to its own server are no traffic, but they are work.
       Job apart = job;
       apart.config.mutable_distribute()->set_servers(model.plan().trainers());
-      ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> of_apart, ModelOf(apart, options_.link, unplaced_));
+      ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> of_apart, ModelOf(apart, options_, unplaced_));
       AddKept(of_apart.get());
       AddProcesses(*of_apart, &processes);
     } else {
@@ -319,7 +352,7 @@ class ExplainerImpl : public Explainer {
 
   // Computes the figures of a job on the kept steps, or upper bounds if there are none.
   absl::StatusOr<Figures> FiguresWith(const Job& job) const {
-    ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, options_.link, unplaced_));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ClusterModel> model, ModelOf(job, options_, unplaced_));
     AddKept(model.get());
     Figures figures = FiguresOf(*model);
     if (options_.calibration != nullptr) {
@@ -332,13 +365,14 @@ class ExplainerImpl : public Explainer {
   void AddAlternatives(v1::Explanation* e) const {
     const absl::StatusOr<Figures> now = FiguresWith(job_);
     if (!now.ok()) return;
-    for (const Choice& choice : Choices(job_.config.distribute())) {
+    const bool by_host = options_.machines.trainers_per_host > 1;
+    for (const Choice& choice : Choices(job_.config.distribute(), by_host)) {
       Job other = job_;
       choice.apply(other.config.mutable_distribute());
       // A choice that cannot be placed is left out.
       const absl::StatusOr<Figures> figures = FiguresWith(other);
       if (!figures.ok()) continue;
-      const std::string text = Comparison(choice.what, *figures, *now);
+      const std::string text = Comparison(choice.what, *figures, *now, by_host);
       if (text.empty()) continue;
       v1::Alternative* to = e->add_alternative();
       to->set_change(choice.change);
@@ -347,6 +381,7 @@ class ExplainerImpl : public Explainer {
       to->set_most_bytes(figures->most_bytes);
       to->set_trainer_memory(figures->memory);
       if (figures->step_seconds > 0) to->set_step_seconds(figures->step_seconds);
+      if (by_host) to->set_host_bytes(figures->host_bytes);
       to->set_text(text);
     }
   }

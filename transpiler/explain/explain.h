@@ -21,9 +21,9 @@ struct Job;
 struct ExplainOptions {
   // Link between trainers, for the times of their exchanges.
   Link link = {};
-  // Costs by which step times are predicted, for processes on `machines`; null: none are. Borrowed for the explainer's
-  // life.
+  // Costs by which step times are predicted; null: none are. Borrowed for the explainer's life.
   const v1::Calibration* calibration = nullptr;
+  // Where the processes are, for these times, and for what the trainers of a host merge.
   Machines machines = {};
   // False: the job is not compared with other choices, which takes most of the time.
   bool alternatives = true;
@@ -52,6 +52,13 @@ class Explainer {
 std::string ExplanationText(const v1::Explanation& explanation);
 absl::StatusOr<std::string> ExplanationJson(const v1::Explanation& explanation);
 std::string ExplanationHtml(const v1::Explanation& explanation);
+
+// Returns "merge_hosts: 2 hosts of 8 trainers: 31 % of the bytes without it, ...".
+std::string MergedText(const v1::MergedHosts& merged);
+// Returns "host 1 with trainers 8 to 15"; of a group "hosts 0 to 3, each with 8 trainers".
+std::string MergedHostName(const v1::MergedHost& host);
+// Returns "each process on a machine", or what else is on one.
+std::string MachinesText(const v1::SpeedPrediction& speed);
 
 // Returns the parameters of a bucket, with the number of their blocks: "deep.w (4 blocks), deep.b".
 std::string BucketParameters(const v1::ExplainedBucket& bucket);

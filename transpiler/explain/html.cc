@@ -306,9 +306,21 @@ std::string Head(const v1::Explanation& e) {
   return notes.empty() ? head : absl::StrCat(head, "<section class=\"notes\">\n", notes, "</section>\n");
 }
 
+// Returns what hosts whose trainers merge exchange with servers.
+std::string HostFlows(const v1::Explanation& e) {
+  if (!e.has_merged_hosts()) return "";
+  std::string text = absl::StrCat("<p>", Escaped(MergedText(e.merged_hosts())), ".</p>\n");
+  for (const v1::MergedHost& host : e.merged_hosts().host()) {
+    absl::StrAppend(&text, "<p>", Escaped(MergedHostName(host)), ":</p>\n",
+                    FlowsTable(host.step(), e.at_most() ? "rows, at most" : "rows"));
+  }
+  return text;
+}
+
 std::string Trainers(const v1::Explanation& e) {
   std::string text;
   for (const v1::ExplainedTrainer& trainer : e.trainer()) text += Trainer(trainer, e);
+  text += HostFlows(e);
   if (e.has_norms()) {
     absl::StrAppend(&text, "<p>Norms over whole parameters, brought by ", StepFactsOf(e.sync()).norms_from, ": ",
                     HumanCount(e.norms().messages()), " messages a step, ", HumanBytes(e.norms().bytes_out()), " out, ",
@@ -412,9 +424,8 @@ std::string Speed(const v1::Explanation& e) {
       "Predicted speed",
       absl::StrCat(
           "<p><b>", HumanSeconds(speed.step_seconds()), "</b> a step, <b>", HumanCount(speed.examples_per_second()),
-          "</b> examples/s, held up most by ", Escaped(speed.bottleneck()), ". ",
-          speed.one_machine() ? "All processes on one machine" : "Each process on a machine", " with ", speed.cores(),
-          speed.cores() == 1 ? " core of " : " cores of ", Escaped(speed.processor()),
+          "</b> examples/s, held up most by ", Escaped(speed.bottleneck()), ": ", MachinesText(speed), " with ",
+          speed.cores(), speed.cores() == 1 ? " core of " : " cores of ", Escaped(speed.processor()),
           speed.has_link_gbit() ? absl::StrFormat(", links of %g Gbit/s and %g us", speed.link_gbit(), speed.link_us())
                                 : ", shared memory",
           ".</p>\n", Table(rows)));

@@ -64,6 +64,8 @@ class Model {
         e_(explained),
         cores_(std::max(1, c.cores())),
         trainers_(std::max(1, plan.trainers())),
+        trainers_per_host_(machines.one_machine ? 1 : std::clamp(machines.trainers_per_host, 1, trainers_)),
+        merged_(explained.has_merged_hosts()),
         threads_(Threads()),
         away_(inside_ ? 1 - 1.0 / trainers_ : 1) {}
 
@@ -72,6 +74,7 @@ class Model {
     p.set_processor(c_.processor());
     p.set_cores(cores_);
     p.set_one_machine(machines_.one_machine);
+    if (trainers_per_host_ > 1) p.set_trainers_per_host(trainers_per_host_);
     if (machines_.link.has_value()) {
       p.set_link_gbit(machines_.link->gbit);
       p.set_link_us(machines_.link->us);
@@ -128,7 +131,7 @@ class Model {
   // Computing threads of a trainer.
   int Threads() const {
     if (job_.train().threads() > 0) return job_.train().threads();
-    return machines_.one_machine ? std::max(1, cores_ / trainers_) : cores_;
+    return std::max(1, cores_ / (machines_.one_machine ? trainers_ : trainers_per_host_));
   }
 
   std::string Refusal() const {
@@ -141,11 +144,14 @@ class Model {
   }
 
   // Work that all cores of a machine share takes longer than work on one.
-  double Crowding() const { return threads_ > 1 || machines_.one_machine ? std::max(1.0, c_.crowding()) : 1; }
+  double Crowding() const {
+    return threads_ > 1 || trainers_per_host_ > 1 || machines_.one_machine ? std::max(1.0, c_.crowding()) : 1;
+  }
 
   // Processor time of one end for messages and bytes, in seconds.
-  double WireCpu(const v1::Flow& flow) const {
-    return kNs * 0.5 * (wire_.message_ns() * flow.messages() + wire_.byte_ns() * (flow.bytes_out() + flow.bytes_in()));
+  double WireCpu(const v1::Flow& flow) const { return WireCpu(flow, wire_); }
+  static double WireCpu(const v1::Flow& flow, const v1::WireCosts& wire) {
+    return kNs * 0.5 * (wire.message_ns() * flow.messages() + wire.byte_ns() * (flow.bytes_out() + flow.bytes_in()));
   }
   // Threads of gRPC that serve a process.
   double ServingThreads() const { return std::min<double>(cores_, std::clamp(cores_ / 2, 2, 16)); }
@@ -153,11 +159,20 @@ class Model {
   // Moving and updating of values takes longer than its parts alone.
   double Moving() const { return Crowding() * std::max(1.0, c_.moving()); }
 
-  // Work of moving values: `packing` seconds, and the messages. One thread does most of both.
+  // Work of moving values: `packing` seconds, and the messages. One thread does most of both; trainers of a host share
+  // its cores and its link.
   Work TrainerMoves(double packing, const v1::Flow& flow, double away) const {
     const double cpu = Moving() * (packing + away * WireCpu(flow));
-    return {.cpu = cpu, .seconds = cpu, .out = away * flow.bytes_out(), .in = away * flow.bytes_in()};
+    const double on_link = away * trainers_per_host_;
+    return {.cpu = cpu, .seconds = OnHost(cpu), .out = on_link * flow.bytes_out(), .in = on_link * flow.bytes_in()};
   }
+  // The same of a trainer that reaches the one that merges through shared memory.
+  Work MemberMoves(double packing, const v1::Flow& flow) const {
+    const double cpu = Moving() * (packing + WireCpu(flow, c_.unix_socket()));
+    return {.cpu = cpu, .seconds = OnHost(cpu)};
+  }
+  // Returns the time of work that one thread of each trainer of a host does.
+  double OnHost(double cpu) const { return std::max(cpu, trainers_per_host_ * cpu / cores_); }
   Work ServerMoves(double work, const v1::Flow& flow) const {
     const double cpu = Moving() * (work + away_ * WireCpu(flow));
     // A server sends what a trainer receives.
@@ -171,22 +186,64 @@ class Model {
     return flow;
   }
 
-  // Adds the work of every trainer and server in the flow `of` to a phase. `joined`: one message of each pair of
-  // processes goes with one of another phase.
-  template <class Of, class TrainerPacking, class ServerWork>
+  // Returns the trainers of a host together, for the flow `of`.
+  template <class Of>
+  v1::Flow MembersFlow(const v1::MergedHost& host, const Of& of) const {
+    v1::Flow sum;
+    for (const v1::ExplainedTrainer& t : e_.trainer()) {
+      const int first = std::max(t.first(), host.first_trainer());
+      const int members = std::min(t.first() + t.count(), host.first_trainer() + host.trainers()) - first;
+      if (members <= 0) continue;
+      const v1::Flow& one = of(t.step());
+      sum.set_messages(sum.messages() + members * one.messages());
+      sum.set_bytes_out(sum.bytes_out() + members * one.bytes_out());
+      sum.set_bytes_in(sum.bytes_in() + members * one.bytes_in());
+      sum.set_rows(sum.rows() + members * one.rows());
+    }
+    return sum;
+  }
+
+  // Adds the work of the trainer that merges for its host to a phase: messages of the others through shared memory,
+  // `merging` seconds, messages to and from servers. Its threads are as many as those of a server.
+  template <class Of, class Merging>
+  void AddMerging(const Of& of, const Merging& merging, bool joined, Phase* phase) const {
+    Work busiest;
+    for (const v1::MergedHost& host : e_.merged_hosts().host()) {
+      const v1::Flow members = MembersFlow(host, of);
+      const v1::Flow& flow = of(host.step());
+      const double others = 1 - 1.0 / std::max(1, host.trainers());  // its own messages stay in its process
+      const double cpu = Moving() * (merging(host, members) + others * WireCpu(members, c_.unix_socket()) +
+                                     WireCpu(joined ? Joined(flow, plan_.servers()) : flow));
+      busiest = Busiest(
+          busiest, {.cpu = cpu, .seconds = cpu / ServingThreads(), .out = flow.bytes_out(), .in = flow.bytes_in()});
+      phase->all_cpu += host.count() * cpu;
+      phase->pieces = std::max(phase->pieces, flow.messages() / std::max(1, plan_.servers()));
+    }
+    phase->trainer.cpu += busiest.cpu / trainers_per_host_;  // in the mean of its host
+    phase->trainer.seconds += busiest.seconds;
+    phase->trainer.out = busiest.out;
+    phase->trainer.in = busiest.in;
+  }
+
+  // Adds the work of every trainer and server in the flow `of` to a phase. `merging`: what it takes to merge the flows
+  // of a host's trainers. `joined`: one message of each pair of processes goes with one of another phase.
+  template <class Of, class TrainerPacking, class ServerWork, class Merging>
   Phase Moves(const char* name, const Of& of, const TrainerPacking& packing, const ServerWork& work,
-              bool joined = false) const {
+              const Merging& merging, bool joined = false) const {
     Phase phase{.name = name};
     for (const v1::ExplainedTrainer& t : e_.trainer()) {
-      const v1::Flow& flow = of(t.step());
-      const Work one = TrainerMoves(packing(t), joined ? Joined(flow, plan_.servers()) : flow, away_);
+      const v1::Flow& all = of(t.step());
+      const v1::Flow flow = joined ? Joined(all, plan_.servers()) : all;
+      const Work one = merged_ ? MemberMoves(packing(t), flow) : TrainerMoves(packing(t), flow, away_);
       phase.trainer = Busiest(phase.trainer, one);
       phase.all_cpu += t.count() * one.cpu;
-      phase.pieces = std::max(phase.pieces, flow.messages() / std::max(1, plan_.servers()));
+      phase.pieces = std::max(phase.pieces, all.messages() / std::max(1, plan_.servers()));
     }
+    if (merged_) AddMerging(of, merging, joined, &phase);
+    const int senders = merged_ ? e_.merged_hosts().hosts() : trainers_;
     for (const v1::ExplainedServer& s : e_.server()) {
       const v1::Flow& flow = of(s.step());
-      const Work one = ServerMoves(work(s), joined ? Joined(flow, trainers_) : flow);
+      const Work one = ServerMoves(work(s), joined ? Joined(flow, senders) : flow);
       phase.server = Busiest(phase.server, one);
       phase.all_cpu += one.cpu;
     }
@@ -204,7 +261,7 @@ class Model {
       const double lane = LaneSeconds(t) * Batches();
       const double rounds = std::ceil(static_cast<double>(t.lanes()) / threads_);
       const Work one{.cpu = t.lanes() * lane,
-                     .seconds = std::max(rounds, t.lanes() / static_cast<double>(cores_)) * lane};
+                     .seconds = std::max(rounds, trainers_per_host_ * t.lanes() / static_cast<double>(cores_)) * lane};
       phase.trainer = Busiest(phase.trainer, one);
       phase.all_cpu += t.count() * one.cpu;
     }
@@ -225,25 +282,48 @@ class Model {
       reading.trainer.cpu = std::max(reading.trainer.cpu, cpu);
       reading.all_cpu += t.count() * cpu;
     }
-    double busy = machines_.one_machine ? reading.all_cpu : reading.trainer.cpu;
-    for (const Phase& phase : phases) busy += machines_.one_machine ? phase.all_cpu : phase.trainer.cpu;
+    double busy = machines_.one_machine ? reading.all_cpu : trainers_per_host_ * reading.trainer.cpu;
+    for (const Phase& phase : phases)
+      busy += machines_.one_machine ? phase.all_cpu : trainers_per_host_ * phase.trainer.cpu;
     reading.trainer.seconds = std::max(0.0, busy / cores_ - step);
     return reading;
   }
 
-  // Nodes of the lane tree that all trainers push: as many gradients of each block arrive at its server.
-  double PushedNodes() const {
+  // Nodes of the lane tree that trainers [begin, end) push.
+  double NodesOf(int begin, int end) const {
     size_t nodes = 0;
-    for (int t = 0; t < trainers_; ++t) nodes += AlignedNodes(LanesOfTrainer(plan_.lanes(), trainers_, t)).size();
+    for (int t = begin; t < end; ++t) nodes += AlignedNodes(LanesOfTrainer(plan_.lanes(), trainers_, t)).size();
     return static_cast<double>(nodes);
   }
+  // Nodes that all trainers or hosts push: as many gradients of each block arrive at its server.
+  double PushedNodes() const {
+    if (!merged_) return NodesOf(0, trainers_);
+    double nodes = 0;
+    for (const v1::MergedHost& host : e_.merged_hosts().host()) nodes += host.count() * host.nodes();
+    return nodes;
+  }
 
-  // Updates of the dense blocks and rows of one owner.
-  double UpdateSeconds(const v1::ExplainedServer& s, double pushed_rows) const {
+  static double DenseBytes(const v1::ExplainedServer& s) {
     double dense = 0;
     for (const v1::ExplainedBlock& block : s.block()) {
       if (!block.sparse_gradient()) dense += static_cast<double>(block.bytes());
     }
+    return dense;
+  }
+
+  // Reading, adding and packing of what the trainers of a host push.
+  double MergingOfPushes(const v1::MergedHost& host, const v1::Flow& members) const {
+    double dense = 0;
+    for (const v1::ExplainedServer& s : e_.server()) dense += DenseBytes(s);
+    const double nodes = NodesOf(host.first_trainer(), host.first_trainer() + host.trainers());
+    const v1::ServerCosts& costs = c_.server();
+    return kNs * (costs.push_byte_ns() * members.bytes_out() + costs.merge_row_ns() * members.rows() +
+                  costs.merge_byte_ns() * nodes * dense + c_.trainer().push_byte_ns() * host.step().push().bytes_out());
+  }
+
+  // Updates of the dense blocks and rows of one owner.
+  double UpdateSeconds(const v1::ExplainedServer& s, double pushed_rows) const {
+    const double dense = DenseBytes(s);
     const v1::ServerCosts& costs = c_.server();
     return Moving() * kNs *
            (costs.merge_row_ns() * pushed_rows + costs.update_row_ns() * s.rows_updated() +
@@ -272,7 +352,11 @@ class Model {
     Phase phase{.name = "exchange"};
     for (const v1::ExplainedTrainer& t : e_.trainer()) {
       const v1::Flow& flow = t.exchange().total();
-      const Work one = TrainerMoves(kNs * c_.trainer().push_lane_ns() * t.lanes(), flow, 1);
+      Work one = TrainerMoves(kNs * c_.trainer().push_lane_ns() * t.lanes(), flow, 1);
+      // Trainers send each other about the same; what stays on a host is on no link.
+      const double leaving = (trainers_ - trainers_per_host_) / static_cast<double>(std::max(1, trainers_ - 1));
+      one.out *= leaving;
+      one.in *= leaving;
       phase.trainer = Busiest(phase.trainer, one);
       phase.all_cpu += t.count() * one.cpu;
       phase.pieces = std::max(phase.pieces, flow.messages() / std::max(1, trainers_ - 1));
@@ -288,7 +372,8 @@ class Model {
     Phase rows = Moves(
         "rows", [](const v1::Flows& f) -> const v1::Flow& { return f.pull_rows(); },
         [&](const v1::ExplainedTrainer& t) { return kNs * trainer.row_ns() * t.step().pull_rows().rows(); },
-        [&](const v1::ExplainedServer& s) { return kNs * server.row_ns() * s.step().pull_rows().rows(); });
+        [&](const v1::ExplainedServer& s) { return kNs * server.row_ns() * s.step().pull_rows().rows(); },
+        [&](const v1::MergedHost&, const v1::Flow& members) { return kNs * server.row_ns() * members.rows(); });
     const bool pulls_rows = rows.pieces > 1 || rows.trainer.cpu > 0 || rows.trainer.in > 0;
     rows.round_trips = rows.trainer.in > 0 ? Batches() : 0;
     rows.runs_into_next = steps_.servers_serve_all && !inside_;
@@ -315,7 +400,8 @@ class Model {
           const double lanes = e_.has_all_reduced() ? 0 : trainer.push_lane_ns() * t.lanes();
           return kNs * (lanes + trainer.push_byte_ns() * t.step().push().bytes_out());
         },
-        [&](const v1::ExplainedServer& s) { return kNs * server.push_byte_ns() * s.step().push().bytes_out(); });
+        [&](const v1::ExplainedServer& s) { return kNs * server.push_byte_ns() * s.step().push().bytes_out(); },
+        [&](const v1::MergedHost& host, const v1::Flow& members) { return MergingOfPushes(host, members); });
     // A step with norms waits until its pushes have been taken, and for each round of norms.
     push.round_trips = e_.has_norms() ? 1 + e_.norms().messages() / std::max(1, plan_.servers()) : 0;
     if (push.trainer.cpu > 0 || push.trainer.out > 0) phases.push_back(push);
@@ -328,6 +414,9 @@ class Model {
           return kNs * trainer.block_byte_ns() * t.step().pull_blocks().bytes_in();
         },
         [&](const v1::ExplainedServer& s) { return kNs * server.block_byte_ns() * s.step().pull_blocks().bytes_in(); },
+        [&](const v1::MergedHost&, const v1::Flow& members) {
+          return kNs * server.block_byte_ns() * members.bytes_in();
+        },
         // ServerSteps::SendPushesWithPulls.
         /*joined=*/steps_.pulls_name_version && !e_.has_norms() && !e_.has_all_reduced());
     if (blocks.trainer.cpu > 0 || blocks.trainer.in > 0) phases.push_back(blocks);
@@ -360,7 +449,8 @@ class Model {
     }
     if (machines_.one_machine) stages[kMachine] = phase.all_cpu / cores_;
     const double link_us = machines_.link.has_value() ? machines_.link->us : 0;
-    stages[kRoundTrips] = phase.round_trips * (2e-6 * link_us + kNs * wire_.round_trip_ns());
+    const double to_merging = merged_ ? c_.unix_socket().round_trip_ns() : 0;
+    stages[kRoundTrips] = phase.round_trips * (2e-6 * link_us + kNs * (wire_.round_trip_ns() + to_merging));
     return stages;
   }
 
@@ -396,7 +486,10 @@ class Model {
   const StepFacts& steps_;
   const bool inside_;  // servers run inside trainers
   const v1::Explanation& e_;
-  const int cores_, trainers_, threads_;
+  const int cores_, trainers_;
+  const int trainers_per_host_;  // trainers that share a machine, where other machines have others
+  const bool merged_;            // trainers of a host merge
+  const int threads_;
   const double away_;  // part of what passes between trainers and servers that leaves its process
 };
 

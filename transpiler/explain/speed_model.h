@@ -5,7 +5,9 @@
 // in as many pieces as there are messages between a pair of processes: with n pieces a phase takes the longest stage
 // and an n-th of the others, and its round trips. On one machine all processes share the cores: a phase takes their
 // work together divided by the cores, and a part of its longest chain. In async a trainer's step takes its own phases,
-// but no less than what the busiest resource needs for one step of every trainer.
+// but no less than what the busiest resource needs for one step of every trainer. Where the trainers of a host merge
+// (Explanation.merged_hosts), their messages pass through shared memory, one of them adds and copies, and only what the
+// host exchanges with servers is on its link.
 //
 // docs/scale.md compares predictions with runs and says where they fail.
 #ifndef WEIR_TRANSPILER_EXPLAIN_SPEED_MODEL_H_
@@ -26,6 +28,8 @@ struct Machines {
   // True: all processes share the cores of one machine. False: each has a machine; a server inside a trainer shares
   // that of the trainer.
   bool one_machine = false;
+  // Without one_machine: trainers that share a machine, its cores and its link. Each server has one of its own.
+  int trainers_per_host = 1;
   // Link of each process to all others. nullopt: Unix sockets, with the costs that the calibration measured and no
   // limit of their rate.
   std::optional<Link> link;

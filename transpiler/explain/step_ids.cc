@@ -75,16 +75,16 @@ void Count(int64_t id, uint32_t shards, DistinctIds* to) {
 
 void Sort(DistinctIds* ids) { std::sort(ids->ids.begin(), ids->ids.end()); }
 
-// Sets of one target, trainer by trainer. Sets of one size use the same memory.
+// Sets of one target, trainer by trainer or host by host. Sets of one size use the same memory.
 struct Counter {
   const StepInput& step;
   const SparseTarget& target;
   const uint32_t shards;
-  IdSet of_lanes, of_trainer, of_all;
+  IdSet of_lanes, of_sender, of_all;
 
-  void AddPushed(const LaneRange& lanes, StepIds::OfTrainer* to, DistinctIds* updated) {
+  void AddPushed(const LaneRange& lanes, StepIds::OfSender* to, DistinctIds* updated) {
     const std::vector<LaneRange> nodes = AlignedNodes(lanes);
-    if (nodes.size() > 1) of_trainer.Clear();
+    if (nodes.size() > 1) of_sender.Clear();
     for (const LaneRange& node : nodes) {
       DistinctIds& of_node = to->pushed.emplace_back();
       of_lanes.Clear();
@@ -100,7 +100,7 @@ struct Counter {
             if (!fresh) return;
             Count(id, shards, &of_node);
             bool first = nodes.size() == 1;
-            if (!first) of_trainer.Add(id, 1, &first);
+            if (!first) of_sender.Add(id, 1, &first);
             to->distinct_pushed += first ? 1 : 0;
             of_all.Add(id, 1, &first);
             if (first) Count(id, shards, updated);
@@ -113,7 +113,7 @@ struct Counter {
     }
   }
 
-  void AddPulled(const LaneRange& lanes, StepIds::OfTrainer* to) {
+  void AddPulled(const LaneRange& lanes, StepIds::OfSender* to) {
     if (step.size() == 1 && to->pushed.size() == 1 && target.pulled_by == target.pushed_by) {
       to->pulled = to->pushed;
       return;
@@ -172,18 +172,24 @@ StepIds::Key StepIds::KeyOf(const SparseTarget& target) {
   return {target.pulled_by, target.pushed_by, target.table ? target.shards : 0};
 }
 
-StepIds::StepIds(const StepInput& step, const std::vector<SparseTarget>& targets, const v1::Plan& plan) {
+StepIds::StepIds(const StepInput& step, const std::vector<SparseTarget>& targets, const v1::Plan& plan,
+                 int trainers_per_host)
+    : trainers_per_host_(trainers_per_host) {
   for (const SparseTarget& target : targets) {
     const Key key = KeyOf(target);
     const auto [at, fresh] = targets_.try_emplace(key);
     if (!fresh) continue;
     OfTarget& of = at->second;
     Counter counter = {.step = step, .target = target, .shards = key.shards};
-    for (int t = 0; t < plan.trainers(); ++t) {
-      const LaneRange lanes = LanesOfTrainer(plan.lanes(), plan.trainers(), t);
-      OfTrainer& of_trainer = of.trainers.emplace_back();
-      counter.AddPushed(lanes, &of_trainer, &of.updated);
-      counter.AddPulled(lanes, &of_trainer);
+    const auto count = [&](const TrainerRange& trainers, std::vector<OfSender>* senders) {
+      const LaneRange lanes = LanesOf(plan, trainers);
+      OfSender& of_sender = senders->emplace_back();
+      counter.AddPushed(lanes, &of_sender, &of.updated);
+      counter.AddPulled(lanes, &of_sender);
+    };
+    for (const TrainerRange& trainer : HostsOf(plan, 1)) count(trainer, &of.trainers);
+    if (trainers_per_host > 1) {
+      for (const TrainerRange& host : HostsOf(plan, trainers_per_host)) count(host, &of.hosts);
     }
     Sort(&of.updated);
   }
@@ -196,6 +202,13 @@ const StepIds::OfTarget& StepIds::Of(const SparseTarget& target) const {
   const auto found = targets_.find(KeyOf(target));
   CHECK(found != targets_.end()) << target.parameter << ": its ids were not counted";
   return found->second;
+}
+
+const StepIds::OfSender& StepIds::Of(const SparseTarget& target, const TrainerRange& trainers) const {
+  const OfTarget& of = Of(target);
+  if (trainers.count == 1) return of.trainers[static_cast<size_t>(trainers.first)];
+  CHECK(trainers.first % trainers_per_host_ == 0 && !of.hosts.empty()) << "the ids of this host were not counted";
+  return of.hosts[static_cast<size_t>(trainers.first / trainers_per_host_)];
 }
 
 }  // namespace weir

@@ -1,5 +1,5 @@
-// Numbers of distinct ids of a step. They are the same in any cluster with the same trainers and lanes, so they are
-// counted once, for the job and for what explain compares it with.
+// Numbers of distinct ids of a step. They are the same in any cluster with the same trainers, hosts and lanes, so they
+// are counted once, for the job and for what explain compares it with.
 #ifndef WEIR_TRANSPILER_EXPLAIN_STEP_IDS_H_
 #define WEIR_TRANSPILER_EXPLAIN_STEP_IDS_H_
 
@@ -37,23 +37,28 @@ struct DistinctIds {
 
 class StepIds {
  public:
-  // Ids of one target that one trainer has.
-  struct OfTrainer {
+  // Ids of one target that one trainer has, or all trainers of a host together.
+  struct OfSender {
     std::vector<DistinctIds> pulled;  // by batch of the step
-    std::vector<DistinctIds> pushed;  // by node of the trainer's lanes
+    std::vector<DistinctIds> pushed;  // by node of the lanes
     std::vector<double> lane_rows;    // by lane: the most of one batch
     int64_t distinct_pushed = 0;
   };
   struct OfTarget {
-    std::vector<OfTrainer> trainers;
-    DistinctIds updated;  // pushed by anyone
+    std::vector<OfSender> trainers;
+    std::vector<OfSender> hosts;  // empty with one trainer per host
+    DistinctIds updated;          // pushed by anyone
   };
 
-  // Reads all of `step`, and does not need it afterwards.
-  StepIds(const StepInput& step, const std::vector<SparseTarget>& targets, const v1::Plan& plan);
+  // Reads all of `step`, and does not need it afterwards. Counts the ids of trainers and of HostsOf(plan,
+  // trainers_per_host).
+  StepIds(const StepInput& step, const std::vector<SparseTarget>& targets, const v1::Plan& plan,
+          int trainers_per_host = 1);
 
   // Requires: a target of the constructor had the same ids, and as many shards.
   const OfTarget& Of(const SparseTarget& target) const;
+  // Requires besides: `trainers` is one trainer or one of the hosts.
+  const OfSender& Of(const SparseTarget& target, const TrainerRange& trainers) const;
   // Returns the bytes of a trainer's ids by their variable, and of the indices that look-ups make of them.
   const std::map<std::string, int64_t>& id_bytes(int trainer) const { return id_bytes_[static_cast<size_t>(trainer)]; }
 
@@ -65,6 +70,7 @@ class StepIds {
   };
   static Key KeyOf(const SparseTarget& target);
 
+  const int trainers_per_host_;
   std::map<Key, OfTarget> targets_;
   std::vector<std::map<std::string, int64_t>> id_bytes_;  // by trainer
 };

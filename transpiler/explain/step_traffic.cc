@@ -52,15 +52,29 @@ v1::PushReply SomePushReply() {
   return reply;
 }
 
-std::vector<PushNode> NodesOf(const v1::Plan& plan, int trainer) {
+std::vector<PushNode> NodesOf(const v1::Plan& plan, const TrainerRange& trainers) {
   std::vector<PushNode> nodes;
-  for (const LaneRange& node : AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), trainer))) {
-    nodes.push_back({node.begin, node.count});
-  }
+  for (const LaneRange& node : AlignedNodes(LanesOf(plan, trainers))) nodes.push_back({node.begin, node.count});
   return nodes;
 }
 
 }  // namespace
+
+LaneRange LanesOf(const v1::Plan& plan, const TrainerRange& trainers) {
+  LaneRange lanes = LanesOfTrainer(plan.lanes(), plan.trainers(), trainers.first);
+  for (int t = 1; t < trainers.count; ++t) {
+    lanes.count += LanesOfTrainer(plan.lanes(), plan.trainers(), trainers.first + t).count;
+  }
+  return lanes;
+}
+
+std::vector<TrainerRange> HostsOf(const v1::Plan& plan, int trainers_per_host) {
+  std::vector<TrainerRange> hosts;
+  for (int first = 0; first < plan.trainers(); first += trainers_per_host) {
+    hosts.push_back({.first = first, .count = std::min(trainers_per_host, plan.trainers() - first)});
+  }
+  return hosts;
+}
 
 FlowSum& FlowSum::operator+=(const FlowSum& other) {
   messages += other.messages;
@@ -107,13 +121,14 @@ v1::Flows ToProto(const ServerFlows& flows) {
 }
 
 StepTraffic::StepTraffic(const v1::JobConfig& job, const v1::ProgramDesc& main,
-                         const std::vector<SparseTarget>& targets, int trainer, const StepRows& rows)
+                         const std::vector<SparseTarget>& targets, const TrainerRange& trainers, const StepRows& rows)
     : main_(main),
       plan_(main.plan()),
       steps_(StepFactsOf(plan_.sync())),
       rows_(rows),
-      caller_(SomeCaller(job, trainer)),
-      nodes_(NodesOf(plan_, trainer)),
+      trainers_(trainers),
+      caller_(SomeCaller(job, trainers.first)),
+      nodes_(NodesOf(plan_, trainers)),
       servers_(static_cast<size_t>(plan_.servers())) {
   for (const SparseTarget& target : targets) targets_[target.parameter] = &target;
   for (const v1::PlacedBlock& block : plan_.blocks()) blocks_[block.name()] = &block;
@@ -311,10 +326,24 @@ void StepTraffic::SendPart(v1::PushRequest header, PushPart part, bool last, Ser
   *header.mutable_caller() = caller_;
   header.set_step(kSomeStep);
   header.set_read_version(kSomeStep);
+  NameMerged(last, &header);
   FlowSum& flow = server->flows.push;
   flow.messages += 1;
   flow.bytes_out += FrameBytes(header, bytes);
   flow.bytes_in += FrameBytes(SomePushReply(), 0);
+}
+
+void StepTraffic::NameMerged(bool last, v1::PushRequest* header) const {
+  for (int t = 1; t < trainers_.count; ++t) {
+    v1::MergedTrainer* const merged = header->add_merged();
+    merged->set_trainer(trainers_.first + t);
+    merged->set_session(caller_.session());
+    if (!last) continue;
+    merged->set_samples(header->samples());
+    if (header->has_first_samples()) merged->set_first_samples(header->first_samples());
+    merged->set_verdict(header->verdict());
+    merged->set_stop_requested(header->stop_requested());
+  }
 }
 
 }  // namespace weir

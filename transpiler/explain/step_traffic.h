@@ -1,5 +1,5 @@
-// Messages of one step of one trainer: planned as its client plans them (framework/wire/pull_plan.h, push_plan.h), with
-// headers but without payloads, and weighed.
+// Messages of one step of one trainer, or of the trainers of a host that merge theirs: planned as a client plans them
+// (framework/wire/pull_plan.h, push_plan.h), with headers but without payloads, and weighed.
 #ifndef WEIR_TRANSPILER_EXPLAIN_STEP_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_STEP_TRAFFIC_H_
 
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/runtime/lane_tree.h"
 #include "framework/tensor/id_selection.h"
 #include "framework/wire/pull_plan.h"
 #include "framework/wire/push_plan.h"
@@ -25,6 +26,16 @@ namespace weir {
 
 // Size of a value of a parameter, of its gradient and of its state.
 inline constexpr int64_t kFloatBytes = 4;
+
+// Trainers [first, first + count), whose messages one of them sends for all.
+struct TrainerRange {
+  int first = 0;
+  int count = 1;
+};
+// Returns their lanes, which are adjacent.
+LaneRange LanesOf(const v1::Plan& plan, const TrainerRange& trainers);
+// Returns the trainers of each host if each has `trainers_per_host`, the last one what is left: as launch deals them.
+std::vector<TrainerRange> HostsOf(const v1::Plan& plan, int trainers_per_host);
 
 // Matrix whose gradient leaves as rows: a distributed table, or a parameter with is_sparse that may lie in several
 // blocks.
@@ -60,10 +71,10 @@ struct SparseTarget {
   bool with_step_rows = false;
 };
 
-// Rows of one target, for one trainer in one step.
+// Rows of one target, for one trainer in one step, or for a host that merges.
 struct TargetRows {
   std::vector<std::vector<double>> pulled;  // by batch of the step; by server (of a table) or block
-  std::vector<std::vector<double>> pushed;  // by server (of a table) or block; by node of the trainer's lanes
+  std::vector<std::vector<double>> pushed;  // by server (of a table) or block; by node of the lanes
   std::vector<double> lane_rows;            // gradient rows of each lane
   double distinct = 0;                      // distinct rows that are pulled at once, or pushed by any lane
 };
@@ -90,14 +101,14 @@ class StepTraffic {
   // All are borrowed. `main`: a trainer's main program, with its plan. `targets`: all matrices whose rows it pulls or
   // pushes; `rows`: how many of each.
   StepTraffic(const v1::JobConfig& job, const v1::ProgramDesc& main, const std::vector<SparseTarget>& targets,
-              int trainer, const StepRows& rows);
+              const TrainerRange& trainers, const StepRows& rows);
 
   // Returns the traffic by server. Call once. `batches`: number of batches of a step; each pulls rows of its own, while
   // sums of gradients leave once.
   std::vector<ServerFlows> Flows(int batches);
 
  private:
-  // Traffic between the trainer and one server.
+  // Traffic between the sender and one server.
   struct Server {
     ServerFlows flows;
     PushPart gathered;  // small tensors that have not been sent
@@ -122,6 +133,8 @@ class StepTraffic {
   // Packs tensors that are given together.
   void Push(std::vector<PlannedTensor> tensors, Server* server);
   void SendPart(v1::PushRequest header, PushPart part, bool last, Server* server);
+  // Names the trainers whose gradients the part holds beside the sender's.
+  void NameMerged(bool last, v1::PushRequest* header) const;
   void Weigh(PlannedPull pull, FlowSum* flow) const;
   const v1::Wire& WireOf(const SparseTarget& target) const;
 
@@ -129,8 +142,9 @@ class StepTraffic {
   const v1::Plan& plan_;
   const StepFacts& steps_;
   const StepRows& rows_;
+  const TrainerRange trainers_;
   const v1::Caller caller_;
-  const std::vector<PushNode> nodes_;  // of the trainer's lanes
+  const std::vector<PushNode> nodes_;  // of the trainers' lanes
   std::map<std::string, const SparseTarget*, std::less<>> targets_;
   std::map<std::string, const v1::PlacedBlock*, std::less<>> blocks_;
   std::vector<Server> servers_;

@@ -185,7 +185,9 @@ std::string TrainerText(const v1::ExplainedTrainer& trainer, const v1::Explanati
                          : absl::StrCat("trainers ", trainer.first(), " to ", trainer.first() + trainer.count() - 1);
   absl::StrAppend(&text, ": ", trainer.lanes(), trainer.lanes() == 1 ? " lane" : " lanes", " of ", trainer.lane_batch(),
                   " examples", trainer.count() == 1 ? "" : " each",
-                  e.has_all_reduced() ? "\n  a step, to and from servers:\n" : "\n  a step:\n",
+                  e.has_merged_hosts()  ? "\n  a step, to and from the trainer that merges for its host:\n"
+                  : e.has_all_reduced() ? "\n  a step, to and from servers:\n"
+                                        : "\n  a step:\n",
                   FlowsText(trainer.step(), most));
   const v1::TrainerMemory& memory = trainer.memory();
   if (e.has_all_reduced()) text += ExchangeText(trainer.exchange(), e.all_reduced(), most);
@@ -220,10 +222,22 @@ std::string TrainersText(const v1::Explanation& e, const char* most) {
   return text;
 }
 
+// Returns what merging saves, and what the first groups of hosts exchange with servers.
+std::string MergedHostsText(const v1::MergedHosts& merged, const char* most) {
+  std::string text = MergedText(merged) + "\n";
+  for (int g = 0; g < std::min(merged.host_size(), kMostGroups); ++g) {
+    absl::StrAppend(&text, "  a step of ", MergedHostName(merged.host(g)), ", to and from servers:\n",
+                    FlowsText(merged.host(g).step(), most));
+  }
+  if (merged.host_size() > kMostGroups) {
+    absl::StrAppend(&text, "  ", merged.host_size() - kMostGroups, " more groups of hosts: --format=json has them\n");
+  }
+  return text + "\n";
+}
+
 std::string SpeedText(const v1::SpeedPrediction& speed) {
   const std::string where = absl::StrCat(
-      speed.one_machine() ? "all processes on one machine" : "each process on a machine", " with ", speed.cores(),
-      speed.cores() == 1 ? " core of " : " cores of ", speed.processor(),
+      MachinesText(speed), " with ", speed.cores(), speed.cores() == 1 ? " core of " : " cores of ", speed.processor(),
       speed.has_link_gbit() ? absl::StrFormat(", links of %g Gbit/s and %g us", speed.link_gbit(), speed.link_us())
                             : ", shared memory");
   if (speed.has_refusal()) return absl::StrCat("no step time is predicted: ", speed.refusal(), "\n\n");
@@ -249,6 +263,34 @@ const char* FormulaOf(const v1::TrainerExchange& exchange, bool shared_out) {
   // Few values go behind the headers.
   const bool whole = exchange.dense().messages() == 0 && exchange.dense().bytes_out() > 0;
   return whole ? "k(p-1) V" : "(k+1)(p-1)/p V";
+}
+
+std::string MachinesText(const v1::SpeedPrediction& speed) {
+  if (speed.one_machine()) return "all processes on one machine";
+  if (!speed.has_trainers_per_host()) return "each process on a machine";
+  return absl::StrCat(speed.trainers_per_host(), " trainers or one server on a machine");
+}
+
+std::string MergedText(const v1::MergedHosts& merged) {
+  // The last host may have fewer.
+  const bool even = merged.host_size() == 0 || merged.host().rbegin()->trainers() == merged.trainers_per_host();
+  const double part = merged.bytes_apart() > 0 ? merged.bytes() / merged.bytes_apart() : 1;
+  return absl::StrCat("merge_hosts: ", merged.hosts(), merged.hosts() == 1 ? " host of " : " hosts of ",
+                      even ? "" : "at most ", merged.trainers_per_host(),
+                      absl::StrFormat(" trainers: %.0f %% of the bytes without it, ", 100 * part),
+                      HumanBytes(merged.bytes()), " instead of ", HumanBytes(merged.bytes_apart()),
+                      " a step between hosts and servers");
+}
+
+std::string MergedHostName(const v1::MergedHost& host) {
+  if (host.count() > 1) {
+    return absl::StrCat("hosts ", host.first(), " to ", host.first() + host.count() - 1, ", each with ",
+                        host.trainers(), " trainers");
+  }
+  const int last = host.first_trainer() + host.trainers() - 1;
+  const std::string trainers = host.trainers() == 1 ? absl::StrCat("trainer ", last)
+                                                    : absl::StrCat("trainers ", host.first_trainer(), " to ", last);
+  return absl::StrCat("host ", host.first(), " with ", trainers);
 }
 
 std::string BucketParameters(const v1::ExplainedBucket& bucket) {
@@ -278,6 +320,7 @@ std::string ExplanationText(const v1::Explanation& e) {
   for (const v1::ExplainedServer& server : e.server()) text += ServerText(server, e, most) + "\n";
   if (e.has_all_reduced()) text += AllReducedText(e.all_reduced(), most) + "\n";
   text += TrainersText(e, most);
+  if (e.has_merged_hosts()) text += MergedHostsText(e.merged_hosts(), most);
   if (e.has_all_reduced() && e.trainers() > 1) {
     absl::StrAppend(&text, "trainer ", e.all_reduced().largest_trainer(), " sends most to other trainers\n\n");
   }

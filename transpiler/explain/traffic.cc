@@ -148,8 +148,8 @@ int64_t Traffic::LaneIds(const std::vector<SparseTarget::Source>& sources) const
   return all * LaneBatch(plan_);
 }
 
-StepRows Traffic::RowsAtMost(int trainer) const {
-  const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer);
+StepRows Traffic::RowsAtMost(const TrainerRange& trainers) const {
+  const LaneRange lanes = LanesOf(plan_, trainers);
   const std::vector<LaneRange> nodes = AlignedNodes(lanes);
   StepRows rows;
   for (const SparseTarget& target : targets_) {
@@ -171,10 +171,10 @@ StepRows Traffic::RowsAtMost(int trainer) const {
   return rows;
 }
 
-StepRows Traffic::RowsOf(int trainer, const StepIds& step) const {
+StepRows Traffic::RowsOf(const TrainerRange& trainers, const StepIds& step) const {
   StepRows rows;
   for (const SparseTarget& target : targets_) {
-    const StepIds::OfTrainer& ids = step.Of(target).trainers[static_cast<size_t>(trainer)];
+    const StepIds::OfSender& ids = step.Of(target, trainers);
     TargetRows& of = rows[target.parameter];
     for (const DistinctIds& batch : ids.pulled) {
       of.pulled.push_back(batch.ByPlace(target, plan_.servers()));
@@ -211,8 +211,8 @@ std::vector<double> Traffic::ByServer(const SparseTarget& target, const std::vec
   return rows;
 }
 
-std::vector<ServerFlows> Traffic::Step(int trainer, const StepRows& rows) const {
-  return StepTraffic(job_, main_, targets_, trainer, rows).Flows(batches());
+std::vector<ServerFlows> Traffic::Step(const TrainerRange& trainers, const StepRows& rows) const {
+  return StepTraffic(job_, main_, targets_, trainers, rows).Flows(batches());
 }
 
 }  // namespace weir

@@ -1,4 +1,5 @@
-// Traffic of a step between one trainer and every server: which rows it pulls and pushes, and the messages they take.
+// Traffic of a step between one trainer, or a host whose trainers merge theirs, and every server: which rows it pulls
+// and pushes, and the messages they take.
 #ifndef WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 #define WEIR_TRANSPILER_EXPLAIN_TRAFFIC_H_
 
@@ -29,9 +30,9 @@ class Traffic {
   // Returns the rows of a step without an input: an upper bound if every slot has one id (a sequence as many as it
   // takes) and rows of tables are spread evenly over the servers. All ids count as different, up to the rows of the
   // matrix.
-  StepRows RowsAtMost(int trainer) const;
-  // Returns the rows for the ids of `step`.
-  StepRows RowsOf(int trainer, const StepIds& step) const;
+  StepRows RowsAtMost(const TrainerRange& trainers) const;
+  // Returns the rows for the ids of `step`, which has counted those of these trainers.
+  StepRows RowsOf(const TrainerRange& trainers, const StepIds& step) const;
   // Returns the number of distinct rows that a step of all trainers updates, by server (of a table) or block. `step`
   // null: an estimate, as RowsAtMost. ByServer adds them up by server, [servers + 1]; the last number is that of blocks
   // that every trainer holds.
@@ -39,7 +40,7 @@ class Traffic {
   std::vector<double> ByServer(const SparseTarget& target, const std::vector<double>& places) const;
 
   // Returns the traffic by server. Every lane has examples.
-  std::vector<ServerFlows> Step(int trainer, const StepRows& rows) const;
+  std::vector<ServerFlows> Step(const TrainerRange& trainers, const StepRows& rows) const;
 
  private:
   // Returns the number of batches of a step: train.accumulate_steps.

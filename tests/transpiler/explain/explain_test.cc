@@ -120,6 +120,80 @@ TEST(ExplainTest, ADenseJobByHand) {
   EXPECT_EQ(trainer.memory().lanes(), trainer.memory().lanes_apart());
 }
 
+v1::Explanation OnHosts(const Job& job, const Machines& machines) {
+  const auto explainer = Explainer::Create(job, {.machines = machines});
+  EXPECT_TRUE(explainer.ok()) << explainer.status();
+  if (!explainer.ok()) return v1::Explanation();
+  const auto explanation = (*explainer)->Finish();
+  EXPECT_TRUE(explanation.ok()) << explanation.status();
+  return explanation.ok() ? *explanation : v1::Explanation();
+}
+
+TEST(ExplainTest, AHostThatMergesExchangesGradientsAndValuesOnce) {
+  const v1::Explanation e = OnHosts(JobOf(kDense), {.trainers_per_host = 2});
+  ASSERT_TRUE(e.has_merged_hosts());
+  const v1::MergedHosts& merged = e.merged_hosts();
+  EXPECT_EQ(merged.hosts(), 1);
+  ASSERT_EQ(merged.host_size(), 1);
+  EXPECT_EQ(merged.host(0).trainers(), 2);
+  // Lanes 0 to 3 are one node of the tree: one sum of 20401 floats to the servers, their values back.
+  EXPECT_EQ(merged.host(0).nodes(), 1);
+  const double payload = 4 * 20401;
+  EXPECT_GT(merged.bytes(), 2 * payload);
+  EXPECT_LT(merged.bytes(), 2 * (payload + 5 * 64) + 4 * 400);
+  EXPECT_EQ(merged.host(0).step().push().messages(), 2);
+  EXPECT_DOUBLE_EQ(merged.bytes_apart(),
+                   2 * (e.trainer(0).step().total().bytes_out() + e.trainer(0).step().total().bytes_in()));
+  double at_servers = 0;
+  for (const v1::ExplainedServer& server : e.server()) {
+    EXPECT_EQ(server.step().push().messages(), 1);
+    at_servers += server.step().total().bytes_out() + server.step().total().bytes_in();
+  }
+  EXPECT_DOUBLE_EQ(at_servers, merged.bytes());
+  const std::string text = ExplanationText(e);
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("\nmerge_hosts: 1 host of 2 trainers: 50 % of the bytes without it, ",
+                                           HumanBytes(merged.bytes()), " instead of ", HumanBytes(merged.bytes_apart()),
+                                           " a step between hosts and servers\n",
+                                           "  a step of host 0 with trainers 0 to 1, to and from servers:\n")));
+  EXPECT_THAT(text, HasSubstr("without merge_hosts: "));
+  EXPECT_THAT(ExplanationHtml(e), HasSubstr("<p>merge_hosts: 1 host of 2 trainers: 50 % of the bytes without it, "));
+  EXPECT_EQ(Unbalanced(ExplanationHtml(e)), "");
+  const auto json = ExplanationJson(e);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_THAT(*json, HasSubstr("\"bytes_apart\""));
+}
+
+TEST(ExplainTest, HostsWithOtherLanesAreGroupsOfTheirOwn) {
+  // Lanes 0 and 1, 2, 3 of trainers 0, 1, 2: the first host pushes nodes of two lanes and of one.
+  const v1::MergedHosts merged =
+      OnHosts(JobOf(kDense, {"distribute.trainers=3"}), {.trainers_per_host = 2}).merged_hosts();
+  EXPECT_EQ(merged.hosts(), 2);
+  ASSERT_EQ(merged.host_size(), 2);
+  EXPECT_EQ(merged.host(0).nodes(), 2);
+  EXPECT_EQ(MergedHostName(merged.host(0)), "host 0 with trainers 0 to 1");
+  EXPECT_EQ(merged.host(1).nodes(), 1);
+  EXPECT_EQ(MergedHostName(merged.host(1)), "host 1 with trainer 2");
+  EXPECT_THAT(MergedText(merged), HasSubstr("merge_hosts: 2 hosts of at most 2 trainers: "));
+}
+
+TEST(ExplainTest, HostsMergeWhereTheJobSaysSo) {
+  const auto merges = [](const std::vector<std::string>& settings, const Machines& machines) {
+    return OnHosts(JobOf(kDense, settings), machines).has_merged_hosts();
+  };
+  EXPECT_FALSE(merges({}, {}));
+  EXPECT_FALSE(merges({"distribute.merge_hosts=false"}, {.trainers_per_host = 2}));
+  EXPECT_FALSE(merges({"distribute.sync=false"}, {.trainers_per_host = 2}));
+  // On one machine servers are in reach of shared memory.
+  EXPECT_FALSE(merges({}, {.one_machine = true}));
+  EXPECT_TRUE(merges({"distribute.merge_hosts=true"}, {.one_machine = true}));
+  const v1::Explanation apart = OnHosts(JobOf(kDense, {"distribute.merge_hosts=false"}), {.trainers_per_host = 2});
+  const auto found = std::find_if(
+      apart.alternative().begin(), apart.alternative().end(),
+      [](const v1::Alternative& alternative) { return alternative.change() == "distribute.merge_hosts=true"; });
+  ASSERT_NE(found, apart.alternative().end());
+  EXPECT_THAT(found->text(), HasSubstr(" between hosts and servers instead of "));
+}
+
 TEST(ExplainTest, TheClusterIsTheJobs) {
   const v1::Explanation e = ExplanationOf(JobOf(kDense, {"distribute.servers=3"}));
   EXPECT_EQ(e.servers(), 3);

@@ -109,6 +109,45 @@ TEST(SpeedModelTest, AServersLinkCarriesTheStepsOfAllTrainers) {
   EXPECT_EQ(p.bottleneck(), "links of servers");
 }
 
+// Four trainers, two on each host, that push 10^7 bytes each.
+constexpr char kTwoHosts[] = R"(
+    trainer { first: 0 count: 4 lanes: 1 lane_batch: 100 step { push { messages: 1 bytes_out: 1e7 } } })";
+constexpr char kTwoHostsPlan[] = "servers: 1 trainers: 4 lanes: 4 batch_size: 400 sync: true";
+
+TEST(SpeedModelTest, TrainersOfAHostShareItsLinkAndItsCores) {
+  const v1::SpeedPrediction p =
+      Predicted(Costs(), {.trainers_per_host = 2, .link = Link{.gbit = 1, .us = 0}},
+                std::string(kTwoHosts) + "server { step { push { messages: 4 bytes_out: 4e7 } } }", kTwoHostsPlan);
+  EXPECT_EQ(p.trainers_per_host(), 2);
+  EXPECT_DOUBLE_EQ(PhaseOf(p, "push").trainer_link(), 2 * 0.084);
+  EXPECT_DOUBLE_EQ(PhaseOf(p, "push").server_link(), 4 * 0.084);
+  // Two trainers with a lane of 2 ms each, on two cores.
+  EXPECT_DOUBLE_EQ(PhaseOf(p, "compute").seconds(), 2e-3);
+}
+
+TEST(SpeedModelTest, AHostThatMergesSendsOnceAndPassesThroughSharedMemory) {
+  const std::string merged = std::string(kTwoHosts) + R"(
+      server { block { bytes: 1000000 } step { push { messages: 2 bytes_out: 2e7 } } }
+      merged_hosts { hosts: 2 trainers_per_host: 2
+                     host { first: 0 count: 2 first_trainer: 0 trainers: 2 nodes: 1
+                            step { push { messages: 1 bytes_out: 1e7 } } } })";
+  const Machines machines = {.trainers_per_host = 2, .link = Link{.gbit = 1, .us = 0}};
+  const v1::SpeedPrediction p = Predicted(Costs(), machines, merged, kTwoHostsPlan);
+  EXPECT_DOUBLE_EQ(PhaseOf(p, "push").trainer_link(), 0.084);
+  EXPECT_DOUBLE_EQ(PhaseOf(p, "push").server_link(), 2 * 0.084);
+  // 10 ms for a trainer's end of shared memory. The one that merges takes as long for the other's bytes, on two
+  // threads; its own stay in its process.
+  EXPECT_DOUBLE_EQ(PhaseOf(p, "push").trainer(), 0.010 + 0.005);
+  // Two sums of 10^6 bytes are added for the host, 1 ms each, on two threads.
+  EXPECT_DOUBLE_EQ(
+      PhaseOf(Predicted(Costs("server { merge_byte_ns: 1 }"), machines, merged, kTwoHostsPlan), "push").trainer(),
+      0.015 + 0.001);
+  // The server adds one sum of each host.
+  EXPECT_DOUBLE_EQ(
+      PhaseOf(Predicted(Costs("server { merge_byte_ns: 1 }"), machines, merged, kTwoHostsPlan), "update").server(),
+      2 * 1e-3 / 2);
+}
+
 TEST(SpeedModelTest, RoundTripsWaitForTheLinkAndForTheOtherEnd) {
   const v1::Calibration costs = Costs("tcp { round_trip_ns: 1e5 }");
   const auto waits = [&](const std::string& more) {

@@ -79,47 +79,58 @@ void ExpectSame(const DistinctIds& counted, const Ids& all, const SparseTarget& 
   }
 }
 
+// Returns the ids that the sender with these lanes pushes.
+Ids CheckSender(const StepInput& step, const SparseTarget& target, const LaneRange& own,
+                const StepIds::OfSender& sender) {
+  EXPECT_EQ(sender.pulled.size(), step.size());
+  for (size_t b = 0; b < step.size() && b < sender.pulled.size(); ++b) {
+    Ids pulled;
+    for (int l = own.begin; l < own.begin + own.count; ++l) {
+      AddTo(step[b][static_cast<size_t>(l)], target.pulled_by, &pulled);
+    }
+    ExpectSame(sender.pulled[b], pulled, target);
+  }
+  Ids of_sender;
+  const std::vector<LaneRange> nodes = AlignedNodes(own);
+  EXPECT_EQ(sender.pushed.size(), nodes.size());
+  for (size_t n = 0; n < nodes.size() && n < sender.pushed.size(); ++n) {
+    Ids of_node;
+    for (int l = nodes[n].begin; l < nodes[n].begin + nodes[n].count; ++l) {
+      size_t most = 0;
+      for (const BatchInput& batch : step) {
+        Ids of_lane;
+        AddTo(batch[static_cast<size_t>(l)], target.pushed_by, &of_lane);
+        most = std::max(most, of_lane.size());
+        of_node.merge(of_lane);
+      }
+      EXPECT_EQ(sender.lane_rows[static_cast<size_t>(l - own.begin)], static_cast<double>(most)) << "lane " << l;
+    }
+    ExpectSame(sender.pushed[n], of_node, target);
+    of_sender.merge(of_node);
+  }
+  EXPECT_EQ(sender.distinct_pushed, static_cast<int64_t>(of_sender.size()));
+  return of_sender;
+}
+
 void Check(const StepInput& step, const SparseTarget& target, int trainers, int lanes) {
   v1::Plan plan;
   plan.set_trainers(trainers);
   plan.set_lanes(lanes);
-  const StepIds ids(step, {target}, plan);
-  const StepIds::OfTarget& of = ids.Of(target);
-  Ids updated;
-  for (int t = 0; t < trainers; ++t) {
-    SCOPED_TRACE("trainer " + std::to_string(t) + " of " + std::to_string(trainers));
-    const LaneRange own = LanesOfTrainer(lanes, trainers, t);
-    const StepIds::OfTrainer& trainer = of.trainers[static_cast<size_t>(t)];
-    ASSERT_EQ(trainer.pulled.size(), step.size());
-    for (size_t b = 0; b < step.size(); ++b) {
-      Ids pulled;
-      for (int l = own.begin; l < own.begin + own.count; ++l) {
-        AddTo(step[b][static_cast<size_t>(l)], target.pulled_by, &pulled);
-      }
-      ExpectSame(trainer.pulled[b], pulled, target);
+  for (const int trainers_per_host : {1, 2, 3}) {
+    const StepIds ids(step, {target}, plan, trainers_per_host);
+    Ids updated;
+    for (const TrainerRange& trainer : HostsOf(plan, 1)) {
+      SCOPED_TRACE("trainer " + std::to_string(trainer.first) + " of " + std::to_string(trainers));
+      updated.merge(CheckSender(step, target, LanesOfTrainer(lanes, trainers, trainer.first), ids.Of(target, trainer)));
     }
-    Ids of_trainer;
-    const std::vector<LaneRange> nodes = AlignedNodes(own);
-    ASSERT_EQ(trainer.pushed.size(), nodes.size());
-    for (size_t n = 0; n < nodes.size(); ++n) {
-      Ids of_node;
-      for (int l = nodes[n].begin; l < nodes[n].begin + nodes[n].count; ++l) {
-        size_t most = 0;
-        for (const BatchInput& batch : step) {
-          Ids of_lane;
-          AddTo(batch[static_cast<size_t>(l)], target.pushed_by, &of_lane);
-          most = std::max(most, of_lane.size());
-          of_node.merge(of_lane);
-        }
-        EXPECT_EQ(trainer.lane_rows[static_cast<size_t>(l - own.begin)], static_cast<double>(most)) << "lane " << l;
-      }
-      ExpectSame(trainer.pushed[n], of_node, target);
-      of_trainer.merge(of_node);
+    for (const TrainerRange& host : HostsOf(plan, trainers_per_host)) {
+      SCOPED_TRACE("host with trainer " + std::to_string(host.first) + " of " + std::to_string(trainers));
+      LaneRange own = LanesOfTrainer(lanes, trainers, host.first);
+      for (int t = 1; t < host.count; ++t) own.count += LanesOfTrainer(lanes, trainers, host.first + t).count;
+      CheckSender(step, target, own, ids.Of(target, host));
     }
-    EXPECT_EQ(trainer.distinct_pushed, static_cast<int64_t>(of_trainer.size()));
-    updated.merge(of_trainer);
+    ExpectSame(ids.Of(target).updated, updated, target);
   }
-  ExpectSame(of.updated, updated, target);
 }
 
 TEST(StepIdsTest, CountsAreThoseOfPlainSets) {
