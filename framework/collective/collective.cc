@@ -13,6 +13,7 @@
 #include "framework/base/status_macros.h"
 #include "framework/collective/adasum_run.h"
 #include "framework/collective/any_order_run.h"
+#include "framework/collective/hosted_run.h"
 #include "framework/collective/moves.h"
 #include "framework/collective/reduce_run.h"
 #include "framework/profile/profiler.h"
@@ -448,8 +449,7 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
   }
   const bool scatters = header.operation() == "reduce_scatter";
   if (!scatters) begins = EvenSlices(*count, DTypeSize(values.dtype), size());
-  return Begin(std::move(header), refused,
-               BodyOf<ReduceRun>({.dtype = values.dtype,
+  ReduceRun::Options reduction = {.dtype = values.dtype,
                                   .reduction = values.reduction,
                                   .lanes = lanes,
                                   .addends = std::move(values.addends),
@@ -458,7 +458,14 @@ Collective::PendingPtr Collective::BeginReduction(const char* operation, Values 
                                   .reader = scatters ? ReduceRun::kNobody : root.value_or(ReduceRun::kAll),
                                   .out = static_cast<char*>(out),
                                   .message_bytes = options_.message_bytes,
-                                  .lost = values.lost}));
+                                  .lost = values.lost};
+  // Values of 16 bits are rounded once, by the owners of their slices.
+  const bool exact = DTypeSize(values.dtype) > sizeof(uint16_t);
+  if (options_.hosts.worth_merging() && exact && !root.has_value() && HostedRun::Fits(reduction, options_.hosts)) {
+    return Begin(std::move(header), refused,
+                 BodyOf<HostedRun>({.reduction = std::move(reduction), .hosts = &options_.hosts}));
+  }
+  return Begin(std::move(header), refused, BodyOf<ReduceRun>(std::move(reduction)));
 }
 
 Collective::PendingPtr Collective::AllReduce(Values values, void* out) {
@@ -484,7 +491,11 @@ Collective::PendingPtr Collective::AllGather(const std::string& name, DType dtyp
     for (int64_t& begin : begins) begin *= static_cast<int64_t>(DTypeSize(dtype));
   }
   return Begin(std::move(header), refused,
-               [begins = std::move(begins), all, bytes = options_.message_bytes](Operation* operation, Pending*) {
+               [begins = std::move(begins), all, bytes = options_.message_bytes, &hosts = options_.hosts](
+                   Operation* operation, Pending*) {
+                 if (hosts.worth_merging()) {
+                   return MoveHostedAllGather(operation, hosts, begins, bytes, static_cast<char*>(all));
+                 }
                  return MoveAllGather(operation, begins, bytes, static_cast<char*>(all));
                });
 }
@@ -492,7 +503,9 @@ Collective::PendingPtr Collective::AllGather(const std::string& name, DType dtyp
 Collective::PendingPtr Collective::AllGatherBytes(const std::string& name, std::string bytes,
                                                   std::vector<std::string>* all) {
   return Begin(HeaderOf("all_gather", name, "bytes", {}), absl::OkStatus(),
-               [bytes = std::move(bytes), all, most = options_.message_bytes](Operation* operation, Pending*) {
+               [bytes = std::move(bytes), all, most = options_.message_bytes, &hosts = options_.hosts](
+                   Operation* operation, Pending*) {
+                 if (hosts.worth_merging()) return MoveHostedAllGatherBytes(operation, hosts, bytes, most, all);
                  const std::vector<const std::string*> to(static_cast<size_t>(operation->size()), &bytes);
                  return MoveAllToAll(operation, to, most, all);
                });

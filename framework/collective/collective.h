@@ -33,6 +33,7 @@
 #include "absl/types/span.h"
 #include "framework/base/mutex.h"
 #include "framework/collective/collective_counters.h"
+#include "framework/collective/hosts.h"
 #include "framework/collective/mesh.h"
 #include "framework/collective/operation.h"
 #include "framework/collective/reduction.h"
@@ -51,6 +52,9 @@ class Collective {
     // Most bytes of a message, up to kMostMessageBytes; the same on all ranks. While one is reduced, the next ones are
     // under way.
     int64_t message_bytes = kOperationMessageBytes;
+    // Hosts of the ranks; the same on all. Where several share one, all-reduces, reduce-scatters and all-gathers send
+    // what leaves a host once for all of its ranks, but for those of few values and of 16 bits.
+    Hosts hosts = {};
     // Name of this rank among the counters of the process (CollectiveCounters); "": messages are not counted.
     std::string counted_as = {};
   };

@@ -24,73 +24,19 @@ const ProfileName kBeginName("others begin"), kReduceName("reduce-scatter"), kGa
 ReduceRun::ReduceRun(Operation* operation, Options options)
     : operation_(*operation),
       options_(std::move(options)),
-      element_bytes_(DTypeSize(options_.dtype)),
-      message_elements_(std::max<int64_t>(1, options_.message_bytes / static_cast<int64_t>(element_bytes_))),
+      parts_(options_.begins, options_.segments, DTypeSize(options_.dtype), options_.message_bytes),
       reducer_(options_.reduction, options_.dtype, options_.lanes) {
-  if (options_.segments.size() > 1) {
-    segment_begins_ = {0};
-    for (const int64_t count : options_.segments) segment_begins_.push_back(segment_begins_.back() + count);
-    most_runs_ = static_cast<int64_t>(options_.segments.size() + 1) / 2;
-  } else {
-    segment_begins_ = {0, options_.begins.back()};
-  }
-  for (int r = 0; r < operation_.size(); ++r) {
-    messages_ = std::max(messages_, (Count(r) + message_elements_ - 1) / message_elements_);
-  }
   for (const LaneAddend& addend : options_.addends)
     in_place_ |= Reads(operation_.rank()) && addend.values == options_.out;
 }
 
-ReduceRun::Part ReduceRun::PartOf(int rank, int64_t m) const {
-  const int64_t begin = std::min(Count(rank), m * message_elements_);
-  return {Begin(rank) + begin, std::min(message_elements_, Count(rank) - begin)};
-}
-
-size_t ReduceRun::SegmentOf(int64_t element) const {
-  const auto behind = std::upper_bound(segment_begins_.begin(), segment_begins_.end(), element);
-  return static_cast<size_t>(behind - segment_begins_.begin()) - 1;
-}
-
-template <typename Kind>
-std::vector<ReduceRun::Part> ReduceRun::RunsOf(const Part& part, Kind kind) const {
-  std::vector<Part> runs;
-  if (part.count == 0) return runs;
-  const int64_t end = part.begin + part.count;
-  int last = -1;
-  size_t s = SegmentOf(part.begin);
-  for (int64_t begin = part.begin; begin < end; begin = segment_begins_[++s]) {
-    const int64_t count = std::min(end, segment_begins_[s + 1]) - begin;
-    if (count == 0) continue;
-    const int own = kind(s);
-    if (own >= 0 && own == last) {
-      runs.back().count += count;
-    } else if (own >= 0) {
-      runs.push_back({begin, count});
-    }
-    last = own;
-  }
-  return runs;
-}
-
-std::vector<ReduceRun::Part> ReduceRun::PresentOf(const Part& part, uint64_t present) const {
-  return RunsOf(part, [present](size_t s) { return (present >> s & 1) != 0 ? 0 : -1; });
-}
-
 absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& headers) {
-  ASSIGN_OR_RETURN(AddendNodes all, AddendNodesOf(headers, segment_begins_.size() - 1, options_.lanes));
+  ASSIGN_OR_RETURN(AddendNodes all, AddendNodesOf(headers, parts_.segments(), options_.lanes));
   nodes_ = std::move(all.nodes);
   present_ = all.present;
   samples_ = all.samples;
   if (options_.reduction == Reduction::kAverage) RETURN_IF_ERROR(CheckDivisor(operation_.header(), present_, samples_));
-  const auto alike = [this](size_t s, size_t t) {
-    return std::all_of(nodes_.begin(), nodes_.end(),
-                       [s, t](const AddendNode& node) { return ((node.present >> s ^ node.present >> t) & 1) == 0; });
-  };
-  for (size_t s = 0; s + 1 < segment_begins_.size(); ++s) {
-    size_t first = 0;
-    while (!alike(first, s)) ++first;
-    kinds_.push_back((present_ >> s & 1) != 0 ? static_cast<int>(first) : -1);
-  }
+  kinds_ = parts_.KindsOf(nodes_);
   return absl::OkStatus();
 }
 
@@ -99,10 +45,10 @@ void ReduceRun::SendAddends(int64_t m) {
   // Begin with the next rank, so that not all ranks send to the same one first.
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
-    const Part part = PartOf(peer, m);
+    const Part part = parts_.PartOf(peer, m);
     for (size_t a = 0; a < options_.addends.size(); ++a) {
       const char* const values = static_cast<const char*>(options_.addends[a].values);
-      const std::vector<Part> runs = PresentOf(part, options_.addends[a].present);
+      const std::vector<Part> runs = parts_.PresentOf(part, options_.addends[a].present);
       for (size_t i = 0; i < runs.size(); ++i) {
         sends.push_back(operation_.Send(peer, kAddends, AddendNumber(m, static_cast<int>(a), i),
                                         values + Bytes(runs[i].begin), Bytes(runs[i].count)));
@@ -113,7 +59,7 @@ void ReduceRun::SendAddends(int64_t m) {
 
 void ReduceRun::ReceiveAddends(int64_t m) {
   Arriving& arriving = arriving_.emplace_back();
-  const Part part = PartOf(operation_.rank(), m);
+  const Part part = parts_.PartOf(operation_.rank(), m);
   const size_t bytes = Bytes(part.count);
   const auto others = std::count_if(nodes_.begin(), nodes_.end(),
                                     [this](const AddendNode& node) { return node.rank != operation_.rank(); });
@@ -122,7 +68,7 @@ void ReduceRun::ReceiveAddends(int64_t m) {
   char* to = arriving.bytes.data.get();
   for (const AddendNode& node : nodes_) {
     if (node.rank == operation_.rank()) continue;
-    const std::vector<Part> runs = PresentOf(part, node.present);
+    const std::vector<Part> runs = parts_.PresentOf(part, node.present);
     for (size_t i = 0; i < runs.size(); ++i) {
       arriving.messages.push_back(operation_.Receive(node.rank, kAddends, AddendNumber(m, node.index, i),
                                                      to + Bytes(runs[i].begin - part.begin), Bytes(runs[i].count)));
@@ -135,7 +81,7 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
   Arriving arriving = std::move(arriving_.front());
   arriving_.pop_front();
   RETURN_IF_ERROR(operation_.WaitAll(&arriving.messages));
-  const Part part = PartOf(operation_.rank(), m);
+  const Part part = parts_.PartOf(operation_.rank(), m);
   if (part.count == 0) return absl::OkStatus();
   std::vector<const char*> values;  // of the part, by node
   const char* arrived = arriving.bytes.data.get();
@@ -150,15 +96,15 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
   }
   char* result = options_.out;
   if (options_.reader == kNobody) {
-    result += Bytes(part.begin - Begin(operation_.rank()));
+    result += Bytes(part.begin - parts_.Begin(operation_.rank()));
   } else if (Reads(operation_.rank())) {
     result += Bytes(part.begin);
   } else {
-    results_.resize(Bytes(Count(operation_.rank())));
-    result = results_.data() + Bytes(part.begin - Begin(operation_.rank()));
+    results_.resize(Bytes(parts_.Count(operation_.rank())));
+    result = results_.data() + Bytes(part.begin - parts_.Begin(operation_.rank()));
   }
-  for (const Part& run : RunsOf(part, [this](size_t s) { return kinds_[s]; })) {
-    const size_t segment = SegmentOf(run.begin), offset = Bytes(run.begin - part.begin);
+  for (const Part& run : parts_.RunsOf(part, [this](size_t s) { return kinds_[s]; })) {
+    const size_t segment = parts_.SegmentOf(run.begin), offset = Bytes(run.begin - part.begin);
     std::vector<LaneAddend> addends;
     for (size_t n = 0; n < nodes_.size(); ++n) {
       if ((nodes_[n].present >> segment & 1) == 0) continue;
@@ -169,7 +115,7 @@ absl::Status ReduceRun::ReduceMessage(int64_t m) {
   }
   operation_.memory()->Give(std::move(arriving.bytes));
   std::vector<Operation::Message>& sends = result_sends_.emplace_back();
-  const std::vector<Part> runs = PresentOf(part, present_);
+  const std::vector<Part> runs = parts_.PresentOf(part, present_);
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
     for (size_t r = 0; r < runs.size() && Reads(peer); ++r) {
@@ -184,7 +130,7 @@ void ReduceRun::ReceiveResults(int64_t m) {
   if (!Reads(operation_.rank())) return;
   for (int i = 1; i < operation_.size(); ++i) {
     const int peer = (operation_.rank() + i) % operation_.size();
-    const std::vector<Part> runs = PresentOf(PartOf(peer, m), present_);
+    const std::vector<Part> runs = parts_.PresentOf(parts_.PartOf(peer, m), present_);
     for (size_t r = 0; r < runs.size(); ++r) {
       results_of_others_.push_back(operation_.Receive(peer, kResults, ResultNumber(m, r),
                                                       options_.out + Bytes(runs[r].begin), Bytes(runs[r].count)));
@@ -204,7 +150,7 @@ absl::Status ReduceRun::Begin() {
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kBeginName);
   RETURN_IF_ERROR(operation_.SendHeaders({}));
   // Data leaves before the headers of others have come: a rank at another operation refuses it.
-  for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) SendAddends(m);
+  for (int64_t m = 0; m < std::min(kAhead, parts_.messages()); ++m) SendAddends(m);
   std::vector<v1::CollectiveHeader> headers;
   RETURN_IF_ERROR(operation_.ReceiveHeaders(&headers));
   return operation_.Fail(TakeHeaders(headers));
@@ -213,15 +159,15 @@ absl::Status ReduceRun::Begin() {
 absl::Status ReduceRun::ReduceOwnSlice() {
   if (present_ == 0) return absl::OkStatus();
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kReduceName);
-  for (int64_t m = 0; m < std::min(kAhead, messages_); ++m) ReceiveAddends(m);
+  for (int64_t m = 0; m < std::min(kAhead, parts_.messages()); ++m) ReceiveAddends(m);
   // No rank waits for one that is behind in a way that would hold that one up: before it has reduced message m, it has
   // sent its addends of the kAhead messages from m on, and asked for those of others and for all results up to m.
-  for (int64_t m = 0; m < messages_; ++m) {
+  for (int64_t m = 0; m < parts_.messages(); ++m) {
     // A result comes when its owner has the addends of it, but a lost answer could have them sent again.
     if (in_place_) RETURN_IF_ERROR(WaitForSends(addend_sends_.size() - 1, &addend_sends_));
     ReceiveResults(m);
     RETURN_IF_ERROR(ReduceMessage(m));
-    if (m + kAhead < messages_) {
+    if (m + kAhead < parts_.messages()) {
       ReceiveAddends(m + kAhead);
       SendAddends(m + kAhead);
     }

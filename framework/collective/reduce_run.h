@@ -18,6 +18,7 @@
 #include "framework/collective/operation.h"
 #include "framework/collective/reduction.h"
 #include "framework/collective/sizes.h"
+#include "framework/collective/slice_parts.h"
 #include "framework/tensor/dtype.h"
 
 namespace weir {
@@ -58,28 +59,13 @@ class ReduceRun {
   };
 
   absl::Status TakeHeaders(const std::vector<v1::CollectiveHeader>& headers);
-  int64_t Begin(int rank) const { return options_.begins[static_cast<size_t>(rank)]; }
-  int64_t Count(int rank) const { return options_.begins[static_cast<size_t>(rank) + 1] - Begin(rank); }
-  // Elements [begin, begin + count) of the values.
-  struct Part {
-    int64_t begin = 0, count = 0;
-  };
-  // Returns what message `m` of a rank's slice is about.
-  Part PartOf(int rank, int64_t m) const;
-  // Returns the segment of an element.
-  size_t SegmentOf(int64_t element) const;
-  // Returns the longest runs of elements of a part for whose segments `kind` returns the same number, leaving out those
-  // of a negative one. None is empty.
-  template <typename Kind>
-  std::vector<Part> RunsOf(const Part& part, Kind kind) const;
-  // Returns the runs of elements of a part whose segments are present.
-  std::vector<Part> PresentOf(const Part& part, uint64_t present) const;
+  using Part = SliceParts::Part;
   // Numbers of the messages with a run of an addend, and with a run of results.
   int64_t AddendNumber(int64_t m, int addend, size_t run) const {
-    return (m * kMostAddends + addend) * most_runs_ + static_cast<int64_t>(run);
+    return (m * kMostAddends + addend) * parts_.most_runs() + static_cast<int64_t>(run);
   }
-  int64_t ResultNumber(int64_t m, size_t run) const { return m * most_runs_ + static_cast<int64_t>(run); }
-  size_t Bytes(int64_t elements) const { return static_cast<size_t>(elements) * element_bytes_; }
+  int64_t ResultNumber(int64_t m, size_t run) const { return m * parts_.most_runs() + static_cast<int64_t>(run); }
+  size_t Bytes(int64_t elements) const { return parts_.Bytes(elements); }
   // Waits for the oldest until at most `most` are under way.
   absl::Status WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends);
   bool Reads(int rank) const { return options_.reader == kAll || options_.reader == rank; }
@@ -96,15 +82,11 @@ class ReduceRun {
 
   Operation& operation_;
   const Options options_;
-  const size_t element_bytes_;
-  const int64_t message_elements_;
-  bool in_place_ = false;                // the results of others go to memory from which addends are sent
-  int64_t messages_ = 0;                 // of the longest slice
-  std::vector<int64_t> segment_begins_;  // and the end of the last one
-  std::vector<int> kinds_;               // by segment: the first one that the same nodes have; -1: none has it
-  int64_t most_runs_ = 1;                // of present segments in a message
-  std::vector<AddendNode> nodes_;        // all ranks' addends, by lane
-  uint64_t present_ = 0;                 // segments of any of them
+  const SliceParts parts_;
+  bool in_place_ = false;          // the results of others go to memory from which addends are sent
+  std::vector<int> kinds_;         // SliceParts::KindsOf
+  std::vector<AddendNode> nodes_;  // all ranks' addends, by lane
+  uint64_t present_ = 0;           // segments of any of them
   int64_t samples_ = 0;
   TreeReducer reducer_;
   std::deque<Arriving> arriving_;  // of messages that are received and not yet reduced
