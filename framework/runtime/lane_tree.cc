@@ -28,6 +28,17 @@ std::vector<LaneRange> AlignedNodes(LaneRange range) {
   return nodes;
 }
 
+std::vector<LaneRange> NodesOfTrainers(int lanes, int trainers, const std::vector<int>& of) {
+  std::vector<LaneRange> nodes;
+  for (size_t i = 0; i < of.size();) {
+    LaneRange run = LanesOfTrainer(lanes, trainers, of[i]);
+    while (++i < of.size() && of[i] == of[i - 1] + 1) run.count += LanesOfTrainer(lanes, trainers, of[i]).count;
+    const std::vector<LaneRange> of_run = AlignedNodes(run);
+    nodes.insert(nodes.end(), of_run.begin(), of_run.end());
+  }
+  return nodes;
+}
+
 std::vector<LaneAdd> TreeAdds(const std::vector<LaneRange>& present, int lanes) {
   std::vector<LaneAdd> adds;
   int root = 1;

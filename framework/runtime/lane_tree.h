@@ -23,6 +23,9 @@ LaneRange LanesOfTrainer(int lanes, int trainers, int trainer);
 // Returns the largest aligned nodes that tile [begin, begin + count), ascending. {0, 3} -> {0,2} {2,1}.
 std::vector<LaneRange> AlignedNodes(LaneRange range);
 
+// Returns the largest aligned nodes that tile the lanes of these trainers together, ascending. `of`: ascending.
+std::vector<LaneRange> NodesOfTrainers(int lanes, int trainers, const std::vector<int>& of);
+
 // Addition of node `right` into node `left` (indices into `present`). TreeAdds returns the additions, in order, that
 // reduce `present` nodes (disjoint, aligned, ascending) to the root of `lanes` leaves; the sum ends in node 0. Empty
 // for one node.

@@ -17,15 +17,12 @@ const ProfileName kReadPush("read pushes");
 }  // namespace
 
 PushReader::PushReader(ServerParams* params, BufferPool* buffers, int lanes, int trainers, bool checksums)
-    : params_(params), buffers_(buffers), checksums_(checksums) {
-  for (int t = 0; t < trainers; ++t) {
-    lanes_.push_back(LanesOfTrainer(lanes, trainers, t));
-    nodes_.push_back(AlignedNodes(lanes_.back()));
-  }
+    : params_(params), buffers_(buffers), checksums_(checksums), job_lanes_(lanes) {
+  for (int t = 0; t < trainers; ++t) nodes_.push_back(AlignedNodes(LanesOfTrainer(lanes, trainers, t)));
 }
 
 absl::Status PushReader::CheckMerged(const v1::PushRequest& request) const {
-  const int trainers = static_cast<int>(lanes_.size());
+  const int trainers = static_cast<int>(nodes_.size());
   int above = -1;
   for (const v1::MergedTrainer& merged : request.merged()) {
     const int trainer = merged.trainer();
@@ -45,22 +42,7 @@ std::vector<LaneRange> PushReader::MergedNodes(const v1::PushRequest& request) c
   std::vector<int> trainers = {request.caller().trainer()};
   for (const v1::MergedTrainer& merged : request.merged()) trainers.push_back(merged.trainer());
   std::sort(trainers.begin(), trainers.end());
-  std::vector<LaneRange> nodes;
-  LaneRange run;  // of adjacent lanes
-  const auto end_run = [&] {
-    const std::vector<LaneRange> of_run = AlignedNodes(run);
-    nodes.insert(nodes.end(), of_run.begin(), of_run.end());
-  };
-  for (const int trainer : trainers) {
-    const LaneRange& lanes = lanes_[static_cast<size_t>(trainer)];
-    if (lanes.begin != run.begin + run.count) {
-      end_run();
-      run = {lanes.begin, 0};
-    }
-    run.count += lanes.count;
-  }
-  end_run();
-  return nodes;
+  return NodesOfTrainers(job_lanes_, static_cast<int>(nodes_.size()), trainers);
 }
 
 absl::Status PushReader::Read(const v1::PushRequest& request, const Slices& payload,

@@ -33,7 +33,7 @@ class PushReader {
   ServerParams* const params_;
   BufferPool* const buffers_;
   const bool checksums_;
-  std::vector<LaneRange> lanes_;               // by trainer
+  const int job_lanes_;
   std::vector<std::vector<LaneRange>> nodes_;  // by trainer
 };
 
