@@ -59,6 +59,9 @@ class OwnServerTransport : public Transport {
   int servers() const override { return options_.others->servers(); }
   bool checks_payloads() const override { return options_.others->checks_payloads(); }
   bool is_own(int server) const override { return server == options_.own; }
+  bool shares_memory(int server) const override {
+    return server == options_.own || options_.others->shares_memory(server);
+  }
 
  private:
   const OwnServerOptions options_;

@@ -399,10 +399,10 @@ class Server : public GrpcServer {
   }
 
   void ShareMemory() {
-    auto shared = SharedServer::Start(SharedPathOf(unix_socket_),
-                                      [this](Method method, const Slices& request, ReplyCallback reply) {
-                                        Handle(method, request, std::move(reply));
-                                      });
+    auto shared = SharedServer::Start(
+        SharedPathOf(unix_socket_), [this](Method method, int /*server*/, const Slices& request, ReplyCallback reply) {
+          Handle(method, request, std::move(reply));
+        });
     if (shared.ok()) {
       shared_ = *std::move(shared);
     } else {

@@ -113,6 +113,10 @@ class GrpcTransport : public ClosableTransport {
                         endpoints_[static_cast<size_t>(server)]);
   }
   int servers() const override { return static_cast<int>(endpoints_.size()); }
+  bool shares_memory(int server) const override {
+    MutexLock lock(&mu_);
+    return servers_[static_cast<size_t>(server)]->shared != nullptr;
+  }
 
  private:
   struct Pending {
@@ -401,7 +405,7 @@ class GrpcTransport : public ClosableTransport {
   const std::vector<std::string> endpoints_;
   const bool unix_sockets_, shared_memory_, servers_in_trainers_;
   std::vector<std::unique_ptr<Server>> servers_;  // constant after construction except for guarded members
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar none_left_;
   // Memories that are not used for new calls.
   std::vector<std::shared_ptr<SharedClient>> left_ ABSL_GUARDED_BY(mu_);

@@ -45,15 +45,16 @@ struct Slot {
   uint32_t kind;
   uint32_t first;   // granule
   uint32_t wanted;  // SharedHead::When
-  char unused[20];
+  uint32_t server;
+  char unused[16];
 };
 static_assert(sizeof(Slot) == 64);
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 
 // Text that a process sends with the descriptor. Another layout has another text.
-constexpr char kOffer[] = "weir shared channel 1";
-constexpr char kConsent[] = "weir shared channel 1: mapped";
+constexpr char kOffer[] = "weir shared channel 2";
+constexpr char kConsent[] = "weir shared channel 2: mapped";
 constexpr timeval kConsentDeadline = {.tv_sec = 2, .tv_usec = 0};
 
 std::string SystemError(const char* what) { return absl::StrCat(what, ": ", std::strerror(errno)); }
@@ -259,7 +260,8 @@ bool SharedChannel::Post(const SharedHead& head, size_t bytes, Place place) {
                                  .bytes = bytes,
                                  .kind = head.kind,
                                  .first = place.first,
-                                 .wanted = head.wanted};
+                                 .wanted = head.wanted,
+                                 .server = head.server};
   out_->head.store(++head_, std::memory_order_release);
   return true;
 }
@@ -301,6 +303,7 @@ absl::StatusOr<std::optional<SharedChannel::Message>> SharedChannel::Take() {
   Message message{
       .head = {.call = slot.call,
                .kind = slot.kind,
+               .server = slot.server,
                .profiled_id = slot.profiled_id,
                .profiled_step = slot.profiled_step,
                .wanted = static_cast<SharedHead::When>(std::min<uint32_t>(slot.wanted, SharedHead::kSomeTime))}};

@@ -37,6 +37,8 @@ struct SharedHead {
   uint64_t call = 0;
   // The Method of a request, the Answer of an answer.
   uint32_t kind = 0;
+  // Server that a request to the relay of a host is for.
+  uint32_t server = 0;
   // The ProfiledCall of a request that is recorded.
   uint64_t profiled_id = 0;
   int64_t profiled_step = -1;

@@ -69,9 +69,11 @@ void SharedClient::Join() {
   }
 }
 
-bool SharedClient::Call(Method method, const Slices& request, absl::Duration timeout, Done done, bool patient) {
+bool SharedClient::Call(Method method, const Slices& request, absl::Duration timeout, Done done, bool patient,
+                        int server) {
   const absl::Time deadline = Clock::Real()->Now() + timeout;
   SharedHead head{.kind = static_cast<uint32_t>(method),
+                  .server = static_cast<uint32_t>(server),
                   .wanted = patient                     ? SharedHead::kSomeTime
                             : AnswersMayWait::current() ? SharedHead::kWithNext
                                                         : SharedHead::kAtOnce};

@@ -37,8 +37,10 @@ class SharedClient {
 
   // Starts a call; copies the request before it returns. False: the request finds no room, or the channel is closed;
   // `done` is not called. Else `done` runs once, on a thread of this client or in Close: with Unavailable when the
-  // other process ends, with DeadlineExceeded after `timeout`. patient: as Transport::CallPatiently.
-  bool Call(Method method, const Slices& request, absl::Duration timeout, Done done, bool patient = false);
+  // other process ends, with DeadlineExceeded after `timeout`. patient: as Transport::CallPatiently. server: that
+  // which a relay is to ask (pserver/host).
+  bool Call(Method method, const Slices& request, absl::Duration timeout, Done done, bool patient = false,
+            int server = 0);
 
   // True before any call is ended because the connection has: the next call has to go another way.
   bool closed() const { return ended_; }

@@ -185,7 +185,7 @@ class Link {
         ++awaited_->calls;
       }
       const ProfiledCallScope scope({.id = head.profiled_id, .step = head.profiled_step});
-      handler(method, (*received)->bytes,
+      handler(method, static_cast<int>(head.server), (*received)->bytes,
               [channel = channel_, head, open = open_, awaited = awaited_](absl::StatusOr<Slices> reply) {
                 Answer(channel.get(), head, reply, awaited.get());
                 open->Remove(channel.get());

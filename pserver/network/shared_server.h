@@ -19,8 +19,8 @@ std::string SharedPathOf(const std::string& unix_socket);
 // Accepts clients of the same user and answers their calls.
 class SharedServer {
  public:
-  // Called on threads of the server, two for each client; for Push, Pull and Deliver.
-  using Handler = std::function<void(Method method, const Slices& request, ReplyCallback reply)>;
+  // Called on threads of the server, two for each client; for Push, Pull and Deliver. `server`: SharedClient::Call.
+  using Handler = std::function<void(Method method, int server, const Slices& request, ReplyCallback reply)>;
 
   // Listens at `path` when Start returns. FailedPrecondition: it cannot. The handler must run until the server is
   // destroyed; replies may come later and are dropped then. Requires: Shutdown and the destructor are called by one

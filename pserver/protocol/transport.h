@@ -47,6 +47,9 @@ class Transport {
   // True if the server is inside the calling trainer although others are not: calls to it are no traffic, and the
   // trainer does not count them.
   virtual bool is_own(int /*server*/) const { return false; }
+  // True if calls of tensors reach the server through memory that it shares with this process: it is on this machine.
+  // Known after the first answer of the server.
+  virtual bool shares_memory(int /*server*/) const { return false; }
 };
 
 }  // namespace weir

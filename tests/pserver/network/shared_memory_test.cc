@@ -366,25 +366,26 @@ class SharedServerTest : public testing::Test {
     Start();
   }
   void Start() {
-    auto server = SharedServer::Start(path_, [this](Method method, const Slices& request, ReplyCallback reply) {
-      const std::string text = TotalSize(request) < 100 ? Flatten(request) : "";
-      if (text == "hold") {
-        MutexLock lock(&mu_);
-        held_.emplace_back(request, std::move(reply));
-        arrived_.SignalAll();
-      } else if (text == "fail") {
-        reply(absl::AbortedError(std::string(5000, 'e')));
-      } else if (text == "large") {
-        reply(Slices{Slice::Own(std::string(SharedChannel::kDataBytes, 'l'))});
-      } else if (text == "profiled") {
-        reply(
-            Slices{Slice::Own(absl::StrCat(ProfiledCallScope::current().id, " ", ProfiledCallScope::current().step))});
-      } else {
-        Slices answer = {Slice::Own(absl::StrCat(std::string(MethodName(method)), " "))};
-        answer.insert(answer.end(), request.begin(), request.end());
-        reply(answer);
-      }
-    });
+    auto server =
+        SharedServer::Start(path_, [this](Method method, int /*server*/, const Slices& request, ReplyCallback reply) {
+          const std::string text = TotalSize(request) < 100 ? Flatten(request) : "";
+          if (text == "hold") {
+            MutexLock lock(&mu_);
+            held_.emplace_back(request, std::move(reply));
+            arrived_.SignalAll();
+          } else if (text == "fail") {
+            reply(absl::AbortedError(std::string(5000, 'e')));
+          } else if (text == "large") {
+            reply(Slices{Slice::Own(std::string(SharedChannel::kDataBytes, 'l'))});
+          } else if (text == "profiled") {
+            reply(Slices{
+                Slice::Own(absl::StrCat(ProfiledCallScope::current().id, " ", ProfiledCallScope::current().step))});
+          } else {
+            Slices answer = {Slice::Own(absl::StrCat(std::string(MethodName(method)), " "))};
+            answer.insert(answer.end(), request.begin(), request.end());
+            reply(answer);
+          }
+        });
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -621,7 +622,7 @@ TEST_F(SharedServerTest, OffersOfStrangersAreRefusedAndOthersAreServed) {
     EXPECT_LE(::recv(*socket, &answer, 1, 0), 0) << "no consent to: " << text;
     ::close(*socket);
   };
-  const std::string right("weir shared channel 1\0", 22);
+  const std::string right("weir shared channel 2\0", 22);
   offer("hello", {});
   offer(std::string(100'000, 'x'), {});
   offer(right, {});
