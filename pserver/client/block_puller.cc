@@ -63,7 +63,7 @@ CallPtr BlockPuller::NewCall(int server, int64_t version, PlannedPull* planned, 
     reads.push_back({wanted[piece.asked].out->data<float>() + piece.begin, piece.count, piece.bytes});
   }
   return calls_.New(server, {Waits::kProgram, version}, planned, {},
-                    [this, reads = std::move(reads), format = placement_.plan().wire().pull(), outcome](
+                    [this, reads = std::move(reads), format = placement_.PullFormat(server), outcome](
                         const v1::PullReply& reply, PayloadReader* values) {
                       for (const BlockToRead& to : reads) ReadBlock(to, format, &calls_, values);
                       if (outcome != nullptr) *outcome = OutcomeIn(reply);
@@ -80,7 +80,7 @@ void BlockPuller::PullFrom(int server, int64_t version, StepOutcome* outcome, st
   asked.reserve(wanted.size());
   for (const Wanted& each : wanted) asked.push_back({each.block.name, each.out->size()});
   const size_t most_bytes = calls_.answers_inside() && one_version_ ? kBytesPerCallInside : kBytesPerCall;
-  std::vector<PlannedPull> pulls = PlanBlockPulls(asked, placement_.plan().wire().pull(), most_bytes);
+  std::vector<PlannedPull> pulls = PlanBlockPulls(asked, placement_.PullFormat(server), most_bytes);
   // In sync every server is waited for, one without blocks too: the next step's pushes must not find it a version
   // behind. With a bound every server has to say that the step may begin.
   if (pulls.empty() && (in_turn_ || server == 0)) pulls.emplace_back();

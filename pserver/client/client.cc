@@ -59,6 +59,11 @@ absl::Status Client::Join() {
   return member_.Join(Introduction(options_));
 }
 
+void Client::UseRelay(std::vector<bool> relayed, std::vector<std::vector<LaneRange>> nodes) {
+  placement_.SetRelayed(std::move(relayed));
+  residuals_.SetNodes(std::move(nodes));
+}
+
 Client::Counters Client::counters() const {
   const CallCounters& calls = member_.counters();
   return {.bytes_sent = calls.bytes_sent(),

@@ -71,6 +71,9 @@ class Client {
   PostBoard& board_beside() { return member_.exchanges_beside(); }
   // For the thread that runs the program.
   ServerSteps& steps() { return *steps_; }
+  // Speaks to the servers with relayed[server] through the relay of this host from now on (pserver/host). `nodes`: by
+  // trainer, what it has residuals of. Requires: Join; called by every trainer, before its first step.
+  void UseRelay(std::vector<bool> relayed, std::vector<std::vector<LaneRange>> nodes);
   // For one thread beside it.
   AheadRows& ahead() { return steps_->ahead(); }
   // For the thread that runs the program, at step borders.
@@ -89,7 +92,7 @@ class Client {
 
   const ClientOptions options_;
   Member member_;
-  const BlockPlacement placement_;
+  BlockPlacement placement_;
   BufferPool buffers_;
   const std::unique_ptr<ServerSteps> steps_;
   ResidualExchange residuals_;

@@ -66,7 +66,7 @@ absl::Status CheckSizes(const BlockRef& block, const RowForm& form, absl::Span<c
 
 // Elements [begin, begin + count) of one node of a dense gradient.
 struct Pusher::DenseGradient {
-  std::string block;
+  BlockRef block;
   int64_t block_count = 0;
   LaneRange node;
   int64_t begin = 0, count = 0;
@@ -140,11 +140,11 @@ absl::Status Pusher::SendDense(const BlockRef& block, absl::Span<const LaneTenso
     return absl::InvalidArgumentError(
         absl::StrCat("gradient of ", block.name, " has ", lane.value->size(), " elements, the block has ", *count));
   }
-  const v1::WireFormat format = placement_.plan().wire().push();
+  const v1::WireFormat format = placement_.PushFormat(block.server);
   for (PlannedDense& planned : PlanDensePush(block.name, *count, push_nodes_, format)) {
     std::vector<PushTensor> tensors;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      DenseGradient gradient = {block.name,    *count,        nodes_[i],
+      DenseGradient gradient = {block,         *count,        nodes_[i],
                                 planned.begin, planned.count, RunsOf(nodes_[i], lanes, planned.begin, planned.count)};
       if (gradient.runs.empty()) continue;
       PushTensor tensor;
@@ -175,16 +175,16 @@ void Pusher::Sum(const DenseGradient& gradient, absl::Span<float> out) {
 }
 
 void Pusher::WriteDense(const DenseGradient& gradient, char* out, v1::PushItem* item) {
-  const v1::WireFormat format = placement_.plan().wire().push();
+  const v1::WireFormat format = placement_.PushFormat(gradient.block.server);
   const size_t floats = static_cast<size_t>(gradient.count);
   const bool as_is = format == v1::WIRE_FLOAT32;
   const WireBuffer exact = as_is ? WireBuffer() : buffers_.Get(floats * sizeof(float));
   const absl::Span<float> sum = absl::MakeSpan(reinterpret_cast<float*>(as_is ? out : exact.data), floats);
   Sum(gradient, sum);
   if (as_is) return;
-  SetExponents(
-      residuals_.EncodeDense(gradient.block, gradient.node, gradient.block_count, gradient.begin, sum, format, out),
-      item);
+  SetExponents(residuals_.EncodeDense(gradient.block.name, gradient.node, gradient.block_count, gradient.begin, sum,
+                                      format, out),
+               item);
 }
 
 // --------------------------------------------------------------------------------------------------------------- rows
@@ -198,9 +198,11 @@ absl::Status Pusher::SendRows(const BlockRef& block, int width, absl::Span<const
     return absl::InvalidArgumentError(
         absl::StrCat("the plan has no table or block ", block.name, " on server ", block.server));
   }
-  const RowForm form = {width, (by_shard ? table->wire() : placement_.plan().wire()).push(),
-                        by_shard && table->shows_and_clicks()};
-  RETURN_IF_ERROR(CheckSizes(block, form, lanes));
+  const auto form_for = [&](int server) {
+    return RowForm{width, by_shard ? placement_.PushFormat(*table, server) : placement_.PushFormat(server),
+                   by_shard && table->shows_and_clicks()};
+  };
+  RETURN_IF_ERROR(CheckSizes(block, form_for(0), lanes));
   const int servers = calls_.settings().servers();
   PlacedRows rows(lanes, by_shard ? pulled_.Find(block.name, begun_.step) : RowOrders::Known(),
                   by_shard ? static_cast<uint32_t>(table->logical_shards()) : 1, by_shard ? servers : 1);
@@ -214,8 +216,8 @@ absl::Status Pusher::SendRows(const BlockRef& block, int width, absl::Span<const
     size_t begin, end;
   };
   std::vector<Piece> pieces;
-  const size_t per_piece = RowsPerPush(form, nodes_.size());
   const auto cut = [&](int server, size_t begin, size_t end) {
+    const size_t per_piece = RowsPerPush(form_for(server), nodes_.size());
     for (; begin < end; begin += per_piece) pieces.push_back({server, begin, std::min(end, begin + per_piece)});
   };
   if (by_shard) {
@@ -223,10 +225,9 @@ absl::Status Pusher::SendRows(const BlockRef& block, int width, absl::Span<const
   } else {
     cut(block.server, 0, rows.order().size());
   }
-  const RowGradient gradient = {block, form, rows};
   pool_.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t p) {
     const Piece& piece = pieces[static_cast<size_t>(p)];
-    SendRowRange(gradient, piece.server, piece.begin, piece.end);
+    SendRowRange({block, form_for(piece.server), rows}, piece.server, piece.begin, piece.end);
   });
   return absl::OkStatus();
 }

@@ -34,7 +34,13 @@ ResidualExchange::ResidualExchange(const v1::Plan* plan, int trainer, absl::Span
       residuals_(*residuals),
       board_(*board) {}
 
+void ResidualExchange::SetNodes(std::vector<std::vector<LaneRange>> nodes) {
+  all_nodes_ = std::move(nodes);
+  nodes_ = NodesOf(trainer_);
+}
+
 std::vector<LaneRange> ResidualExchange::NodesOf(int trainer) const {
+  if (!all_nodes_.empty()) return all_nodes_[static_cast<size_t>(trainer)];
   const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer);
   std::vector<LaneRange> nodes = AlignedNodes(lanes);
   if (whole_ && nodes.size() > 1) nodes.push_back(lanes);

@@ -29,6 +29,9 @@ class ResidualExchange {
   // Returns the residual of a parameter in the sum of all lanes of this trainer, `count` floats, zeros at first.
   // The channel that adds gradients among the trainers keeps it there. Valid as long as the client. Requires: Deal.
   absl::Span<float> OfDense(const std::string& parameter, int64_t count);
+  // Sets the nodes that trainers have residuals of, by trainer, where those of their lanes are not all: a trainer that
+  // pushes for its host has them of all lanes there. Requires: called by every trainer, before Deal.
+  void SetNodes(std::vector<std::vector<LaneRange>> nodes);
   // Returns true if this trainer keeps residuals.
   bool Keeps() const;
   // Sync; every trainer calls it at the same step border. Calls `take` on trainer `to` with the residuals of every
@@ -57,7 +60,8 @@ class ResidualExchange {
   const v1::Plan& plan_;
   const int trainer_;
   const bool whole_;
-  const std::vector<LaneRange> nodes_;
+  std::vector<LaneRange> nodes_;
+  std::vector<std::vector<LaneRange>> all_nodes_;  // by trainer; empty: as their lanes say
   Residuals& residuals_;
   Board& board_;
 };

@@ -45,15 +45,16 @@ RowMessages::Range RowCalls::RangeOf(const RowList& list, int server) {
   return {&list, place_of(list.block->begin), place_of(list.block->end)};
 }
 
-RowsToPull RowCalls::AskedOf(const RowMessages::Range& range) const {
+RowsToPull RowCalls::AskedOf(int server, const RowMessages::Range& range) const {
   RowsToPull asked;
   asked.rows = range.end - range.begin;
   for (const TableRows* table : range.list->tables) {
     const FetchedParameter::Block* const block = range.list->block;
     if (block != nullptr) {
-      asked.tensors.push_back({block->name, table->width, placement_.plan().wire().pull()});
+      asked.tensors.push_back({block->name, table->width, placement_.PullFormat(server)});
     } else {
-      asked.tensors.push_back({table->table, table->width, placement_.FindTable(table->table)->wire().pull()});
+      asked.tensors.push_back(
+          {table->table, table->width, placement_.PullFormat(*placement_.FindTable(table->table), server)});
     }
   }
   return asked;
@@ -69,7 +70,7 @@ RowMessages RowCalls::PlanFor(int server, absl::Span<const RowList> lists) const
   RowMessages plan;
   for (const RowList& list : lists) {
     plan.ranges.push_back(RangeOf(list, server));
-    plan.asked.push_back(AskedOf(plan.ranges.back()));
+    plan.asked.push_back(AskedOf(server, plan.ranges.back()));
   }
   plan.messages = PlanRowPulls(plan.asked, calls_.answers_inside() ? kBytesPerCallInside : kRowBytesPerCall);
   return plan;

@@ -77,8 +77,8 @@ class RowCalls {
 
  private:
   static RowMessages::Range RangeOf(const RowList& list, int server);
-  // Returns what a plan has to know of the range. Borrows the names of its tables or block.
-  RowsToPull AskedOf(const RowMessages::Range& range) const;
+  // Returns what a plan for a server has to know of the range. Borrows the names of its tables or block.
+  RowsToPull AskedOf(int server, const RowMessages::Range& range) const;
 
   const BlockPlacement& placement_;
   PullCalls& calls_;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,6 +80,11 @@ class Member {
   Exchanges& exchanges() { return exchanges_; }
   Exchanges& exchanges_beside() { return exchanges_beside_; }
   const CallCounters& counters() const { return *counters_; }
+  // Return what may be used after this object is gone: counters, and what a request to a server says of its caller.
+  std::shared_ptr<CallCounters> shared_counters() const { return counters_; }
+  std::function<v1::Caller(int server)> Caller() const {
+    return [sessions = sessions_](int server) { return sessions->CallerFor(server); };
+  }
   const JoinReplies& joined() const { return joined_; }
 
  private:
