@@ -7,7 +7,8 @@
 // and within pserver
 //
 //   {inside, network} > server > consistency > params > {protocol, tables}, network > cluster,
-//   channels > {client > member > protocol, replica > params}, collective > protocol, rendezvous > cluster;
+//   channels > {client > member > protocol, replica > params}, collective > protocol, rendezvous > cluster,
+//   host > {client, network};
 //   {channels, replica, collective} > framework/collective
 //
 // and within trainer
@@ -105,12 +106,13 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/consistency", {"pserver/params", "framework/membership"});
     add("pserver/server", {"pserver/consistency"});
     add("pserver/network", {"pserver/server", "pserver/cluster"});
+    add("pserver/host", {"pserver/client", "pserver/network"});
     add("pserver/rendezvous", {"pserver/cluster"});
     add("pserver/inside", {"pserver/server"});
     add("pserver/replica", {"pserver/params", "framework/collective"});
     add("pserver/channels", {"pserver/client", "pserver/replica"});
     add("pserver/collective", {"pserver/protocol", "framework/collective", "framework/net"});
-    add("pserver", {"pserver/collective", "pserver/channels", "pserver/network", "pserver/inside", "pserver/rendezvous",
+    add("pserver", {"pserver/collective", "pserver/channels", "pserver/host", "pserver/inside", "pserver/rendezvous",
                     "framework/watch"});
     // trainer calls servers through these rooms and may not include the rooms below them.
     add("trainer", {"ops", "transpiler"});
