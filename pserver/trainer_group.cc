@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "pserver/collective/gloo_mesh.h"
 #include "pserver/collective/nccl_mesh.h"
 #include "pserver/collective/peers.h"
+#include "pserver/host/host_link.h"
 #include "pserver/network/grpc_transport.h"
 
 namespace weir {
@@ -59,6 +61,17 @@ TrainerGroup::~TrainerGroup() {
   control_ = nullptr;
 }
 
+Hosts TrainerGroup::HostsOf(const std::vector<v1::CollectivePeer>& peers) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (size_t t = 0; t < peers.size(); ++t) {
+    // One that shares no memory is a host by itself.
+    const std::string host = peers[t].has_host() ? peers[t].host() : absl::StrCat("trainer ", t);
+    hosts.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+  }
+  return Hosts(std::move(hosts));
+}
+
 absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& waits) {
   ASSIGN_OR_RETURN(
       server_,
@@ -72,7 +85,13 @@ absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& 
   own.set_endpoint(server_->endpoint());
   own.set_unix_socket(server_->unix_socket());
   own.set_group(RandomNumber());
+  if (o.merge_hosts && o.network.shared_memory()) own.set_host(HostIdentity());
   ASSIGN_OR_RETURN(const std::vector<v1::CollectivePeer> peers, ExchangePeers(o.client, own));
+  hosts_ = HostsOf(peers);
+  if (hosts_.worth_merging()) {
+    LOG(INFO) << "trainers of " << hosts_.count() << " hosts, up to " << hosts_.most_ranks()
+              << " on one, merge what leaves a host";
+  }
   GrpcTransportOptions transport{.network = o.network};
   RETURN_IF_ERROR(WantDescriptors(4 * static_cast<int64_t>(peers.size()) + 64,
                                   absl::StrCat("4 connections with each of ", peers.size(), " trainers and 64 more")));
@@ -162,7 +181,8 @@ absl::StatusOr<std::unique_ptr<TrainerGroup>> TrainerGroup::Form(const Options& 
   waits.excused = [client = o.client] { return client->member().AnyAwaitsFiles(); };
   group->collective_ = std::make_unique<Collective>(
       group->mesh_.get(),
-      Collective::Options{.waits = std::move(waits), .counted_as = absl::StrCat("trainer.", o.trainer_id)});
+      Collective::Options{
+          .waits = std::move(waits), .hosts = group->hosts_, .counted_as = absl::StrCat("trainer.", o.trainer_id)});
   return group;
 }
 

@@ -10,8 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/collective/collective.h"
+#include "framework/collective/hosts.h"
 #include "framework/tensor/device.h"
 #include "proto/job.pb.h"
+#include "proto/trainer.pb.h"
 #include "pserver/client/client.h"
 #include "pserver/collective/nccl_library.h"
 #include "pserver/collective/wire_mesh.h"
@@ -33,6 +35,8 @@ class TrainerGroup {
     // Backend WIRE: connections of the job.
     v1::Cluster network;
     v1::Comm settings;
+    // Backend WIRE: what trainers of one host send to others is added, or sent once, for all of them (Hosts).
+    bool merge_hosts = false;
     v1::Deadlines deadlines;
     // Set for backend NCCL. Borrowed for the life of the group; the queues of `device` are used by nobody else.
     const NcclLibrary* nccl = nullptr;
@@ -53,6 +57,8 @@ class TrainerGroup {
  private:
   TrainerGroup() = default;
   absl::Status Connect(const Options& options, const CollectiveWaits& waits);
+  // Returns the hosts of the trainers; none if no two that merge share one.
+  static Hosts HostsOf(const std::vector<v1::CollectivePeer>& peers);
   absl::Status ConnectWire(const Options& options, const CollectiveWaits& waits);
   // `backend`: of the group that it is for, GLOO or NCCL.
   absl::StatusOr<std::unique_ptr<Mesh>> ConnectGloo(const Options& options, const std::string& backend);
@@ -66,6 +72,7 @@ class TrainerGroup {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Mesh> control_;  // with backend NCCL
   std::unique_ptr<Mesh> mesh_;
+  Hosts hosts_;  // of the trainers, if what leaves a host is merged
   std::unique_ptr<Collective> collective_;
 };
 

@@ -40,6 +40,8 @@
 #include "pserver/collective/backends.h"
 #include "pserver/collective/nccl_library.h"
 #include "pserver/fault_point.h"
+#include "pserver/host/host_link.h"
+#include "pserver/host/host_transport.h"
 #include "pserver/inside/in_process.h"
 #include "pserver/inside/own_server.h"
 #include "pserver/job_server.h"
@@ -323,7 +325,10 @@ struct Runtime {
   std::string plan_text;
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<WayToServers> servers;
+  // Set if trainers of one host may merge what they send: the way through their relay, and the relay.
+  std::unique_ptr<HostTransport> way;
   std::unique_ptr<Client> client;
+  std::unique_ptr<HostLink> host;
   // Set if the program adds dense gradients among trainers: the group of trainers (null in one process), what it runs
   // in one process, and the dense parameters of this trainer.
   std::unique_ptr<TrainerGroup> group;
@@ -526,6 +531,11 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
                    TrainerPrograms(r->job, absl::GetFlag(FLAGS_program), absl::GetFlag(FLAGS_startup_program)));
   r->plan_text = PlanText(r->job, r->programs.main.plan());
   RETURN_IF_ERROR(r->servers->Reach(r->job, r->pool.get(), threads, signals, &r->cluster));
+  const v1::Plan& plan = r->programs.main.plan();
+  const bool to_servers = plan.merge_hosts() != v1::Plan::OFF && !plan.servers_in_trainers();
+  if (to_servers && plan.trainers() > 1 && !IsEmbedded(r->cluster)) {
+    r->way = std::make_unique<HostTransport>(r->servers->transport());
+  }
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
   ASSIGN_OR_RETURN(r->client,
                    Client::Create({.plan = r->programs.main.plan(),
@@ -537,12 +547,28 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
                                    .checkpoint_per_host = checkpoint.per_host(),
                                    .process = ProcessName(),
                                    .arithmetic = ResolvedArithmetic(PrecisionOnCpu(train)),
-                                   .transport = r->servers->transport(),
+                                   .transport = r->way != nullptr ? r->way.get() : r->servers->transport(),
                                    .clock = Clock::Real(),
                                    .pool = r->pool.get(),
                                    .bounded_staleness = ModeOf(r->programs.main).staleness() >= 0,
                                    .compresses = Compresses(r->job.config.distribute()),
                                    .receives_beside_sends = true}));
+  return absl::OkStatus();
+}
+
+// Finds the trainers of this host, if they may merge what they send.
+absl::Status MeetHost(Runtime* r) {
+  if (r->way == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(r->host, HostLink::Form({.client = r->client.get(),
+                                            .way = r->way.get(),
+                                            .servers = r->servers->transport(),
+                                            .pool = r->pool.get(),
+                                            .plan = &r->programs.main.plan(),
+                                            .trainer_id = r->cluster.trainer_id,
+                                            .process = ProcessName(),
+                                            .deadlines = r->job.config.deadlines(),
+                                            .shared_memory = r->job.config.cluster().shared_memory(),
+                                            .host = HostIdentity()}));
   return absl::OkStatus();
 }
 
@@ -561,16 +587,18 @@ absl::Status HoldDense(Runtime* r) {
       ASSIGN_OR_RETURN(host, r->servers->Host(r->cluster));
     }
     LOG(INFO) << "other trainers reach this one at " << host;
-    ASSIGN_OR_RETURN(r->group, TrainerGroup::Form({.client = r->client.get(),
-                                                   .trainer_id = r->cluster.trainer_id,
-                                                   .trainers = r->programs.main.plan().trainers(),
-                                                   .host = host,
-                                                   .network = config.cluster(),
-                                                   .settings = config.comm(),
-                                                   .deadlines = config.deadlines(),
-                                                   .nccl = r->nccl.library,
-                                                   .device = r->nccl.device.get(),
-                                                   .device_identity = r->nccl.device_identity}));
+    ASSIGN_OR_RETURN(r->group,
+                     TrainerGroup::Form({.client = r->client.get(),
+                                         .trainer_id = r->cluster.trainer_id,
+                                         .trainers = r->programs.main.plan().trainers(),
+                                         .host = host,
+                                         .network = config.cluster(),
+                                         .settings = config.comm(),
+                                         .merge_hosts = r->programs.main.plan().merge_hosts() != v1::Plan::OFF,
+                                         .deadlines = config.deadlines(),
+                                         .nccl = r->nccl.library,
+                                         .device = r->nccl.device.get(),
+                                         .device_identity = r->nccl.device_identity}));
     collective = r->group->collective();
   }
   ASSIGN_OR_RETURN(r->replica, MakeReplica({.main = &r->programs.main,
@@ -679,6 +707,7 @@ absl::Status MeasureImportance(Runtime* r, std::string* last_line) {
 // Trains, predicts or measures. Sets *stopped if the training has ended before it was complete because its end was
 // requested.
 absl::Status Work(Runtime* r, std::string* last_line, bool* stopped) {
+  RETURN_IF_ERROR(MeetHost(r));
   RETURN_IF_ERROR(HoldDense(r));
   if (r->cluster.role == Role::kPredict) return Predict(r, last_line);
   if (r->cluster.role == Role::kImportance) return MeasureImportance(r, last_line);
@@ -735,6 +764,7 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   absl::Status status = runtime.client->Join();
   if (status.ok()) {
     status = Work(&runtime, &last_line, &stopped);
+    if (status.ok() && runtime.host != nullptr) status = runtime.host->AwaitOthers();
     if (stopped) SetStopped(signals);
     if (status.ok()) {
       status = runtime.client->member().Done(stopped);
@@ -760,7 +790,9 @@ absl::Status Run(const std::vector<std::string>& overrides, StopSignals* signals
   const bool network_is_down = runtime.servers->ShutDown([&runtime] {
     runtime.replica = nullptr;
     runtime.group = nullptr;
+    runtime.host = nullptr;
     runtime.client = nullptr;
+    runtime.way = nullptr;
   });
   // Freeing large tables may take longer than the network's deadline.
   if (network_is_down) signals->EndWithin(absl::InfiniteDuration(), JobExitCode(status, signals), "");

@@ -158,7 +158,7 @@ std::vector<Choice> Choices(const v1::Distribute& now, bool by_host) {
   }
   v1::Distribute merging = now;
   merging.set_merge_hosts(v1::Distribute::true_);
-  if (by_host && MergeHostsOf(merging) != v1::Plan::OFF) {
+  if (by_host && now.servers() > 0 && MergeHostsOf(merging) != v1::Plan::OFF) {
     const bool merge = MergeHostsOf(now) == v1::Plan::OFF;
     choices.push_back({merge ? "with merge_hosts" : "without merge_hosts",
                        absl::StrCat("distribute.merge_hosts=", merge ? "true" : "false"), [merge](v1::Distribute* d) {

@@ -148,9 +148,10 @@ const char* WhyNotMerged(const v1::Distribute& distribute) {
     return "contradicts average: BY_TRAINERS: servers need the mean of each trainer, not the sum of a host; set "
            "average: BY_SAMPLES";
   }
-  if (distribute.servers() == 0) {
-    return "needs servers, which this job does not have: in this version hosts merge what goes to servers, not what "
-           "trainers exchange among themselves; set servers to 1 or more";
+  if (distribute.servers() == 0 && !AllReduces(distribute)) {
+    return "needs servers or dense: ALL_REDUCE: hosts merge what goes to servers, and what trainers add among "
+           "themselves, but not what goes to the parts of the parameters that other trainers hold; set servers to 1 or "
+           "more, or dense: ALL_REDUCE";
   }
   return nullptr;
 }
@@ -158,8 +159,13 @@ const char* WhyNotMerged(const v1::Distribute& distribute) {
 absl::Status CheckMergeHosts(const Job& job, const Setting& at) {
   const v1::Distribute& distribute = job.config.distribute();
   const char* const why_not = WhyNotMerged(distribute);
-  if (distribute.merge_hosts() != v1::Distribute::true_ || why_not == nullptr) return absl::OkStatus();
-  return at.Error("merge_hosts", absl::StrCat("true ", why_not, ", or leave out merge_hosts"));
+  if (distribute.merge_hosts() != v1::Distribute::true_) return absl::OkStatus();
+  if (why_not != nullptr) return at.Error("merge_hosts", absl::StrCat("true ", why_not, ", or leave out merge_hosts"));
+  const v1::Comm::Backend backend = job.config.comm().backend();
+  if (distribute.servers() > 0 || backend == v1::Comm::AUTO || backend == v1::Comm::WIRE) return absl::OkStatus();
+  return at.Error("merge_hosts", absl::StrCat("true needs comm.backend: WIRE, which shares memory on a host; this is ",
+                                              v1::Comm::Backend_Name(backend),
+                                              ": set backend to WIRE or AUTO, or leave out merge_hosts"));
 }
 
 // Returns whether values that the servers hold as `storage` lose nothing on the way.

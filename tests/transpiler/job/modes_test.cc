@@ -77,9 +77,10 @@ TEST(MergeHostsTest, AutoIsOffWhereNothingOfAHostCanBeAdded) {
   EXPECT_EQ(merges("servers: 2 merge_hosts: false"), v1::Plan::OFF);
   // Rows of tables go to the servers.
   EXPECT_EQ(merges("servers: 2 dense: ALL_REDUCE"), v1::Plan::AUTO);
-  for (const char* without :
-       {"sync: false", "sync: false half_async {}", "sync: false bounded_staleness {}", "sync: false geo {}",
-        "async_tables: true", "average: BY_TRAINERS", "servers: 0", "servers: 0 dense: ALL_REDUCE"}) {
+  // Gradients go among trainers.
+  EXPECT_EQ(merges("servers: 0 dense: ALL_REDUCE"), v1::Plan::AUTO);
+  for (const char* without : {"sync: false", "sync: false half_async {}", "sync: false bounded_staleness {}",
+                              "sync: false geo {}", "async_tables: true", "average: BY_TRAINERS", "servers: 0"}) {
     EXPECT_EQ(merges(without), v1::Plan::OFF) << without;
     EXPECT_EQ(merges(absl::StrCat(without, " merge_hosts: AUTO")), v1::Plan::OFF) << without;
   }

@@ -459,10 +459,15 @@ INSTANTIATE_TEST_SUITE_P(
               "distribute { reproducible: false average: BY_TRAINERS merge_hosts: true }",
               "job.textproto:20:55: distribute.merge_hosts true contradicts average: BY_TRAINERS: servers need the "
               "mean of each trainer, not the sum of a host; set average: BY_SAMPLES, or leave out merge_hosts"},
-        Wrong{"MergeHostsWithoutServers", kCluster, "distribute { mode: NCCL2 trainers: 2 merge_hosts: true }",
-              "job.textproto:20:38: distribute.merge_hosts true needs servers, which this job does not have: in this "
-              "version hosts merge what goes to servers, not what trainers exchange among themselves; set servers to "
-              "1 or more, or leave out merge_hosts"},
+        Wrong{"MergeHostsWithoutServers", kCluster, "distribute { servers: 0 trainers: 2 merge_hosts: true }",
+              "job.textproto:20:37: distribute.merge_hosts true needs servers or dense: ALL_REDUCE: hosts merge what "
+              "goes to servers, and what trainers add among themselves, but not what goes to the parts of the "
+              "parameters that other trainers hold; set servers to 1 or more, or dense: ALL_REDUCE, or leave out "
+              "merge_hosts"},
+        Wrong{"MergeHostsByGloo", kCluster,
+              "comm { backend: GLOO } distribute { mode: NCCL2 trainers: 2 merge_hosts: true }",
+              "job.textproto:20:61: distribute.merge_hosts true needs comm.backend: WIRE, which shares memory on a "
+              "host; this is GLOO: set backend to WIRE or AUTO, or leave out merge_hosts"},
         Wrong{"NoLanes", kCluster, "train { lanes: 0 }",
               "job.textproto:20:9: train.lanes 0 makes the result depend on the number of trainers and threads: set "
               "distribute.reproducible: false to permit that"},
