@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -13,9 +14,12 @@
 #include "framework/base/status_macros.h"
 #include "framework/base/thread_pool.h"
 #include "framework/collective/collective.h"
+#include "framework/collective/hosts.h"
 #include "framework/collective/local_mesh.h"
 #include "framework/graph/training_mode.h"
 #include "ops/arithmetic.h"
+#include "pserver/host/host_link.h"
+#include "pserver/host/host_transport.h"
 #include "pserver/inside/in_process.h"
 #include "pserver/inside/own_server.h"
 #include "pserver/replica/dense_replica.h"
@@ -72,10 +76,23 @@ std::string CheckpointDir(const InProcessRun& run, const Job& job, int server) {
   return job.config.checkpoint().dir().empty() ? "" : job.Path(job.config.checkpoint().dir());
 }
 
+// Returns the hosts of the trainers, for what they exchange among themselves.
+Hosts HostsOf(const InProcessRun& run, const v1::Plan& plan) {
+  if (!run.host || plan.merge_hosts() == v1::Plan::OFF) return Hosts();
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (int t = 0; t < run.trainers; ++t) {
+    hosts.push_back(numbers.emplace(run.host(t), static_cast<int>(numbers.size())).first->second);
+  }
+  return Hosts(std::move(hosts));
+}
+
 absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int id, const std::string& process,
                         Transport* transport, Mesh* mesh, const Work& work) {
   if (run.edit_trainer) run.edit_trainer(id, &job, &programs);
   ThreadPool pool("compute", run.threads - 1);
+  const bool merges = run.host && run.servers > 0 && programs.main.plan().merge_hosts() != v1::Plan::OFF;
+  HostTransport way(transport);
   ASSIGN_OR_RETURN(std::unique_ptr<Client> client,
                    Client::Create({.plan = programs.main.plan(),
                                    .trainer_id = id,
@@ -86,13 +103,25 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
                                    .checkpoint_per_host = job.config.checkpoint().per_host(),
                                    .process = process,
                                    .arithmetic = ResolvedArithmetic(PrecisionOnCpu(job.config.train())),
-                                   .transport = transport,
+                                   .transport = merges ? &way : transport,
                                    .clock = Clock::Real(),
                                    .pool = &pool,
                                    .bounded_staleness = ModeOf(programs.main).staleness() >= 0,
                                    .compresses = Compresses(job.config.distribute()),
                                    .receives_beside_sends = true}));
   RETURN_IF_ERROR(client->Join());
+  std::unique_ptr<HostLink> host;
+  if (merges) {
+    ASSIGN_OR_RETURN(host, HostLink::Form({.client = client.get(),
+                                           .way = &way,
+                                           .servers = transport,
+                                           .pool = &pool,
+                                           .plan = &programs.main.plan(),
+                                           .trainer_id = id,
+                                           .process = process,
+                                           .deadlines = job.config.deadlines(),
+                                           .host = run.host(id)}));
+  }
   std::unique_ptr<Collective> collective;
   std::unique_ptr<DenseReplica> replica;
   if (mesh != nullptr) {
@@ -100,13 +129,15 @@ absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int
         mesh, Collective::Options{.waits = {.deadline = absl::Seconds(job.config.deadlines().progress_deadline_s()),
                                             .job = [&client] { return client->member().JobStatus(); },
                                             .excused = [&client] { return client->member().AnyAwaitsFiles(); }},
+                                  .hosts = HostsOf(run, programs.main.plan()),
                                   .counted_as = absl::StrCat("trainer.", id)});
     ASSIGN_OR_RETURN(
         replica,
         MakeReplica(
             {.main = &programs.main, .startup = &programs.startup, .pool = &pool, .collective = collective.get()}));
   }
-  const absl::Status status = work({job, programs, client.get(), replica.get(), &pool, id});
+  absl::Status status = work({job, programs, client.get(), replica.get(), &pool, id});
+  if (status.ok() && host != nullptr) status = host->AwaitOthers();
   if (status.ok()) return client->member().Done();
   if (collective != nullptr) collective->Abort(status);
   // When the job failed elsewhere, that is the story; an error of ours ends the others.

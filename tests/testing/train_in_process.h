@@ -71,6 +71,8 @@ struct InProcessRun {
   // Makes a transport between a client and the servers that are not its own; empty: none. Called again for the process
   // that takes the place of trainer 0. The run owns the results.
   std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> between = {};
+  // Returns the host of a trainer, where trainers may merge (distribute.merge_hosts); empty: none merges.
+  std::function<std::string(int trainer)> host = {};
   // With checkpoint.per_host: returns each process's own directory; the trainers' has server -1. Empty: checkpoint.dir
   // for all.
   std::function<std::string(int server)> checkpoint_dir = {};

@@ -61,6 +61,9 @@ same 5 3 --set train.threads=2
 same 2 1 --set distribute.slice_var_up=false
 same 2 3 --set distribute.prefetch_rows=true
 expect_log trainer.2 'prefetch_rows: a step takes .* ms with rows that are pulled ahead'
+same 2 4 --set distribute.merge_hosts=true
+expect_log trainer.0 'trainers 0, 1, 2, 3 of this host merge what they send to 2 of 2 servers; trainer 0 sends'
+same 3 3 --set distribute.merge_hosts=true --set distribute.prefetch_rows=true
 
 scene "a global norm, which servers wait for"
 clip=(--set optimizer.clip.by_global_norm.max_norm=0.01)
