@@ -3,12 +3,13 @@
 without, by turns.
 
 Each host is a network namespace with a link limited both ways by tc's tbf, one server and several trainers, which share
-memory. The bytes are those of the hosts' links. The job is examples/synthetic_ctr/libsvm.textproto with skewed ids.
-Says "skipped" and exits with 0 where namespaces or tbf cannot be had (they need root).
+memory. The bytes are those of the hosts' links. The job is examples/synthetic_ctr/libsvm.textproto with skewed ids;
+with --all_reduce the tower of predicted_speed.py, whose trainers add gradients among themselves, without servers. Says "skipped" and exits with 0 where namespaces or tbf cannot be had (they need root).
 
     bazel build //pserver //trainer //tools:generate_ctr
     tests/bench/merge_hosts.py --turns=3
     tests/bench/merge_hosts.py --trainers=2 --mbit=200 --steps=10
+    tests/bench/merge_hosts.py --trainers=4 --examples=256 --all_reduce
 """
 
 import argparse
@@ -37,13 +38,17 @@ def link_bytes(links):
 
 
 def commands(args, work, addresses, merge, steps):
-    endpoints = ",".join(address + ":6170" for address in addresses)
     trainers = 2 * args.trainers
-    common = ["--job=%s/ctr.textproto" % work, "--pservers=" + endpoints, "--set=distribute.servers=2",
-              "--set=distribute.trainers=%d" % trainers, "--set=train.lanes=%d" % trainers,
+    places = trainers if args.all_reduce else 2
+    endpoints = ",".join("%s:%d" % (addresses[2 * i // places], 6170 + i) for i in range(places))
+    job = "tower" if args.all_reduce else "ctr"
+    common = ["--job=%s/%s.textproto" % (work, job), "--pservers=" + endpoints,
+              "--set=distribute.servers=%d" % (0 if args.all_reduce else 2), "--set=distribute.trainers=%d" % trainers, "--set=train.lanes=%d" % trainers,
               "--set=data.batch_size=%d" % (args.examples * trainers), "--set=train.max_steps=%d" % steps,
               "--set=train.digest_every_steps=%d" % steps, "--set=distribute.merge_hosts=" + merge]
-    for host in range(2):
+    if args.all_reduce:
+        common.append("--set=distribute.dense=ALL_REDUCE")
+    for host in range(0 if args.all_reduce else 2):
         yield host, [args.bin + "/pserver/pserver", "--server_id=%d" % host] + common
     for t in range(trainers):
         yield t // args.trainers, [args.bin + "/trainer/trainer", "--trainer_id=%d" % t, "--threads=1"] + common
@@ -93,6 +98,7 @@ def main():
     parser.add_argument("--trainers", type=int, default=8, help="of each host")
     parser.add_argument("--examples", type=int, default=4096, help="of a trainer and step")
     parser.add_argument("--mbit", type=float, default=50)
+    parser.add_argument("--all_reduce", action="store_true", help="dense gradients among trainers, without servers")
     parser.add_argument("--zipf", type=float, default=1.05)
     parser.add_argument("--warm", type=int, default=2, help="steps that are not counted")
     parser.add_argument("--steps", type=int, default=6, help="steps that are counted")
@@ -106,12 +112,7 @@ def main():
         if shutil.which(tool) is None:
             predicted_speed.skip("there is no program '%s'" % tool)
     with tempfile.TemporaryDirectory(prefix="weir_merge_hosts.", dir="/var/tmp") as work:
-        subprocess.run([args.bin + "/tools/generate_ctr", "--output=" + os.path.join(work, "data"), "--format=libsvm",
-                        "--ids=38461", "--zipf=%g" % args.zipf, "--rows=262144", "--eval_rows=1024", "--files=16",
-                        "--weight_scale=0.195", "--vector_scale=0"], check=True, stderr=subprocess.PIPE)
-        with open("examples/synthetic_ctr/libsvm.textproto") as job, \
-                open(os.path.join(work, "ctr.textproto"), "w") as out:
-            out.write(job.read().replace("epochs: 1 ", "epochs: 100 ").replace('eval { files: "data/eval.libsvm" }', ""))
+        predicted_speed.make_jobs(args, work)
         measured = {"AUTO": [], "false": []}
         digests = set()
         for _ in range(args.turns):

@@ -208,7 +208,7 @@ def make_jobs(args, work):
     with open(os.path.join(work, "tower.textproto"), "w") as out:
         out.write(TOWER)
     checked(args.bin + "/tools/generate_ctr", "--output=" + os.path.join(work, "data"), "--format=libsvm",
-            "--ids=38461", "--zipf=1.05", "--rows=262144", "--eval_rows=1024", "--files=8", "--weight_scale=0.195",
+            "--ids=38461", "--zipf=%g" % args.zipf, "--rows=262144", "--eval_rows=1024", "--files=16", "--weight_scale=0.195",
             "--vector_scale=0")
     with open("examples/synthetic_ctr/libsvm.textproto") as job, open(os.path.join(work, "ctr.textproto"), "w") as out:
         # Several passes over the same rows: the time of rows that are met for the first time is not predicted.
@@ -221,6 +221,7 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="steps that are timed")
     parser.add_argument("--queue_ms", type=int, default=50, help="what a link may hold back before it drops packets")
+    parser.add_argument("--zipf", type=float, default=1.05)
     parser.add_argument("--only", default="", help="set-ups whose title contains this")
     parser.add_argument("--keep", default="", help="directory for job files, calibrations and predictions")
     parser.add_argument("--timeout", type=int, default=600)

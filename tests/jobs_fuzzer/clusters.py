@@ -70,6 +70,10 @@ def _cluster(rng, case, first):
         may_prefetch = False
     if may_prefetch and rng.random() < 0.35:
         sets.append("distribute.prefetch_rows=true")
+    # A lossy push is rounded for each host.
+    merges = sync and servers > 0 and mode not in ("lossy", "by_trainers", "async_tables")
+    if merges and "cluster.shared_memory=false" not in sets and rng.random() < 0.3:
+        sets.append("distribute.merge_hosts=true")
     return {
         "local": False,
         "servers": servers,
