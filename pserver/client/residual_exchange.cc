@@ -40,10 +40,9 @@ void ResidualExchange::SetNodes(std::vector<std::vector<LaneRange>> nodes) {
 }
 
 std::vector<LaneRange> ResidualExchange::NodesOf(int trainer) const {
-  if (!all_nodes_.empty()) return all_nodes_[static_cast<size_t>(trainer)];
   const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer);
-  std::vector<LaneRange> nodes = AlignedNodes(lanes);
-  if (whole_ && nodes.size() > 1) nodes.push_back(lanes);
+  std::vector<LaneRange> nodes = all_nodes_.empty() ? AlignedNodes(lanes) : all_nodes_[static_cast<size_t>(trainer)];
+  if (whole_ && std::find(nodes.begin(), nodes.end(), lanes) == nodes.end()) nodes.push_back(lanes);
   return nodes;
 }
 
@@ -105,15 +104,20 @@ absl::Status ResidualExchange::Receive(int from, int64_t step) {
 absl::Status ResidualExchange::Deal(int from, const std::function<absl::Status(const TakeBytes&)>& read, int64_t step) {
   if (trainer_ != from) return Receive(from, step);
   // Owners of nodes. A checkpoint of another number of trainers may hold nodes without an owner, which are dropped.
-  std::map<std::pair<int, int>, int> owners;
+  std::map<std::pair<int, int>, int> owners, of_sums;
   std::vector<std::unique_ptr<ByteStream>> streams(static_cast<size_t>(plan_.trainers()));
   for (int t = 0; t < plan_.trainers(); ++t) {
     if (t != from) streams[static_cast<size_t>(t)] = board_.StreamTo(kDealt, t);
-    for (const LaneRange& node : NodesOf(t)) owners[{node.begin, node.count}] = t;
+    for (const LaneRange& node : NodesOf(t)) owners.emplace(std::pair(node.begin, node.count), t);
+    // A sum of all lanes of a trainer is its own, also if rows of the same lanes leave its host by another's hand.
+    const LaneRange lanes = LanesOfTrainer(plan_.lanes(), plan_.trainers(), t);
+    if (whole_) of_sums[{lanes.begin, lanes.count}] = t;
   }
   ResidualReader all([&](const v1::Residual& residual, std::string_view element) {
-    const auto owner = owners.find({residual.lane(), residual.lanes()});
-    if (owner == owners.end()) return absl::OkStatus();
+    const std::pair<int, int> node = {residual.lane(), residual.lanes()};
+    const bool of_sum = residual.width() == 0 && of_sums.contains(node);
+    const auto owner = of_sum ? of_sums.find(node) : owners.find(node);
+    if (owner == (of_sum ? of_sums : owners).end()) return absl::OkStatus();
     return owner->second == from ? Restore(residual, step)
                                  : streams[static_cast<size_t>(owner->second)]->Append(element);
   });

@@ -30,7 +30,8 @@ class ResidualExchange {
   // The channel that adds gradients among the trainers keeps it there. Valid as long as the client. Requires: Deal.
   absl::Span<float> OfDense(const std::string& parameter, int64_t count);
   // Sets the nodes that trainers have residuals of, by trainer, where those of their lanes are not all: a trainer that
-  // pushes for its host has them of all lanes there. Requires: called by every trainer, before Deal.
+  // pushes for its host has them of all lanes there. The sum of all lanes of a trainer stays its own. Requires: called
+  // by every trainer, before Deal.
   void SetNodes(std::vector<std::vector<LaneRange>> nodes);
   // Returns true if this trainer keeps residuals.
   bool Keeps() const;
@@ -60,8 +61,8 @@ class ResidualExchange {
   const v1::Plan& plan_;
   const int trainer_;
   const bool whole_;
-  std::vector<LaneRange> nodes_;
   std::vector<std::vector<LaneRange>> all_nodes_;  // by trainer; empty: as their lanes say
+  std::vector<LaneRange> nodes_;                   // of this trainer; NodesOf reads the member above
   Residuals& residuals_;
   Board& board_;
 };

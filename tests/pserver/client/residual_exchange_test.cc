@@ -167,6 +167,17 @@ TEST_F(ResidualExchangeTest, ResidualsOfAllLanesOfATrainerAreItsOwnToo) {
   EXPECT_EQ(Own(), ResidualElement(OfBlock(all, {3, 5})));
 }
 
+// A trainer whose rows leave by the hand of another of its host still has the residuals of its own sums.
+TEST_F(ResidualExchangeTest, ResidualsOfAllLanesStayTheTrainersOwnIfAnotherPushesForIt) {
+  for (const bool whole : {false, true}) {
+    ResidualExchange exchange(&plan_, trainer_, nodes_, &residuals_, &member_.exchanges(), whole);
+    exchange.SetNodes({{{0, 4}}, {}});
+    AnswerStream(ResidualElement(OfBlock(kOfTrainer1, {3, 4})));
+    ASSERT_TRUE(exchange.Deal(/*from=*/0, nullptr, /*step=*/5).ok());
+    EXPECT_EQ(Own(), whole ? ResidualElement(OfBlock(kOfTrainer1, {3, 4})) : "");
+  }
+}
+
 TEST_F(ResidualExchangeTest, AStreamThatEndsWithinAnElementIsDamage) {
   const std::string element = ResidualElement(OfBlock(kOfTrainer1, {3, 4}));
   AnswerStream(element.substr(0, element.size() - 1));
@@ -250,6 +261,23 @@ TEST_F(ResidualReaderTest, NodesThatNobodyHasAnyMoreAreDropped) {
   ASSERT_TRUE(Deal(ResidualElement(OfBlock({0, 4}, {1, 2})) + ResidualElement(OfBlock({3, 1}, {3, 4}))).ok());
   EXPECT_EQ(Own(), "");
   EXPECT_EQ(Requests().at(0).contribution(), "");
+}
+
+// Rows of the lanes of trainer 1 leave by the hand of trainer 0, its sums do not.
+TEST_F(ResidualReaderTest, RowsAreDealtToTheOneWhoPushesThemAndSumsOfAllLanesToTheirTrainer) {
+  ResidualExchange exchange(&plan_, trainer_, nodes_, &residuals_, &member_.exchanges(), /*whole=*/true);
+  exchange.SetNodes({{kOfTrainer0, kOfTrainer1}, {}});
+  v1::Residual rows = OfBlock(kOfTrainer1, {1, 2});
+  rows.set_name("t");
+  rows.set_width(2);
+  rows.add_ids(7);
+  Acknowledge();
+  const std::string sums = ResidualElement(OfBlock(kOfTrainer1, {3, 4}));
+  const auto read = [&](const TakeBytes& take) { return take(ResidualElement(rows) + sums); };
+  ASSERT_TRUE(exchange.Deal(0, read, 5).ok());
+  EXPECT_EQ(Own(), ResidualElement(rows));
+  ASSERT_THAT(Requests(), SizeIs(1));
+  EXPECT_EQ(Requests()[0].contribution(), sums);
 }
 
 TEST_F(ResidualReaderTest, ATornFileIsDamageAndEndsNoStream) {
