@@ -178,6 +178,7 @@ absl::Status MergedPushes::CheckTurn(const v1::PushRequest& request) {
   gathered_.clear();
   kept_.clear();
   sent_.clear();
+  part_count_ = -1;
   wrong_ = absl::OkStatus();
   builder_.Begin();
   return absl::OkStatus();
@@ -443,12 +444,12 @@ void MergedPushes::Merged() {
 
 void MergedPushes::SendPart(v1::PushRequest header, const Slices& payload) {
   int64_t step = 0;
-  size_t part = 0;
+  const size_t part = static_cast<size_t>(header.part());
   Slices request;
+  *header.mutable_caller() = options_.caller();
   {
     MutexLock lock(&mu_);
     step = step_;
-    *header.mutable_caller() = options_.caller();
     header.set_step(step_);
     while (header.merged_size() + 1 < static_cast<int>(members_.size())) header.add_merged();
     for (size_t i = 1; i < members_.size(); ++i) {
@@ -456,7 +457,7 @@ void MergedPushes::SendPart(v1::PushRequest header, const Slices& payload) {
       merged->set_trainer(options_.group->trainers[i]);
       merged->set_session(members_[i].session);
     }
-    part = static_cast<size_t>(header.part());
+    if (header.has_part_count()) part_count_ = header.part_count();
     if (sent_.size() <= part) sent_.resize(part + 1);
     request = EncodeFrame(header.SerializeAsString(), payload);
     sent_[part].request = request;
@@ -477,8 +478,7 @@ void MergedPushes::Answered(int64_t step, size_t part, const absl::StatusOr<Slic
     sent_[part].state = answer.ok() ? Sent::kAcknowledged : Sent::kFailed;
     if (!answer.ok()) {
       AnswerWaiting(answer.status(), &actions);
-    } else if (finished_ && std::all_of(sent_.begin(), sent_.end(),
-                                        [](const Sent& sent) { return sent.state == Sent::kAcknowledged; })) {
+    } else if (AllAcknowledged()) {
       over_ = true;
       options_.merged->Add(static_cast<int64_t>(members_.size()));
       AnswerWaiting(*answer, &actions);
@@ -487,6 +487,11 @@ void MergedPushes::Answered(int64_t step, size_t part, const absl::StatusOr<Slic
     }
   }
   for (const auto& action : actions) action();
+}
+
+bool MergedPushes::AllAcknowledged() const {
+  return static_cast<int>(sent_.size()) == part_count_ &&
+         std::all_of(sent_.begin(), sent_.end(), [](const Sent& sent) { return sent.state == Sent::kAcknowledged; });
 }
 
 void MergedPushes::Repeat(Actions* actions) {

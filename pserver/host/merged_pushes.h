@@ -123,6 +123,8 @@ class MergedPushes {
   void SendPart(v1::PushRequest header, const Slices& payload);
   void Issue(int64_t step, size_t part, Slices request);
   void Answered(int64_t step, size_t part, const absl::StatusOr<Slices>& answer);
+  // Returns true if the server has acknowledged all parts of the merged step, of which the last has been packed.
+  bool AllAcknowledged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Repeats the parts that have failed.
   void Repeat(Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnswerWaiting(const absl::StatusOr<Slices>& answer, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -139,9 +141,10 @@ class MergedPushes {
   std::map<std::string, Gathered> gathered_ ABSL_GUARDED_BY(mu_);  // not merged yet
   std::vector<Slice> kept_ ABSL_GUARDED_BY(mu_);                   // payloads, until the step is over
   int merging_ ABSL_GUARDED_BY(mu_) = 0;                           // threads in Merge
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;                     // the last part has been packed
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;                     // all is merged: the last part is being packed
   absl::Status wrong_ ABSL_GUARDED_BY(mu_);                        // why the step cannot be merged
   std::vector<Sent> sent_ ABSL_GUARDED_BY(mu_);
+  int part_count_ ABSL_GUARDED_BY(mu_) = -1;  // of the merged step; -1: its last part has not been packed
 };
 
 }  // namespace weir
