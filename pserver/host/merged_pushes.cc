@@ -65,6 +65,7 @@ absl::Status CheckCover(const std::string& name, std::vector<DenseRun> runs, int
   return absl::OkStatus();
 }
 
+// Returns the order in which ids ascend by MixId; empty if they do already.
 std::vector<uint32_t> OrderOf(absl::Span<const int64_t> ids) {
   const auto key = [&](size_t i) { return MixId(static_cast<uint64_t>(ids[i])); };
   bool ascends = true;
@@ -135,6 +136,12 @@ absl::Status MergedPushes::ReadRows(const v1::PushItem& item, const Slice& paylo
   rows.values = reinterpret_cast<const float*>(at + planned.layout.values_begin);
   if (form.counts) rows.counts = reinterpret_cast<const float*>(at + planned.layout.counts_begin);
   rows.order = OrderOf(rows.ids);
+  for (size_t i = 1; i < rows.order.size(); ++i) {
+    const int64_t id = rows.ids[rows.order[i]];
+    if (id == rows.ids[rows.order[i - 1]]) {
+      return absl::InvalidArgumentError(absl::StrCat("id ", id, " twice; each row of a node comes once"));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -411,6 +418,7 @@ v1::PushRequest MergedPushes::LastHeader() {
       header.clear_checksum();
       header.clear_part();
       header.clear_part_count();
+      header.clear_merged();
       continue;
     }
     v1::MergedTrainer* const merged = header.add_merged();
