@@ -9,6 +9,7 @@ BlockPlacement::BlockPlacement(const v1::Plan* plan) : plan_(*plan) {
   for (const v1::FetchedRows& fetched : plan_.fetched_rows()) fetched_[fetched.parameter()].rows = fetched.rows();
   for (const v1::PlacedBlock& block : plan_.blocks()) {
     block_counts_[block.name()] = block.element_count();
+    if (block.sparse_gradient() && block.dims_size() == 2) row_widths_[block.name()] = static_cast<int>(block.dims(1));
     const auto fetched = fetched_.find(block.parameter());
     if (fetched == fetched_.end() || block.dims_size() != 2) continue;
     const int64_t begin = block.dims(1) == 0 ? 0 : block.element_begin() / block.dims(1);
@@ -24,6 +25,12 @@ std::optional<int64_t> BlockPlacement::BlockCount(std::string_view name) const {
 std::optional<int64_t> BlockPlacement::BlockCount(const BlockRef& block) const {
   if (block.server < 0 || block.server >= plan_.servers()) return std::nullopt;
   return BlockCount(block.name);
+}
+
+int BlockPlacement::RowWidth(std::string_view name) const {
+  if (const v1::PlacedTable* const table = FindTable(name)) return table->width();
+  const auto found = row_widths_.find(name);
+  return found == row_widths_.end() ? 0 : found->second;
 }
 
 const v1::PlacedTable* BlockPlacement::FindTable(std::string_view name) const {

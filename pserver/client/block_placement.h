@@ -37,6 +37,8 @@ class BlockPlacement {
   // `block` is none of the plan's.
   std::optional<int64_t> BlockCount(const BlockRef& block) const;
   std::optional<int64_t> BlockCount(std::string_view name) const;
+  // Returns the floats in a row of a table, or of a block whose gradient comes as rows; 0 if the name is of neither.
+  int RowWidth(std::string_view name) const;
   // Sets the servers that are spoken to through the relay of this host (pserver/host): values travel to it in float32.
   // Requires: called before the first push and pull, if at all.
   void SetRelayed(std::vector<bool> relayed) { relayed_ = std::move(relayed); }
@@ -63,6 +65,7 @@ class BlockPlacement {
   const v1::Plan& plan_;
   std::vector<bool> relayed_;  // by server; empty: none is
   std::map<std::string, int64_t, std::less<>> block_counts_;
+  std::map<std::string, int, std::less<>> row_widths_;  // of blocks
   std::map<std::string, const v1::PlacedTable*, std::less<>> tables_;
   std::map<std::string, FetchedParameter, std::less<>> fetched_;
 };

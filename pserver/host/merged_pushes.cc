@@ -89,21 +89,15 @@ MergedPushes::MergedPushes(Options options)
     : options_(std::move(options)),
       builder_(options_.buffers, options_.checksums,
                [this](v1::PushRequest header, const Slices& payload) { SendPart(std::move(header), payload); }),
-      members_(options_.group->trainers.size()) {
-  for (const v1::PlacedBlock& block : options_.placement->plan().blocks()) {
-    if (block.sparse_gradient() && block.dims_size() == 2) row_widths_[block.name()] = static_cast<int>(block.dims(1));
-  }
-}
+      members_(options_.group->trainers.size()) {}
 
 // ------------------------------------------------------------------------------------------------------------- reading
 
 RowForm MergedPushes::FormOf(const std::string& name) const {
-  const v1::Plan& plan = options_.placement->plan();
-  if (const v1::PlacedTable* const table = options_.placement->FindTable(name)) {
-    return {table->width(), table->wire().push(), table->shows_and_clicks()};
-  }
-  const auto width = row_widths_.find(name);
-  return {width == row_widths_.end() ? 0 : width->second, plan.wire().push(), false};
+  const BlockPlacement& placement = *options_.placement;
+  const v1::PlacedTable* const table = placement.FindTable(name);
+  return {placement.RowWidth(name), (table != nullptr ? table->wire() : placement.plan().wire()).push(),
+          table != nullptr && table->shows_and_clicks()};
 }
 
 absl::Status MergedPushes::ReadDense(const v1::PushItem& item, const Slice& payload, Tensor* tensor) const {

@@ -132,7 +132,6 @@ class MergedPushes {
   RowForm FormOf(const std::string& name) const;
 
   const Options options_;
-  std::map<std::string, int> row_widths_;  // of blocks with gradients of rows; constant
   PushBuilder builder_;
   Mutex mu_;
   int64_t step_ ABSL_GUARDED_BY(mu_) = -1;

@@ -16,6 +16,12 @@ namespace weir {
 
 namespace {
 
+// Most bytes of ids or values in one message, and most calls that one pull corrects: the limits of a server.
+constexpr size_t kMostPayload = kMaxMessageBytes - (size_t{1} << 19);
+constexpr int kMostCorrects = 4096;
+// Most bytes of a number of rows in the header of an answer.
+constexpr size_t kMostCountBytes = 10;
+
 size_t FloatsOf(const v1::PullItem& item) {
   return static_cast<size_t>(item.count()) * static_cast<size_t>(std::max(1, item.width()));
 }
@@ -41,15 +47,19 @@ std::string KeyOf(const v1::PullRequest& request) {
   return items.SerializeAsString();
 }
 
+}  // namespace
+
 // Rows of tensors that are copied into one payload.
-class RowCopies {
+class SharedPulls::RowCopies {
  public:
-  // Adds `rows` of `width` floats each, after `head` bytes from `before`, each at the next multiple of 64.
+  // Adds `rows` of `width` floats each, behind their `places` in an item if there are any, both padded to a multiple of
+  // 64 bytes.
   void Add(std::vector<uint32_t> places, std::vector<const float*> rows, size_t width) {
     if (!places.empty()) bytes_ += AlignUp(places.size() * sizeof(uint32_t));
     bytes_ += AlignUp(rows.size() * width * sizeof(float));
     pieces_.push_back({std::move(places), std::move(rows), width});
   }
+  size_t bytes() const { return bytes_; }
   Slice Copy(BufferPool* buffers) const {
     const WireBuffer buffer = buffers->Get(bytes_);
     char* to = buffer.data;
@@ -79,8 +89,6 @@ class RowCopies {
   size_t bytes_ = 0;
 };
 
-}  // namespace
-
 SharedPulls::SharedPulls(Options options)
     : options_(std::move(options)),
       wanted_(options_.counters->Get("host.rows_wanted", "rows")),
@@ -93,24 +101,55 @@ v1::WireFormat SharedPulls::FormatOf(const v1::PullItem& item) const {
   return table != nullptr ? table->wire().pull() : options_.placement->plan().wire().pull();
 }
 
+absl::Status SharedPulls::CheckItem(const v1::PullItem& item, bool of_rows, const Slice& payload) const {
+  const BlockPlacement& placement = *options_.placement;
+  const auto wrong = [&](const std::string& fault) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pull of ", item.name().substr(0, 200), " through the relay: ", fault));
+  };
+  if ((item.width() > 0) != of_rows) return wrong("blocks and rows are pulled apart");
+  if (item.format() != v1::WIRE_FLOAT32) {
+    return wrong(absl::StrCat("asked for as ", v1::WireFormat_Name(item.format()), "; a relay answers in float32"));
+  }
+  if (item.count() < 0) return wrong(absl::StrCat("count is ", item.count()));
+  if (!of_rows) {
+    if (placement.BlockCount(item.name()).has_value()) return absl::OkStatus();
+    return wrong("the plan has no such block");
+  }
+  const int width = placement.RowWidth(item.name());
+  if (item.width() != width) {
+    return wrong(absl::StrCat("rows of ", item.width(), " floats; by the plan they have ", width));
+  }
+  if (item.offset() >= 0 && item.offset() % static_cast<int64_t>(kAlignment) == 0 &&
+      static_cast<uint64_t>(item.offset()) <= payload.size &&
+      static_cast<uint64_t>(item.count()) <= (payload.size - static_cast<uint64_t>(item.offset())) / sizeof(int64_t)) {
+    return absl::OkStatus();
+  }
+  return wrong(
+      absl::StrCat(item.count(), " ids at offset ", item.offset(), " of a payload of ", payload.size, " bytes"));
+}
+
 absl::Status SharedPulls::Check(const v1::PullRequest& request, const Slice& payload) const {
-  uint64_t bytes = 0;
+  const bool ahead = request.has_ahead_of();
+  if (ahead && (request.ahead_of() != request.version() + 1 || !request.corrects().empty() || !OfRows(request))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull through the relay: ahead of step ", request.ahead_of(), " at version ", request.version(), ", with ",
+        request.corrects_size(), " calls to correct; only rows are pulled ahead, at the version before, without any"));
+  }
+  if (request.corrects_size() > kMostCorrects) {
+    return absl::InvalidArgumentError(absl::StrCat("pull through the relay: corrects ", request.corrects_size(),
+                                                   " calls; at most ", kMostCorrects, " are possible"));
+  }
+  uint64_t ids = 0, values = 0;
   for (const v1::PullItem& item : request.items()) {
-    const uint64_t count = static_cast<uint64_t>(std::max<int64_t>(0, item.count()));
-    const bool inside =
-        item.width() == 0 || (item.offset() >= 0 && item.offset() % static_cast<int64_t>(kAlignment) == 0 &&
-                              static_cast<uint64_t>(item.offset()) <= payload.size &&
-                              count <= (payload.size - static_cast<uint64_t>(item.offset())) / sizeof(int64_t));
-    const bool known = item.width() == 0 ? options_.placement->BlockCount(item.name()).has_value()
-                                         : item.width() > 0 && item.width() <= 1 << 20;
-    bytes += count > kMaxMessageBytes ? kMaxMessageBytes : AlignUp(FloatsOf(item) * sizeof(float));
-    if (inside && known && item.count() >= 0 && item.format() == v1::WIRE_FLOAT32 && bytes < kMaxMessageBytes &&
-        (item.width() > 0) == OfRows(request)) {
-      continue;
-    }
+    RETURN_IF_ERROR(CheckItem(item, OfRows(request), payload));
+    const uint64_t count = static_cast<uint64_t>(item.count());
+    values += count > kMostPayload ? count : AlignUp(FloatsOf(item) * sizeof(float));
+    if (item.width() > 0) ids += AlignUp(count * sizeof(int64_t));
+    if (std::max(ids, values) <= kMostPayload) continue;
     return absl::InvalidArgumentError(absl::StrCat("pull of ", item.name().substr(0, 200),
-                                                   " from the host: values that the plan, the payload or one message "
-                                                   "does not have, or another format than float32"));
+                                                   " through the relay: the message would have more than ",
+                                                   kMostPayload, " bytes; ask in several calls"));
   }
   return absl::OkStatus();
 }
@@ -503,41 +542,52 @@ void SharedPulls::AnswerBlocks(const WaitingPtr& waiting, Actions* actions) {
   });
 }
 
+std::vector<const float*> SharedPulls::ValuesOf(const ItemRows& rows) {
+  std::vector<const float*> values;
+  values.reserve(rows.size());
+  for (const RowRef& ref : rows) values.push_back(ref.fetch->rows[ref.item][ref.row]);
+  return values;
+}
+
+void SharedPulls::AddCorrection(const Remembered* remembered, v1::PullReply* header, RowCopies* copies) {
+  v1::Correction* const correction = header->add_corrections();
+  if (remembered == nullptr) return correction->set_forgotten(true);
+  struct Changed {
+    std::vector<uint32_t> places;
+    ItemRows rows;
+    size_t width = 0;
+  };
+  std::vector<Changed> items;
+  size_t bytes = copies->bytes() + header->ByteSizeLong();
+  for (size_t i = 0; i < remembered->rows.size(); ++i) {
+    Changed& changed = items.emplace_back();
+    changed.width = static_cast<size_t>(remembered->request.items(static_cast<int>(i)).width());
+    for (size_t r = 0; r < remembered->rows[i].size(); ++r) {
+      const RowRef& ref = remembered->rows[i][r];
+      const std::vector<std::vector<uint8_t>>& of_fetch = ref.fetch->changed;
+      if (of_fetch.empty() || of_fetch[ref.item].empty() || of_fetch[ref.item][ref.row] == 0) continue;
+      changed.places.push_back(static_cast<uint32_t>(r));
+      changed.rows.push_back(ref);
+    }
+    const size_t n = changed.rows.size();
+    bytes += AlignUp(n * sizeof(uint32_t)) + AlignUp(n * changed.width * sizeof(float)) + kMostCountBytes;
+  }
+  // The trainer pulls what has no room here again.
+  if (bytes > kMostPayload) return correction->set_forgotten(true);
+  for (Changed& changed : items) {
+    correction->add_rows(static_cast<int64_t>(changed.rows.size()));
+    if (!changed.rows.empty()) copies->Add(std::move(changed.places), ValuesOf(changed.rows), changed.width);
+  }
+}
+
 void SharedPulls::AnswerRows(const WaitingPtr& waiting, Actions* actions) {
   const v1::PullRequest& request = waiting->request;
   RowCopies copies;
   v1::PullReply header;
-  const auto rows_of = [](const ItemRows& refs) {
-    std::vector<const float*> rows;
-    rows.reserve(refs.size());
-    for (const RowRef& ref : refs) rows.push_back(ref.fetch->rows[ref.item][ref.row]);
-    return rows;
-  };
   for (int i = 0; i < request.items_size(); ++i) {
-    copies.Add({}, rows_of(waiting->rows[static_cast<size_t>(i)]), static_cast<size_t>(request.items(i).width()));
+    copies.Add({}, ValuesOf(waiting->rows[static_cast<size_t>(i)]), static_cast<size_t>(request.items(i).width()));
   }
-  for (const auto& remembered : waiting->corrects) {
-    v1::Correction* const correction = header.add_corrections();
-    if (remembered == nullptr) {
-      correction->set_forgotten(true);
-      continue;
-    }
-    for (size_t i = 0; i < remembered->rows.size(); ++i) {
-      std::vector<uint32_t> places;
-      ItemRows changed;
-      for (size_t r = 0; r < remembered->rows[i].size(); ++r) {
-        const RowRef& ref = remembered->rows[i][r];
-        const std::vector<std::vector<uint8_t>>& of_fetch = ref.fetch->changed;
-        if (of_fetch.empty() || of_fetch[ref.item].empty() || of_fetch[ref.item][ref.row] == 0) continue;
-        places.push_back(static_cast<uint32_t>(r));
-        changed.push_back(ref);
-      }
-      correction->add_rows(static_cast<int64_t>(places.size()));
-      if (places.empty()) continue;
-      copies.Add(std::move(places), rows_of(changed),
-                 static_cast<size_t>(remembered->request.items(static_cast<int>(i)).width()));
-    }
-  }
+  for (const auto& remembered : waiting->corrects) AddCorrection(remembered.get(), &header, &copies);
   const int64_t wanted = VersionOf(request);
   int64_t version = wanted;
   for (const FetchPtr& fetch : FetchesOf(*waiting)) {

@@ -108,7 +108,10 @@ class SharedPulls {
   };
   using Actions = std::vector<std::function<void()>>;
 
+  class RowCopies;
+
   absl::Status Check(const v1::PullRequest& request, const Slice& payload) const;
+  absl::Status CheckItem(const v1::PullItem& item, bool of_rows, const Slice& payload) const;
   v1::WireFormat FormatOf(const v1::PullItem& item) const;
   // Returns true if the fetch has rows that the step `version` may have changed since.
   static bool MayChange(const Fetch& fetch, int64_t version);
@@ -139,6 +142,9 @@ class SharedPulls {
   void TryAnswer(const WaitingPtr& waiting, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnswerBlocks(const WaitingPtr& waiting, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AnswerRows(const WaitingPtr& waiting, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static std::vector<const float*> ValuesOf(const ItemRows& rows);
+  // Adds the rows of a pull that have changed to an answer. Null: the pull is not remembered.
+  static void AddCorrection(const Remembered* remembered, v1::PullReply* header, RowCopies* copies);
   Slices Encode(v1::PullReply header, const Slices& payload) const;
 
   const Options options_;

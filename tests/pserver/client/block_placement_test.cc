@@ -46,6 +46,20 @@ TEST(BlockPlacementTest, ABlockIsFoundByItsOwnNameAndNotByThatOfItsParameter) {
   EXPECT_EQ(placement.BlockCount("w"), std::nullopt);
 }
 
+TEST(BlockPlacementTest, TablesAndBlocksWithGradientsOfRowsHaveAWidth) {
+  v1::Plan plan;
+  AddBlock("w", "w", 0, 0, {4, 3}, &plan);
+  AddBlock("e", "e", 0, 0, {6, 5}, &plan);
+  plan.mutable_blocks(1)->set_sparse_gradient(true);
+  plan.add_tables()->set_name("t");
+  plan.mutable_tables(0)->set_width(8);
+  const BlockPlacement placement(&plan);
+  EXPECT_EQ(placement.RowWidth("w"), 0);
+  EXPECT_EQ(placement.RowWidth("e"), 5);
+  EXPECT_EQ(placement.RowWidth("t"), 8);
+  EXPECT_EQ(placement.RowWidth("x"), 0);
+}
+
 TEST(BlockPlacementTest, ABlockOnAServerThatThePlanDoesNotHaveIsNotFound) {
   v1::Plan plan;
   plan.set_servers(2);
