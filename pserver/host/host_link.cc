@@ -40,12 +40,14 @@ std::vector<bool> RelayedServers(const v1::Plan& plan, const v1::HostPeer& sende
   return relayed;
 }
 
-// Residuals that each trainer has: a sender those of its group's nodes, the others of a group none.
+// Residuals that each trainer has: a sender those of its group's nodes, the others of a group none. Empty: each has
+// those of its own nodes.
 std::vector<std::vector<LaneRange>> NodesOf(const v1::Plan& plan, const std::vector<HostGroup>& groups) {
   std::vector<std::vector<LaneRange>> nodes;
-  for (int t = 0; t < plan.trainers(); ++t)
+  if (groups.empty() || !IsLossy(plan)) return nodes;
+  for (int t = 0; t < plan.trainers(); ++t) {
     nodes.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), t)));
-  if (!IsLossy(plan)) return nodes;
+  }
   for (const HostGroup& group : groups) {
     for (const int t : group.trainers) nodes[static_cast<size_t>(t)].clear();
     nodes[static_cast<size_t>(group.sender())] = group.nodes;
@@ -58,6 +60,8 @@ std::vector<std::vector<LaneRange>> NodesOf(const v1::Plan& plan, const std::vec
 std::string HostIdentity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  // The first network of two machines has the same number.
+  if (boot.empty()) return "";
   // Servers of another network namespace are reached by its own addresses: another host, as a job sees it.
   struct stat network = {};
   const bool known = ::stat("/proc/self/ns/net", &network) == 0;
@@ -67,7 +71,7 @@ std::string HostIdentity() {
 std::vector<HostGroup> GroupHosts(const v1::Plan& plan, const std::vector<v1::HostPeer>& peers) {
   std::map<std::string, std::vector<int>> hosts;
   for (size_t t = 0; t < peers.size(); ++t) {
-    if (!peers[t].path().empty()) hosts[peers[t].host()].push_back(static_cast<int>(t));
+    if (!peers[t].host().empty() && !peers[t].path().empty()) hosts[peers[t].host()].push_back(static_cast<int>(t));
   }
   std::vector<HostGroup> groups;
   for (auto& [host, trainers] : hosts) {
@@ -83,25 +87,19 @@ std::shared_ptr<HostRelay> HostLink::relay() {
   return relay_;
 }
 
-void HostLink::Listen() {
-  if (!options_.shared_memory) return;
-  absl::StatusOr<std::string> path = NewUnixSocketPath();
-  if (path.ok()) {
-    absl::StatusOr<std::unique_ptr<SharedServer>> server =
-        SharedServer::Start(*path, [this](Method method, int server, const Slices& request, ReplyCallback reply) {
-          if (const std::shared_ptr<HostRelay> relay = this->relay(); relay != nullptr) {
-            return relay->Handle(method, server, request, reply);
-          }
-          reply(absl::UnavailableError("this trainer speaks to no server for others"));
-        });
-    if (server.ok()) {
-      path_ = *std::move(path);
-      server_ = *std::move(server);
-      return;
-    }
-    path = server.status();
-  }
-  LOG(INFO) << "trainers of this host do not merge what they send: " << path.status().message();
+absl::Status HostLink::Listen() {
+  if (!options_.shared_memory) return absl::FailedPreconditionError("cluster.shared_memory is false");
+  if (options_.host.empty()) return absl::FailedPreconditionError("/proc/sys/kernel/random/boot_id cannot be read");
+  ASSIGN_OR_RETURN(std::string path, NewUnixSocketPath());
+  ASSIGN_OR_RETURN(
+      server_, SharedServer::Start(path, [this](Method method, int server, const Slices& request, ReplyCallback reply) {
+        if (const std::shared_ptr<HostRelay> relay = this->relay(); relay != nullptr) {
+          return relay->Handle(method, server, request, reply);
+        }
+        reply(absl::UnavailableError("this trainer speaks to no server for others"));
+      }));
+  path_ = std::move(path);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<v1::HostPeer>> HostLink::ExchangePeers() {
@@ -148,9 +146,19 @@ std::string HostLink::Connect(const std::vector<v1::HostPeer>& peers, const Host
   return "";
 }
 
+std::string HostLink::FindTrouble(const absl::Status& listens, const std::vector<v1::HostPeer>& peers,
+                                  const HostGroup* group) {
+  if (listens.ok()) return group == nullptr ? "" : Connect(peers, *group);
+  const auto of_host =
+      std::count_if(peers.begin(), peers.end(), [&](const v1::HostPeer& peer) { return peer.host() == options_.host; });
+  if (of_host < 2) return "";
+  return absl::StrCat("trainer ", options_.trainer_id, " (", options_.process,
+                      ") cannot share memory with others of its host: ", listens.message());
+}
+
 absl::StatusOr<std::unique_ptr<HostLink>> HostLink::Form(const Options& options) {
   std::unique_ptr<HostLink> link(new HostLink(options));
-  link->Listen();
+  const absl::Status listens = link->Listen();
   ASSIGN_OR_RETURN(const std::vector<v1::HostPeer> peers, link->ExchangePeers());
   const bool wanted = options.plan->merge_hosts() == v1::Plan::ON;
   std::vector<HostGroup> groups = GroupHosts(*options.plan, peers);
@@ -160,15 +168,14 @@ absl::StatusOr<std::unique_ptr<HostLink>> HostLink::Form(const Options& options)
     }
     return nullptr;
   };
-  std::string trouble;
-  if (const HostGroup* const group = own_group()) trouble = link->Connect(peers, *group);
-  if (!groups.empty()) {
+  const std::string trouble = link->FindTrouble(listens, peers, own_group());
+  if (!groups.empty() || wanted) {
     ASSIGN_OR_RETURN(const std::vector<std::string> troubles, options.client->board().Exchange(kLinks, trouble));
     for (const std::string& each : troubles) {
       if (!each.empty() && wanted) {
         return absl::FailedPreconditionError(
             absl::StrCat("distribute.merge_hosts is true, but ", each,
-                         "; let them share /tmp and memory, or set merge_hosts: AUTO or false"));
+                         "; let trainers of a host share TMPDIR and memory, or set merge_hosts: AUTO or false"));
       }
     }
     std::erase_if(groups, [&](const HostGroup& group) {
@@ -176,7 +183,9 @@ absl::StatusOr<std::unique_ptr<HostLink>> HostLink::Form(const Options& options)
                          [&](int t) { return !troubles[static_cast<size_t>(t)].empty(); });
     });
   }
-  if (!trouble.empty()) LOG(WARNING) << "trainers of this host do not merge what they send: " << trouble;
+  if (!trouble.empty()) {
+    LOG_IF(WARNING, options.shared_memory) << "trainers of this host do not merge what they send: " << trouble;
+  }
   link->merges_ = !groups.empty();
   const HostGroup* const group = own_group();
   if (group == nullptr || group->sender() != options.trainer_id) link->server_ = nullptr;

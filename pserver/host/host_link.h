@@ -23,10 +23,12 @@
 
 namespace weir {
 
-// Returns a text that processes have in common which can share memory: of one machine, network and user.
+// Returns a text that processes have in common which can share memory: of one machine, network and user. "": the kernel
+// does not tell.
 std::string HostIdentity();
 
 // Returns the groups of two trainers and more that merge, by what all trainers have said; empty if nothing is merged.
+// Trainers without a host or a path stay apart.
 // With Plan::AUTO a group merges towards the servers that do not share memory with its sender; towards all of them if
 // there is such a one and pushes are lossy, so that a node's residuals are all in one place.
 std::vector<HostGroup> GroupHosts(const v1::Plan& plan, const std::vector<v1::HostPeer>& peers);
@@ -47,7 +49,8 @@ class HostLink {
     std::string host;           // HostIdentity
   };
   // Called by every trainer of a job whose plan merges, before the first step. Waits for all of them as Board::Exchange
-  // does. FailedPrecondition, with Plan::ON: trainers of one host cannot share memory; with AUTO they do not merge.
+  // does. FailedPrecondition, with Plan::ON: trainers of one host cannot share memory, or do not know their host; with
+  // AUTO they do not merge.
   static absl::StatusOr<std::unique_ptr<HostLink>> Form(const Options& options);
   // Ends the channels of the host. Requires: no call to a relay is under way in this process.
   ~HostLink();
@@ -58,9 +61,13 @@ class HostLink {
  private:
   explicit HostLink(Options options) : options_(std::move(options)) {}
 
-  void Listen();
+  // Takes channels of shared memory at path_. FailedPrecondition: it cannot.
+  absl::Status Listen();
   absl::StatusOr<std::vector<v1::HostPeer>> ExchangePeers();
-  // Makes the relay, or connects with it. Returns why this trainer cannot merge, "" if it can.
+  // Returns why this trainer cannot merge, "" if it can, or has nobody to merge with. `listens`: of Listen; `group`:
+  // its own, null for none.
+  std::string FindTrouble(const absl::Status& listens, const std::vector<v1::HostPeer>& peers, const HostGroup* group);
+  // Makes the relay, or connects with it. Returns why it cannot, "" if it can.
   std::string Connect(const std::vector<v1::HostPeer>& peers, const HostGroup& group);
   std::shared_ptr<HostRelay> relay();
 
