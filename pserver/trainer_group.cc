@@ -66,7 +66,7 @@ Hosts TrainerGroup::HostsOf(const std::vector<v1::CollectivePeer>& peers) {
   std::vector<int> hosts;
   for (size_t t = 0; t < peers.size(); ++t) {
     // One that shares no memory is a host by itself.
-    const std::string host = peers[t].has_host() ? peers[t].host() : absl::StrCat("trainer ", t);
+    const std::string host = !peers[t].host().empty() ? peers[t].host() : absl::StrCat("trainer ", t);
     hosts.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
   }
   return Hosts(std::move(hosts));

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "framework/wire/frame.h"
+
 namespace weir {
 
 void Waits::Expect(AnswerSlot* slot) {

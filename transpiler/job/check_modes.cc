@@ -161,6 +161,11 @@ absl::Status CheckMergeHosts(const Job& job, const Setting& at) {
   const char* const why_not = WhyNotMerged(distribute);
   if (distribute.merge_hosts() != v1::Distribute::true_) return absl::OkStatus();
   if (why_not != nullptr) return at.Error("merge_hosts", absl::StrCat("true ", why_not, ", or leave out merge_hosts"));
+  if (!job.config.cluster().shared_memory()) {
+    return at.Error("merge_hosts",
+                    "true contradicts cluster.shared_memory: false: trainers of a host merge through memory that they "
+                    "share; leave out one of them");
+  }
   const v1::Comm::Backend backend = job.config.comm().backend();
   if (distribute.servers() > 0 || backend == v1::Comm::AUTO || backend == v1::Comm::WIRE) return absl::OkStatus();
   return at.Error("merge_hosts", absl::StrCat("true needs comm.backend: WIRE, which shares memory on a host; this is ",

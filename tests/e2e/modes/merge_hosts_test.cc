@@ -135,9 +135,9 @@ TEST_F(MergeHostsTest, SameBitsWithNorms) {
 // Dense gradients among trainers, rows at servers: both are merged.
 TEST_F(MergeHostsTest, SameBitsWithAllReduce) {
   for (const char* const update : {"REPLICATED", "SHARDED"}) {
-    const std::vector<std::string> settings = {
-        "train.max_steps=50", "distribute.dense=ALL_REDUCE", absl::StrCat("distribute.update=", update),
-        "distribute.all_reduce={bucket_bytes: 66000 first_bucket_bytes: 4096}"};
+    const std::vector<std::string> settings = {"train.max_steps=50", "distribute.dense=ALL_REDUCE",
+                                               absl::StrCat("distribute.update=", update),
+                                               "distribute.all_reduce={bucket_bytes: 66000 first_bucket_bytes: 4096}"};
     for (const char* const hosts : {"aab", "abab"}) {
       EXPECT_EQ(RunMerged(hosts, {.overrides = settings, .servers = 2, .threads = 2}).digests,
                 std::vector<std::string>(reference_.begin(), reference_.begin() + 1))

@@ -464,6 +464,10 @@ INSTANTIATE_TEST_SUITE_P(
               "goes to servers, and what trainers add among themselves, but not what goes to the parts of the "
               "parameters that other trainers hold; set servers to 1 or more, or dense: ALL_REDUCE, or leave out "
               "merge_hosts"},
+        Wrong{"MergeHostsWithoutSharedMemory", kCluster,
+              "cluster { shared_memory: false } distribute { servers: 2 trainers: 2 merge_hosts: true }",
+              "job.textproto:20:70: distribute.merge_hosts true contradicts cluster.shared_memory: false: trainers of "
+              "a host merge through memory that they share; leave out one of them"},
         Wrong{"MergeHostsByGloo", kCluster,
               "comm { backend: GLOO } distribute { mode: NCCL2 trainers: 2 merge_hosts: true }",
               "job.textproto:20:61: distribute.merge_hosts true needs comm.backend: WIRE, which shares memory on a "
