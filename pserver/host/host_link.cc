@@ -183,9 +183,8 @@ absl::StatusOr<std::unique_ptr<HostLink>> HostLink::Form(const Options& options)
                          [&](int t) { return !troubles[static_cast<size_t>(t)].empty(); });
     });
   }
-  if (!trouble.empty()) {
-    LOG_IF(WARNING, options.shared_memory) << "trainers of this host do not merge what they send: " << trouble;
-  }
+  LOG_IF(WARNING, !trouble.empty() && options.shared_memory)
+      << "trainers of this host do not merge what they send: " << trouble;
   link->merges_ = !groups.empty();
   const HostGroup* const group = own_group();
   if (group == nullptr || group->sender() != options.trainer_id) link->server_ = nullptr;

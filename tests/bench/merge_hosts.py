@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What merging inside a host saves (distribute.merge_hosts): bytes between two hosts and the time of a step, with it and
-without, by turns.
+"""What merging inside a host saves (distribute.merge_hosts): bytes between two hosts and the time of a step, with it
+and without, by turns.
 
-Each host is a network namespace with a link limited both ways by tc's tbf, one server and several trainers, which share
-memory. The bytes are those of the hosts' links. The job is examples/synthetic_ctr/libsvm.textproto with skewed ids;
-with --all_reduce the tower of predicted_speed.py, whose trainers add gradients among themselves, without servers. Says "skipped" and exits with 0 where namespaces or tbf cannot be had (they need root).
+Each host is a network namespace with a link limited both ways by tc's tbf, one server and several trainers, which
+share memory. The bytes are those of the hosts' links. The job is examples/synthetic_ctr/libsvm.textproto with skewed
+ids; with --all_reduce the tower of predicted_speed.py, whose trainers add gradients among themselves, without servers.
+Says "skipped" and exits with 0 where namespaces or tbf cannot be had (they need root).
 
     bazel build //pserver //trainer //tools:generate_ctr
     tests/bench/merge_hosts.py --turns=3
@@ -43,7 +44,8 @@ def commands(args, work, addresses, merge, steps):
     endpoints = ",".join("%s:%d" % (addresses[2 * i // places], 6170 + i) for i in range(places))
     job = "tower" if args.all_reduce else "ctr"
     common = ["--job=%s/%s.textproto" % (work, job), "--pservers=" + endpoints,
-              "--set=distribute.servers=%d" % (0 if args.all_reduce else 2), "--set=distribute.trainers=%d" % trainers, "--set=train.lanes=%d" % trainers,
+              "--set=distribute.servers=%d" % (0 if args.all_reduce else 2),
+              "--set=distribute.trainers=%d" % trainers, "--set=train.lanes=%d" % trainers,
               "--set=data.batch_size=%d" % (args.examples * trainers), "--set=train.max_steps=%d" % steps,
               "--set=train.digest_every_steps=%d" % steps, "--set=distribute.merge_hosts=" + merge]
     if args.all_reduce:

@@ -208,8 +208,8 @@ def make_jobs(args, work):
     with open(os.path.join(work, "tower.textproto"), "w") as out:
         out.write(TOWER)
     checked(args.bin + "/tools/generate_ctr", "--output=" + os.path.join(work, "data"), "--format=libsvm",
-            "--ids=38461", "--zipf=%g" % args.zipf, "--rows=262144", "--eval_rows=1024", "--files=16", "--weight_scale=0.195",
-            "--vector_scale=0")
+            "--ids=38461", "--zipf=%g" % args.zipf, "--rows=262144", "--eval_rows=1024", "--files=16",
+            "--weight_scale=0.195", "--vector_scale=0")
     with open("examples/synthetic_ctr/libsvm.textproto") as job, open(os.path.join(work, "ctr.textproto"), "w") as out:
         # Several passes over the same rows: the time of rows that are met for the first time is not predicted.
         out.write(job.read().replace("epochs: 1 ", "epochs: 100 ").replace('eval { files: "data/eval.libsvm" }', ""))

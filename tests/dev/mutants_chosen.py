@@ -196,8 +196,8 @@ CHOSEN = [
     Chosen(
         "host-correction-lost",
         "pserver/host/shared_pulls.cc",
-        "    of->rows[item][row] = values;",
-        "",
+        "of->rows[item][row] = values;",
+        "of->rows[item][row] = row == SIZE_MAX ? values : of->rows[item][row];",
         tests=("//tests/pserver/host:shared_pulls_test",),
     ),
     Chosen(

@@ -173,6 +173,7 @@ void ProgramsMaker::Cut() {
   plan->set_average_by_trainers(false);
   plan->set_async_eager(false);
   plan->set_seed(job_.seed);
+  plan->set_merge_hosts(v1::Plan::AUTO);
   std::vector<const Parameter*> parameters;
   for (const Parameter& parameter : job_.parameters) parameters.push_back(&parameter);
   std::sort(parameters.begin(), parameters.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
