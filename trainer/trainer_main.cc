@@ -532,8 +532,8 @@ absl::Status Prepare(const std::vector<std::string>& overrides, StopSignals* sig
   r->plan_text = PlanText(r->job, r->programs.main.plan());
   RETURN_IF_ERROR(r->servers->Reach(r->job, r->pool.get(), threads, signals, &r->cluster));
   const v1::Plan& plan = r->programs.main.plan();
-  const bool to_servers = plan.merge_hosts() != v1::Plan::OFF && !plan.servers_in_trainers();
-  if (to_servers && plan.trainers() > 1 && !IsEmbedded(r->cluster)) {
+  const bool servers_elsewhere = r->servers->core() == nullptr;
+  if (plan.merge_hosts() != v1::Plan::OFF && plan.trainers() > 1 && servers_elsewhere) {
     r->way = std::make_unique<HostTransport>(r->servers->transport());
   }
   const v1::CheckpointConfig& checkpoint = r->job.config.checkpoint();
