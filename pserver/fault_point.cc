@@ -118,7 +118,7 @@ class FaultyTransport : public Transport {
   }
   std::string Describe(int server) const override { return transport_->Describe(server); }
   int servers() const override { return transport_->servers(); }
-  bool is_own(int server) const override { return transport_->is_own(server); }
+  bool is_own(int server, Method method) const override { return transport_->is_own(server, method); }
   bool shares_memory(int server) const override { return transport_->shares_memory(server); }
 
  private:

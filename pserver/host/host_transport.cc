@@ -19,7 +19,7 @@ bool HostTransport::relays(int server) const {
 }
 
 void HostTransport::Call(int server, Method method, Slices request, absl::Duration timeout, ReplyCallback done) {
-  if ((method != Method::kPush && method != Method::kPull) || !relays(server)) {
+  if (!IsRelayed(method) || !relays(server)) {
     return servers_.Call(server, method, std::move(request), timeout, std::move(done));
   }
   const Way& way = *relay_.load(std::memory_order_acquire);
@@ -30,7 +30,7 @@ void HostTransport::Call(int server, Method method, Slices request, absl::Durati
 
 void HostTransport::CallPatiently(int server, Method method, Slices request, absl::Duration timeout,
                                   ReplyCallback done) {
-  if (relays(server)) return Call(server, method, std::move(request), timeout, std::move(done));
+  if (IsRelayed(method) && relays(server)) return Call(server, method, std::move(request), timeout, std::move(done));
   servers_.CallPatiently(server, method, std::move(request), timeout, std::move(done));
 }
 

@@ -38,10 +38,14 @@ class HostTransport : public Transport {
   bool answers_inside() const override { return relay_ == nullptr && servers_.answers_inside(); }
   bool checks_payloads() const override { return servers_.checks_payloads(); }
   // What goes to the relay does not leave the host.
-  bool is_own(int server) const override { return relays(server) || servers_.is_own(server); }
+  bool is_own(int server, Method method) const override {
+    return (IsRelayed(method) && relays(server)) || servers_.is_own(server, method);
+  }
   bool shares_memory(int server) const override { return servers_.shares_memory(server); }
 
  private:
+  static bool IsRelayed(Method method) { return method == Method::kPush || method == Method::kPull; }
+
   struct Way {
     std::vector<bool> relayed;
     ToRelay send;

@@ -58,7 +58,7 @@ class OwnServerTransport : public Transport {
   }
   int servers() const override { return options_.others->servers(); }
   bool checks_payloads() const override { return options_.others->checks_payloads(); }
-  bool is_own(int server) const override { return server == options_.own; }
+  bool is_own(int server, Method /*method*/) const override { return server == options_.own; }
   bool shares_memory(int server) const override {
     return server == options_.own || options_.others->shares_memory(server);
   }

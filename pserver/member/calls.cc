@@ -101,7 +101,7 @@ CallPtr Calls::New(int server, Method method, Slices request, Call::Accept accep
 
 void Calls::Issue(const CallPtr& call) {
   waits_->Expect(&call->answer);
-  const bool counted = !settings_.transport->is_own(call->server);
+  const bool counted = !settings_.transport->is_own(call->server, call->method);
   if (counted) counters_->Request(call->method, TotalSize(call->request));
   const std::shared_ptr<ProfileEvent> profiled = ProfiledTry(*call);
   const ProfiledCallScope scope(profiled == nullptr ? ProfiledCall() : ProfiledCall{profiled->call, profiled->step});

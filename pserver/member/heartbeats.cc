@@ -158,7 +158,8 @@ void Heartbeats::Send(int server) {
   if (const absl::Status failure = job_->failure(); !failure.ok()) *request.mutable_failure() = StatusMessage(failure);
   request.set_done(job_->done());
   Slices bytes = MessageBytes(request);
-  const std::shared_ptr<CallCounters> counters = settings_.transport->is_own(server) ? nullptr : counters_;
+  const std::shared_ptr<CallCounters> counters =
+      settings_.transport->is_own(server, Method::kHeartbeat) ? nullptr : counters_;
   if (counters != nullptr) counters->Request(Method::kHeartbeat, TotalSize(bytes));
   settings_.transport->Call(server, Method::kHeartbeat, std::move(bytes), std::min(settings_.rpc, settings_.lease),
                             [server, needs_all = settings_.needs_all_trainers, sessions = sessions_, job = job_,

@@ -44,9 +44,9 @@ class Transport {
   // True if bytes may be corrupted on the way: payloads of Push and Pull then carry checksums, and both ends compare
   // them.
   virtual bool checks_payloads() const { return true; }
-  // True if the server is inside the calling trainer although others are not: calls to it are no traffic, and the
-  // trainer does not count them.
-  virtual bool is_own(int /*server*/) const { return false; }
+  // True if the server is inside the calling trainer although others are not, or calls of the method go to a relay on
+  // this host: they are no traffic, and the trainer does not count them.
+  virtual bool is_own(int /*server*/, Method /*method*/) const { return false; }
   // True if calls of tensors reach the server through memory that it shares with this process: it is on this machine.
   // Known after the first answer of the server.
   virtual bool shares_memory(int /*server*/) const { return false; }

@@ -91,8 +91,8 @@ TEST(OwnServerTest, OwnCallsStayInsideAndOthersGoOn) {
     EXPECT_EQ(transport->servers(), 3);
     EXPECT_EQ(transport->Describe(1), "server 1 in this process");
     EXPECT_EQ(transport->Describe(2), "other 2");
-    EXPECT_TRUE(transport->is_own(1));
-    EXPECT_FALSE(transport->is_own(2));
+    EXPECT_TRUE(transport->is_own(1, Method::kPush));
+    EXPECT_FALSE(transport->is_own(2, Method::kPush));
     for (int s = 0; s < 3; ++s) {
       transport->Call(s, Method::kPush, Bytes("part"), absl::Seconds(1), [&replies, s](absl::StatusOr<Slices> reply) {
         replies[static_cast<size_t>(s)] = reply.ok() ? Flatten(*reply) : reply.status().ToString();
