@@ -74,12 +74,16 @@ def _cluster(rng, case, first):
     merges = sync and servers > 0 and mode not in ("lossy", "by_trainers", "async_tables")
     if merges and "cluster.shared_memory=false" not in sets and rng.random() < 0.3:
         sets.append("distribute.merge_hosts=true")
+    long_tmp = rng.random() < 0.12
+    if long_tmp and "distribute.merge_hosts=true" in sets:
+        # No socket fits into it, so that trainers share no memory.
+        sets.remove("distribute.merge_hosts=true")
     return {
         "local": False,
         "servers": servers,
         "trainers": trainers,
         "sets": sets,
-        "long_tmp": rng.random() < 0.12,
+        "long_tmp": long_tmp,
         "keep_going": rng.random() < 0.3,
         "lease": LONG_LEASE,
     }
