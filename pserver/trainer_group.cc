@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <random>
 #include <utility>
 
@@ -62,14 +61,12 @@ TrainerGroup::~TrainerGroup() {
 }
 
 Hosts TrainerGroup::HostsOf(const std::vector<v1::CollectivePeer>& peers) {
-  std::map<std::string, int> numbers;
-  std::vector<int> hosts;
+  std::vector<std::string> names;
   for (size_t t = 0; t < peers.size(); ++t) {
     // One that shares no memory is a host by itself.
-    const std::string host = !peers[t].host().empty() ? peers[t].host() : absl::StrCat("trainer ", t);
-    hosts.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+    names.push_back(!peers[t].host().empty() ? peers[t].host() : absl::StrCat("trainer ", t));
   }
-  return Hosts(std::move(hosts));
+  return Hosts::Named(names);
 }
 
 absl::Status TrainerGroup::ConnectWire(const Options& o, const CollectiveWaits& waits) {

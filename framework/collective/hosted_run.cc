@@ -197,20 +197,10 @@ void HostedRun::ReceiveResults(int64_t m) {
 // additions
 
 void HostedRun::Add(TreeReducer* reducer, const Part& part, absl::Span<const Addend> addends, char* out) const {
-  // Runs of segments that the same addends have.
-  const auto alike = [&](size_t s) {
-    for (size_t t = 0; t <= s; ++t) {
-      if (std::all_of(addends.begin(), addends.end(), [s, t](const Addend& addend) {
-            return ((addend.present >> s ^ addend.present >> t) & 1) == 0;
-          })) {
-        return static_cast<int>(t);
-      }
-    }
-    return static_cast<int>(s);
-  };
-  uint64_t present = 0;
-  for (const Addend& addend : addends) present |= addend.present;
-  for (const Part& run : parts_.RunsOf(part, [&](size_t s) { return (present >> s & 1) != 0 ? alike(s) : -1; })) {
+  std::vector<uint64_t> present;
+  for (const Addend& addend : addends) present.push_back(addend.present);
+  const std::vector<int> kinds = parts_.KindsOf(present);
+  for (const Part& run : parts_.RunsOf(part, [&](size_t s) { return kinds[s]; })) {
     const size_t segment = parts_.SegmentOf(run.begin), offset = Bytes(run.begin - part.begin);
     std::vector<LaneAddend> values;
     for (const Addend& addend : addends) {
@@ -304,14 +294,6 @@ absl::Status HostedRun::Forward(int64_t m) {
 
 // -------------------------------------------------------------------------------------------------------------- course
 
-absl::Status HostedRun::WaitForSends(size_t most, std::deque<Messages>* sends) {
-  while (sends->size() > most) {
-    RETURN_IF_ERROR(operation_.WaitAll(&sends->front()));
-    sends->pop_front();
-  }
-  return absl::OkStatus();
-}
-
 absl::Status HostedRun::Begin() {
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kHostBeginName);
   RETURN_IF_ERROR(operation_.SendHeaders({}));
@@ -324,7 +306,7 @@ absl::Status HostedRun::Begin() {
 
 absl::Status HostedRun::Reduce(int64_t m) {
   // A result comes when its owner has the addends of it, but a lost answer could have them sent again.
-  if (in_place_) RETURN_IF_ERROR(WaitForSends(addend_sends_.size() - 1, &addend_sends_));
+  if (in_place_) RETURN_IF_ERROR(operation_.WaitForOldest(addend_sends_.size() - 1, &addend_sends_));
   ReceiveResults(m);
   RETURN_IF_ERROR(MergeForOwners(m));
   RETURN_IF_ERROR(ReduceOwn(m));
@@ -333,9 +315,9 @@ absl::Status HostedRun::Reduce(int64_t m) {
     SendAddends(m + kHostAhead);
   }
   RETURN_IF_ERROR(Forward(m));
-  RETURN_IF_ERROR(WaitForSends(2 * kHostAhead, &addend_sends_));
-  RETURN_IF_ERROR(WaitForSends(kHostAhead, &result_sends_));
-  RETURN_IF_ERROR(WaitForSends(kHostAhead, &forward_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(2 * kHostAhead, &addend_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(kHostAhead, &result_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(kHostAhead, &forward_sends_));
   while (merged_sends_.size() > kHostAhead) {
     for (Merged& merged : merged_sends_.front()) {
       RETURN_IF_ERROR(operation_.WaitAll(&merged.messages));
@@ -358,9 +340,9 @@ absl::Status HostedRun::Run() {
   }
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kHostGatherName);
   RETURN_IF_ERROR(operation_.WaitAll(&results_));
-  RETURN_IF_ERROR(WaitForSends(0, &addend_sends_));
-  RETURN_IF_ERROR(WaitForSends(0, &result_sends_));
-  RETURN_IF_ERROR(WaitForSends(0, &forward_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(0, &addend_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(0, &result_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(0, &forward_sends_));
   for (std::vector<Merged>& merged : merged_sends_) {
     for (Merged& each : merged) RETURN_IF_ERROR(operation_.WaitAll(&each.messages));
   }

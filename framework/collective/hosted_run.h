@@ -48,14 +48,14 @@ class HostedRun {
   HostedRun(Operation* operation, Options options);
 
   absl::Status Run();
-  // As ReduceRun.
+  // Return what they return of a ReduceRun.
   uint64_t present() const { return present_; }
   int64_t samples() const { return samples_; }
 
  private:
   using Part = SliceParts::Part;
   using Messages = std::vector<Operation::Message>;
-  // What is added, and where its values of a message are.
+  // Sum of some lanes, and the place of its values of a message.
   struct Addend {
     LaneRange lanes;
     uint64_t present = 0;
@@ -91,7 +91,6 @@ class HostedRun {
   absl::Status Forward(int64_t m);
   // Adds the addends to out, the part of a message.
   void Add(TreeReducer* reducer, const Part& part, absl::Span<const Addend> addends, char* out) const;
-  absl::Status WaitForSends(size_t most, std::deque<Messages>* sends);
 
   Operation& operation_;
   const ReduceRun::Options options_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 
 #include "glog/logging.h"
@@ -17,6 +18,15 @@ Hosts::Hosts(std::vector<int> of) : of_(std::move(of)) {
     ranks_[host].push_back(static_cast<int>(rank));
   }
   for (const std::vector<int>& ranks : ranks_) CHECK(!ranks.empty()) << "a host without ranks";
+}
+
+Hosts Hosts::Named(const std::vector<std::string>& names) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const std::string& name : names) {
+    hosts.push_back(numbers.emplace(name, static_cast<int>(numbers.size())).first->second);
+  }
+  return Hosts(std::move(hosts));
 }
 
 int Hosts::most_ranks() const {

@@ -2,6 +2,7 @@
 #ifndef WEIR_FRAMEWORK_COLLECTIVE_HOSTS_H_
 #define WEIR_FRAMEWORK_COLLECTIVE_HOSTS_H_
 
+#include <string>
 #include <vector>
 
 namespace weir {
@@ -11,6 +12,8 @@ class Hosts {
   Hosts() = default;
   // of: number of the host of each rank, from 0. Every number up to the greatest has a rank.
   explicit Hosts(std::vector<int> of);
+  // Numbers the hosts of ranks by their names, in order of the first rank of each.
+  static Hosts Named(const std::vector<std::string>& names);
 
   int of(int rank) const { return of_[static_cast<size_t>(rank)]; }
   int count() const { return static_cast<int>(ranks_.size()); }

@@ -21,6 +21,13 @@ constexpr int64_t kMostBytes = int64_t{1} << 40;
 // A rank is believed that it sends so many bytes. For more, memory is taken as they come: so much again each time.
 constexpr int64_t kBelieved = int64_t{64} << 20;
 
+// Returns OK if a rank can send so many bytes.
+absl::Status CheckCount(Operation* operation, int rank, int64_t count) {
+  if (count >= 0 && count <= kMostBytes) return absl::OkStatus();
+  return operation->Fail(absl::DataLossError(
+      absl::StrCat(DescribeOperation(operation->header()), ": rank ", rank, " says that it sends ", count, " bytes")));
+}
+
 }  // namespace
 
 absl::Status MoveAllGather(Operation* operation, const std::vector<int64_t>& begins, int64_t message_bytes, char* all) {
@@ -65,10 +72,7 @@ absl::Status MoveAllToAll(Operation* operation, const std::vector<const std::str
   for (int i = 1; i < size; ++i) {
     const int peer = (rank + size - i) % size;
     const int64_t count = headers[static_cast<size_t>(peer)].count();
-    if (count < 0 || count > kMostBytes) {
-      return operation->Fail(absl::DataLossError(absl::StrCat(DescribeOperation(operation->header()), ": rank ", peer,
-                                                              " says that it sends ", count, " bytes")));
-    }
+    RETURN_IF_ERROR(CheckCount(operation, peer, count));
     most = std::max(most, count);
     receives.push_back(flows.Receive(peer, /*phase=*/0, nullptr, count));
   }
@@ -169,10 +173,7 @@ absl::Status MoveHostedAllGatherBytes(Operation* operation, const Hosts& hosts, 
   std::vector<int64_t> counts;
   for (int r = 0; r < size; ++r) {
     const int64_t count = r == rank ? static_cast<int64_t>(own.size()) : headers[static_cast<size_t>(r)].count();
-    if (count < 0 || count > kMostBytes) {
-      return operation->Fail(absl::DataLossError(
-          absl::StrCat(DescribeOperation(operation->header()), ": rank ", r, " says that it sends ", count, " bytes")));
-    }
+    RETURN_IF_ERROR(CheckCount(operation, r, count));
     counts.push_back(count);
   }
   all->assign(static_cast<size_t>(size), "");

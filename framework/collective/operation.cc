@@ -170,6 +170,14 @@ absl::Status Operation::WaitAll(std::vector<Message>* messages) {
   return absl::OkStatus();
 }
 
+absl::Status Operation::WaitForOldest(size_t most, std::deque<std::vector<Message>>* lists) {
+  while (lists->size() > most) {
+    RETURN_IF_ERROR(WaitAll(&lists->front()));
+    lists->pop_front();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> Operation::HeaderMessage(const std::vector<std::string_view>& attached) const {
   const std::string text = header_.SerializeAsString();
   const auto length = static_cast<uint32_t>(text.size());

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -123,6 +124,8 @@ class Operation {
   absl::Status Wait(Message* message);
   // Waits for all, and clears the list.
   absl::Status WaitAll(std::vector<Message>* messages);
+  // Waits for all of the oldest lists, and drops these, until at most `most` lists are left.
+  absl::Status WaitForOldest(size_t most, std::deque<std::vector<Message>>* lists);
 
  private:
   uint64_t Tag(int phase, int64_t number) const;

@@ -36,7 +36,9 @@ absl::Status ReduceRun::TakeHeaders(const std::vector<v1::CollectiveHeader>& hea
   present_ = all.present;
   samples_ = all.samples;
   if (options_.reduction == Reduction::kAverage) RETURN_IF_ERROR(CheckDivisor(operation_.header(), present_, samples_));
-  kinds_ = parts_.KindsOf(nodes_);
+  std::vector<uint64_t> present;
+  for (const AddendNode& node : nodes_) present.push_back(node.present);
+  kinds_ = parts_.KindsOf(present);
   return absl::OkStatus();
 }
 
@@ -138,14 +140,6 @@ void ReduceRun::ReceiveResults(int64_t m) {
   }
 }
 
-absl::Status ReduceRun::WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends) {
-  while (sends->size() > most) {
-    RETURN_IF_ERROR(operation_.WaitAll(&sends->front()));
-    sends->pop_front();
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ReduceRun::Begin() {
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kBeginName);
   RETURN_IF_ERROR(operation_.SendHeaders({}));
@@ -164,15 +158,15 @@ absl::Status ReduceRun::ReduceOwnSlice() {
   // sent its addends of the kAhead messages from m on, and asked for those of others and for all results up to m.
   for (int64_t m = 0; m < parts_.messages(); ++m) {
     // A result comes when its owner has the addends of it, but a lost answer could have them sent again.
-    if (in_place_) RETURN_IF_ERROR(WaitForSends(addend_sends_.size() - 1, &addend_sends_));
+    if (in_place_) RETURN_IF_ERROR(operation_.WaitForOldest(addend_sends_.size() - 1, &addend_sends_));
     ReceiveResults(m);
     RETURN_IF_ERROR(ReduceMessage(m));
     if (m + kAhead < parts_.messages()) {
       ReceiveAddends(m + kAhead);
       SendAddends(m + kAhead);
     }
-    RETURN_IF_ERROR(WaitForSends(2 * kAhead, &addend_sends_));
-    RETURN_IF_ERROR(WaitForSends(kAhead, &result_sends_));
+    RETURN_IF_ERROR(operation_.WaitForOldest(2 * kAhead, &addend_sends_));
+    RETURN_IF_ERROR(operation_.WaitForOldest(kAhead, &result_sends_));
   }
   return absl::OkStatus();
 }
@@ -182,8 +176,8 @@ absl::Status ReduceRun::Run() {
   RETURN_IF_ERROR(ReduceOwnSlice());
   const ProfileSpan span(ProfiledStep::current(), ProfileKind::kExchange, kGatherName);
   RETURN_IF_ERROR(operation_.WaitAll(&results_of_others_));
-  RETURN_IF_ERROR(WaitForSends(0, &addend_sends_));
-  RETURN_IF_ERROR(WaitForSends(0, &result_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(0, &addend_sends_));
+  RETURN_IF_ERROR(operation_.WaitForOldest(0, &result_sends_));
   return operation_.EndHeaders();
 }
 

@@ -66,8 +66,6 @@ class ReduceRun {
   }
   int64_t ResultNumber(int64_t m, size_t run) const { return m * parts_.most_runs() + static_cast<int64_t>(run); }
   size_t Bytes(int64_t elements) const { return parts_.Bytes(elements); }
-  // Waits for the oldest until at most `most` are under way.
-  absl::Status WaitForSends(size_t most, std::deque<std::vector<Operation::Message>>* sends);
   bool Reads(int rank) const { return options_.reader == kAll || options_.reader == rank; }
 
   // Tells the others what is reduced, with the first addends, and waits until all have begun.

@@ -35,18 +35,18 @@ std::vector<SliceParts::Part> SliceParts::PresentOf(const Part& part, uint64_t p
   return RunsOf(part, [present](size_t s) { return (present >> s & 1) != 0 ? 0 : -1; });
 }
 
-std::vector<int> SliceParts::KindsOf(const std::vector<AddendNode>& nodes) const {
-  const auto alike = [&nodes](size_t s, size_t t) {
-    return std::all_of(nodes.begin(), nodes.end(),
-                       [s, t](const AddendNode& node) { return ((node.present >> s ^ node.present >> t) & 1) == 0; });
+std::vector<int> SliceParts::KindsOf(const std::vector<uint64_t>& present) const {
+  const auto alike = [&present](size_t s, size_t t) {
+    return std::all_of(present.begin(), present.end(),
+                       [s, t](uint64_t of_addend) { return ((of_addend >> s ^ of_addend >> t) & 1) == 0; });
   };
-  uint64_t present = 0;
-  for (const AddendNode& node : nodes) present |= node.present;
+  uint64_t any = 0;
+  for (const uint64_t of_addend : present) any |= of_addend;
   std::vector<int> kinds;
   for (size_t s = 0; s < segments(); ++s) {
     size_t first = 0;
     while (!alike(first, s)) ++first;
-    kinds.push_back((present >> s & 1) != 0 ? static_cast<int>(first) : -1);
+    kinds.push_back((any >> s & 1) != 0 ? static_cast<int>(first) : -1);
   }
   return kinds;
 }

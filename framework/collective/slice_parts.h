@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "framework/collective/addend_nodes.h"
-
 namespace weir {
 
 class SliceParts {
@@ -37,8 +35,8 @@ class SliceParts {
   int64_t most_runs() const { return most_runs_; }
   // Returns the runs of elements of a part whose segments are present.
   std::vector<Part> PresentOf(const Part& part, uint64_t present) const;
-  // Returns by segment the first one that the same nodes have, -1: none has it.
-  std::vector<int> KindsOf(const std::vector<AddendNode>& nodes) const;
+  // Returns by segment the first one that the same addends have, -1: none has it. `present`: segments of each addend.
+  std::vector<int> KindsOf(const std::vector<uint64_t>& present) const;
   // Returns the longest runs of elements of a part for whose segments `kind` returns the same number, leaving out those
   // of a negative one. None is empty.
   template <typename Kind>

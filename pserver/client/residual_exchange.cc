@@ -25,6 +25,12 @@ absl::Status OfCheckpoint(const absl::Status& status) {
 
 }  // namespace
 
+bool PushesAreLossy(const v1::Plan& plan) {
+  return plan.wire().push() != v1::WIRE_FLOAT32 ||
+         std::any_of(plan.tables().begin(), plan.tables().end(),
+                     [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
+}
+
 ResidualExchange::ResidualExchange(const v1::Plan* plan, int trainer, absl::Span<const LaneRange> nodes,
                                    Residuals* residuals, Board* board, bool whole)
     : plan_(*plan),
@@ -50,11 +56,7 @@ absl::Span<float> ResidualExchange::OfDense(const std::string& parameter, int64_
   return residuals_.DenseValues(parameter, LanesOfTrainer(plan_.lanes(), plan_.trainers(), trainer_), count);
 }
 
-bool ResidualExchange::Keeps() const {
-  return whole_ || plan_.wire().push() != v1::WIRE_FLOAT32 ||
-         std::any_of(plan_.tables().begin(), plan_.tables().end(),
-                     [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
-}
+bool ResidualExchange::Keeps() const { return whole_ || PushesAreLossy(plan_); }
 
 absl::Status ResidualExchange::Save(int64_t step, const TakeBytes& take) const {
   return residuals_.Save(step, [&](const v1::Residual& residual) { return take(ResidualElement(residual)); });

@@ -16,6 +16,9 @@
 
 namespace weir {
 
+// Returns true if gradients are pushed in a format that loses bits: trainers then keep residuals.
+bool PushesAreLossy(const v1::Plan& plan);
+
 // Saves and restores residuals: the parts of gradients that were lost in lossy formats and have not been sent yet
 // (residuals.h). The saved form is a weir.v1.Residuals of any size, handed over in pieces; the pieces of several
 // trainers, concatenated, are one such message. Not thread-safe; no gradient may be sent meanwhile.

@@ -15,8 +15,6 @@ namespace weir {
 
 namespace {
 
-// Parts of one step of one trainer: more is a mistake of the caller, not a large model.
-constexpr int kMaxParts = 1 << 20;
 // Samples of one trainer in one step: sums of them stay far from the end of int64.
 constexpr int64_t kMaxSamples = int64_t{1} << 40;
 

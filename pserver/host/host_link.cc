@@ -15,6 +15,7 @@
 #include "framework/base/counters.h"
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
+#include "pserver/client/residual_exchange.h"
 #include "pserver/network/unix_socket.h"
 
 namespace weir {
@@ -23,12 +24,6 @@ namespace {
 
 constexpr char kPeers[] = "host.peers", kLinks[] = "host.links", kEnd[] = "host.end";
 
-bool IsLossy(const v1::Plan& plan) {
-  return plan.wire().push() != v1::WIRE_FLOAT32 ||
-         std::any_of(plan.tables().begin(), plan.tables().end(),
-                     [](const v1::PlacedTable& table) { return table.wire().push() != v1::WIRE_FLOAT32; });
-}
-
 std::vector<bool> RelayedServers(const v1::Plan& plan, const v1::HostPeer& sender) {
   std::vector<bool> relayed(static_cast<size_t>(plan.servers()), plan.merge_hosts() == v1::Plan::ON);
   if (plan.merge_hosts() != v1::Plan::AUTO) return relayed;
@@ -36,7 +31,7 @@ std::vector<bool> RelayedServers(const v1::Plan& plan, const v1::HostPeer& sende
     relayed[s] = static_cast<int>(s) >= sender.near_size() || !sender.near(static_cast<int>(s));
   }
   const bool any = std::find(relayed.begin(), relayed.end(), true) != relayed.end();
-  if (any && IsLossy(plan)) relayed.assign(relayed.size(), true);
+  if (any && PushesAreLossy(plan)) relayed.assign(relayed.size(), true);
   return relayed;
 }
 
@@ -44,7 +39,7 @@ std::vector<bool> RelayedServers(const v1::Plan& plan, const v1::HostPeer& sende
 // those of its own nodes.
 std::vector<std::vector<LaneRange>> NodesOf(const v1::Plan& plan, const std::vector<HostGroup>& groups) {
   std::vector<std::vector<LaneRange>> nodes;
-  if (groups.empty() || !IsLossy(plan)) return nodes;
+  if (groups.empty() || !PushesAreLossy(plan)) return nodes;
   for (int t = 0; t < plan.trainers(); ++t) {
     nodes.push_back(AlignedNodes(LanesOfTrainer(plan.lanes(), plan.trainers(), t)));
   }
@@ -193,26 +188,30 @@ absl::StatusOr<std::unique_ptr<HostLink>> HostLink::Form(const Options& options)
   LOG(INFO) << "trainers " << absl::StrJoin(group->trainers, ", ") << " of this host merge what they send to "
             << std::count(group->servers.begin(), group->servers.end(), true) << " of " << options.plan->servers()
             << " servers; trainer " << group->sender() << " sends";
-  const HostTransport::ToRelay own = [relay = link->relay()](Method method, int server, const Slices& request,
-                                                             absl::Duration /*timeout*/, ReplyCallback done) {
-    relay->Handle(method, server, request, done, /*own=*/true);
-    return true;
-  };
-  const HostTransport::ToRelay other = [client = link->client_](Method method, int server, const Slices& request,
-                                                                absl::Duration timeout, ReplyCallback done) {
-    return client->Call(
-        method, request, timeout,
-        [done = std::move(done)](std::optional<absl::StatusOr<Slices>> answer) {
-          done(answer.has_value()
-                   ? *std::move(answer)
-                   : absl::UnavailableError("no room in the memory shared with the sender of this host"));
-        },
-        /*patient=*/false, server);
-  };
   options.way->Relay(
-      group->servers, link->relay() != nullptr ? own : other,
+      group->servers, link->WayToRelay(),
       absl::StrCat("trainer ", group->sender(), " (", peers[static_cast<size_t>(group->sender())].process(), ")"));
   return link;
+}
+
+HostTransport::ToRelay HostLink::WayToRelay() {
+  if (const std::shared_ptr<HostRelay> relay = this->relay(); relay != nullptr) {
+    return [relay](Method method, int server, const Slices& request, absl::Duration /*timeout*/, ReplyCallback done) {
+      relay->Handle(method, server, request, done, /*own=*/true);
+      return true;
+    };
+  }
+  return
+      [client = client_](Method method, int server, const Slices& request, absl::Duration timeout, ReplyCallback done) {
+        return client->Call(
+            method, request, timeout,
+            [done = std::move(done)](std::optional<absl::StatusOr<Slices>> answer) {
+              done(answer.has_value()
+                       ? *std::move(answer)
+                       : absl::UnavailableError("no room in the memory shared with the sender of this host"));
+            },
+            /*patient=*/false, server);
+      };
 }
 
 HostLink::~HostLink() {

@@ -69,6 +69,8 @@ class HostLink {
   std::string FindTrouble(const absl::Status& listens, const std::vector<v1::HostPeer>& peers, const HostGroup* group);
   // Makes the relay, or connects with it. Returns why it cannot, "" if it can.
   std::string Connect(const std::vector<v1::HostPeer>& peers, const HostGroup& group);
+  // Returns the way to the relay of this trainer's group. Requires: Connect has returned "".
+  HostTransport::ToRelay WayToRelay();
   std::shared_ptr<HostRelay> relay();
 
   const Options options_;

@@ -13,13 +13,11 @@
 #include "framework/wire/codecs.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
+#include "pserver/protocol/handshake.h"
 
 namespace weir {
 
 namespace {
-
-// Parts of one step of one trainer, as the server bounds them.
-constexpr int kMaxParts = 1 << 20;
 
 bool Inside(const LaneRange& node, const LaneRange& of) {
   return node.begin >= of.begin && node.begin + node.count <= of.begin + of.count;
@@ -230,52 +228,25 @@ void MergedPushes::Handle(const v1::PushRequest& request, const Slice& payload, 
   bool merge = false;
   {
     MutexLock lock(&mu_);
-    const absl::Status turn = CheckTurn(request);
+    const auto answer = [&](const absl::StatusOr<Slices>& with) { actions.push_back([=] { reply(with); }); };
     Member& member = members_[static_cast<size_t>(place)];
-    const size_t part = static_cast<size_t>(request.part());
-    const bool over = request.step() < step_ || (request.step() == step_ && over_);
-    if (!turn.ok()) {
-      actions.push_back([reply, turn] { reply(turn); });
-    } else if (over) {
-      actions.push_back([reply, version = step_] { reply(ReplyTo(version, /*duplicate=*/true)); });
-    } else if (part < member.parts.size() && member.parts[part]) {
-      if (!request.has_part_count()) {
-        actions.push_back([reply, version = step_] { reply(ReplyTo(version, /*duplicate=*/true)); });
-      } else if (!wrong_.ok()) {
-        actions.push_back([reply, wrong = wrong_] { reply(wrong); });
-      } else {
-        member.waiting.push_back(reply);
-        Repeat(&actions);
-      }
+    if (absl::Status turn = CheckTurn(request); !turn.ok()) {
+      answer(turn);
+    } else if (request.step() < step_ || over_) {
+      answer(ReplyTo(step_, /*duplicate=*/true));
+    } else if (member.Has(request.part())) {
+      Repeated(request, &member, reply, &actions);
     } else if (absl::Status booked = Book(request, place); !booked.ok()) {
-      actions.push_back([reply, booked] { reply(booked); });
+      answer(booked);
     } else {
-      for (Tensor& tensor : tensors) {
-        Gathered& gathered = gathered_[tensor.name];
-        if (tensor.run.values.empty()) {
-          gathered.rows.push_back(std::move(tensor.rows));
-        } else {
-          gathered.elements += static_cast<int64_t>(tensor.run.values.size());
-          gathered.runs.push_back(std::move(tensor.run));
-        }
-      }
       if (!tensors.empty()) kept_.push_back(payload);
-      if (AllComplete()) {
-        whole = std::exchange(gathered_, {});
-        merge = true;
-      } else {
-        for (const Tensor& tensor : tensors) {
-          const auto found = gathered_.find(tensor.name);
-          if (found == gathered_.end() || !IsWhole(tensor.name, found->second)) continue;
-          whole.insert(gathered_.extract(found));
-          merge = true;
-        }
-      }
+      whole = Gather(std::move(tensors));
+      merge = !whole.empty() || AllComplete();
       if (merge) ++merging_;
       if (request.has_part_count()) {
         member.waiting.push_back(reply);
       } else {
-        actions.push_back([reply, version = step_] { reply(ReplyTo(version, /*duplicate=*/false)); });
+        answer(ReplyTo(step_, /*duplicate=*/false));
       }
     }
   }
@@ -283,6 +254,37 @@ void MergedPushes::Handle(const v1::PushRequest& request, const Slice& payload, 
   if (!merge) return;
   Merge(whole);
   Merged();
+}
+
+void MergedPushes::Repeated(const v1::PushRequest& request, Member* member, const ReplyCallback& reply,
+                            Actions* actions) {
+  if (!request.has_part_count()) {
+    actions->push_back([reply, version = step_] { reply(ReplyTo(version, /*duplicate=*/true)); });
+  } else if (!wrong_.ok()) {
+    actions->push_back([reply, wrong = wrong_] { reply(wrong); });
+  } else {
+    member->waiting.push_back(reply);
+    Repeat(actions);
+  }
+}
+
+std::map<std::string, MergedPushes::Gathered> MergedPushes::Gather(std::vector<Tensor> tensors) {
+  for (Tensor& tensor : tensors) {
+    Gathered& gathered = gathered_[tensor.name];
+    if (tensor.run.values.empty()) {
+      gathered.rows.push_back(std::move(tensor.rows));
+    } else {
+      gathered.elements += static_cast<int64_t>(tensor.run.values.size());
+      gathered.runs.push_back(tensor.run);
+    }
+  }
+  if (AllComplete()) return std::exchange(gathered_, {});
+  std::map<std::string, Gathered> whole;
+  for (const Tensor& tensor : tensors) {
+    const auto found = gathered_.find(tensor.name);
+    if (found != gathered_.end() && IsWhole(tensor.name, found->second)) whole.insert(gathered_.extract(found));
+  }
+  return whole;
 }
 
 // ------------------------------------------------------------------------------------------------------------- merging

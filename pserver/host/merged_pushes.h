@@ -87,6 +87,7 @@ class MergedPushes {
     v1::PushRequest last;  // header of the last part
     std::vector<ReplyCallback> waiting;
     bool Complete() const { return part_count >= 0 && received == part_count; }
+    bool Has(int part) const { return static_cast<size_t>(part) < parts.size() && parts[static_cast<size_t>(part)]; }
   };
   // A part of the merged step.
   struct Sent {
@@ -104,6 +105,12 @@ class MergedPushes {
   // Begins the step of a part, or returns why the part cannot be taken.
   absl::Status CheckTurn(const v1::PushRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Book(const v1::PushRequest& request, int place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes a part that has come before.
+  void Repeated(const v1::PushRequest& request, Member* member, const ReplyCallback& reply, Actions* actions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the tensors of a part. Returns what can be merged: blocks that every trainer has brought; all, if every
+  // trainer has pushed its step.
+  std::map<std::string, Gathered> Gather(std::vector<Tensor> tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllComplete() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns true if every trainer has brought all elements of the block.
   bool IsWhole(const std::string& name, const Gathered& gathered) const;

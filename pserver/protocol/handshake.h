@@ -18,6 +18,8 @@ inline constexpr std::string_view kBuild = "weir 0.1.0";
 
 // Largest step or version. Sums and differences of steps stay far from the ends of int64.
 inline constexpr int64_t kMaxStep = int64_t{1} << 60;
+// Most parts of one step of one trainer: more is a mistake of the caller, not a large model.
+inline constexpr int kMaxParts = 1 << 20;
 // Memory of a trainer for residuals of the rows of one table and lane node (pserver/client/residuals.h).
 inline constexpr size_t kResidualBytes = size_t{32} << 20;
 

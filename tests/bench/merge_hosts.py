@@ -21,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 import predicted_speed
 
@@ -56,6 +55,15 @@ def commands(args, work, addresses, merge, steps):
         yield t // args.trainers, [args.bin + "/trainer/trainer", "--trainer_id=%d" % t, "--threads=1"] + common
 
 
+def in_host(work, links, host, command):
+    """A command in the namespace of a host, with its /tmp: Unix-domain sockets of the other host would lead around the
+    link."""
+    shared = os.path.join(work, "tmp.%d" % host)
+    os.makedirs(shared, exist_ok=True)
+    return ["ip", "netns", "exec", links.names[host], "unshare", "--mount", "sh", "-c",
+            'mount --bind "$0" /tmp && exec "$@"', shared] + command
+
+
 def run(args, work, merge):
     """Returns bytes and seconds a step, and the digest."""
     results = []
@@ -63,30 +71,10 @@ def run(args, work, merge):
     for steps in (args.warm, args.warm + args.steps):
         with predicted_speed.Links(2, args.mbit / 1000, args.queue_ms) as links:
             before = link_bytes(links)
-            children, logs = [], []
-            for i, (host, command) in enumerate(commands(args, work, links.addresses, merge, steps)):
-                shared = os.path.join(work, "tmp.%d" % host)
-                os.makedirs(shared, exist_ok=True)
-                # Unix-domain sockets of the other host would lead around the link.
-                inside = 'mount --bind "$0" /tmp && exec "$@"'
-                logs.append(os.path.join(work, "process.%d.log" % i))
-                children.append(subprocess.Popen(
-                    ["ip", "netns", "exec", links.names[host], "unshare", "--mount", "sh", "-c", inside, shared] +
-                    command, stdout=open(logs[-1], "w"), stderr=subprocess.STDOUT, cwd=work))
-            end = time.monotonic() + args.timeout
-            while any(child.poll() is None for child in children) and not any(child.returncode for child in children):
-                if time.monotonic() > end:
-                    break
-                time.sleep(0.05)
-            failed = any(child.poll() is None or child.returncode for child in children)
-            for child in children:
-                child.kill()
-                child.wait()
-            texts = [open(log).read() for log in logs]
-            if failed:
-                sys.exit("merge_hosts: %s has failed\n%s" % (merge, "\n".join(text[-1500:] for text in texts)))
+            processes = [in_host(work, links, host, command)
+                         for host, command in commands(args, work, links.addresses, merge, steps)]
+            text = "\n".join(predicted_speed.outputs_of(processes, work, args.timeout, "merge_hosts: " + merge))
             bytes_sent = link_bytes(links) - before
-        text = "\n".join(texts)
         seconds = [float(found) for found in DONE.findall(text)]
         results.append((bytes_sent, statistics.mean(seconds), DIGEST.findall(text)))
     (few_bytes, few_seconds, _), (bytes_sent, seconds, digest) = results

@@ -176,24 +176,37 @@ def run(args, work, setup):
     return wait_for(args, work, setup, list(commands(args, work, setup, endpoints)))
 
 
-def wait_for(args, work, setup, processes):
-    logs, children = [], []
-    for i, command in enumerate(processes):
-        logs.append(os.path.join(work, "process.%d.log" % i))
-        children.append(subprocess.Popen(command, stdout=open(logs[-1], "w"), stderr=subprocess.STDOUT, cwd=work))
-    end = time.monotonic() + args.timeout
+def outputs_of(processes, work, timeout, what):
+    """Runs commands at the same time, and returns what each has printed. Ends this program if one fails, or still runs
+    after `timeout` seconds. `what` they do, for the message."""
+    logs = [os.path.join(work, "process.%d.log" % i) for i in range(len(processes))]
+    children = []
+    for command, log in zip(processes, logs):
+        with open(log, "w") as out:
+            children.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=work))
+    end = time.monotonic() + timeout
     try:
         # One that fails leaves the others waiting.
         while any(child.poll() is None for child in children) and not any(child.returncode for child in children):
             if time.monotonic() > end:
                 break
             time.sleep(0.05)
+        failed = any(child.poll() != 0 for child in children)
     finally:
         for child in children:
             child.kill()
-    texts = [open(log).read() for log in logs]
-    if any(child.returncode for child in children):
-        sys.exit("%s has failed\n%s" % (title(setup), "\n".join(text[-2000:] for text in texts)))
+            child.wait()
+    texts = []
+    for log in logs:
+        with open(log) as text:
+            texts.append(text.read())
+    if failed:
+        sys.exit("%s has failed\n%s" % (what, "\n".join(text[-2000:] for text in texts)))
+    return texts
+
+
+def wait_for(args, work, setup, processes):
+    texts = outputs_of(processes, work, args.timeout, title(setup))
     times = [float(found.group(2)) / 1000 for text in texts for found in STEPS.finditer(text)]
     if len(times) != setup[2]:
         sys.exit("%s: %d trainers print the time of a step" % (title(setup), len(times)))

@@ -220,4 +220,22 @@ void FaultyTransport::Call(int server, Method method, Slices request, absl::Dura
      [this, pending, drop_reply, reply_delay] { Deliver(pending, drop_reply, reply_delay); });
 }
 
+FaultOptions BadNetwork(uint64_t seed) {
+  return {.seed = seed,
+          .drop_request = 0.025,
+          .drop_reply = 0.025,
+          .duplicate = 0.05,
+          .delay = 0.05,
+          .max_delay = absl::Milliseconds(5)};
+}
+
+FaultOptions RepeatingNetwork() { return {.duplicate = 0.5, .max_delay = absl::ZeroDuration()}; }
+
+std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> NetworksWith(FaultOptions faults,
+                                                                                        FaultCounters* counters) {
+  return [faults, counters](int trainer, Transport* servers) {
+    return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer, faults, counters);
+  };
+}
+
 }  // namespace weir

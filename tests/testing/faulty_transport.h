@@ -95,6 +95,15 @@ class FaultyTransport : public Transport {
   std::thread thread_;
 };
 
+// Returns faults of a bad network: some messages in a hundred are lost, repeated or late.
+FaultOptions BadNetwork(uint64_t seed);
+// Returns faults of one that repeats every other message at once, while the step that it belongs to is still open.
+FaultOptions RepeatingNetwork();
+// Returns a function that makes a network with these faults for each trainer, by the machine's clock. Borrows
+// `counters` for the life of the networks.
+std::function<std::unique_ptr<Transport>(int trainer, Transport* servers)> NetworksWith(FaultOptions faults,
+                                                                                        FaultCounters* counters);
+
 }  // namespace weir
 
 #endif  // WEIR_TESTS_TESTING_FAULTY_TRANSPORT_H_

@@ -79,12 +79,9 @@ std::string CheckpointDir(const InProcessRun& run, const Job& job, int server) {
 // Returns the hosts of the trainers, for what they exchange among themselves.
 Hosts HostsOf(const InProcessRun& run, const v1::Plan& plan) {
   if (!run.host || plan.merge_hosts() == v1::Plan::OFF) return Hosts();
-  std::map<std::string, int> numbers;
-  std::vector<int> hosts;
-  for (int t = 0; t < run.trainers; ++t) {
-    hosts.push_back(numbers.emplace(run.host(t), static_cast<int>(numbers.size())).first->second);
-  }
-  return Hosts(std::move(hosts));
+  std::vector<std::string> names;
+  for (int t = 0; t < run.trainers; ++t) names.push_back(run.host(t));
+  return Hosts::Named(names);
 }
 
 absl::Status RunTrainer(const InProcessRun& run, Job job, Programs programs, int id, const std::string& process,

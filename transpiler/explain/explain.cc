@@ -33,10 +33,11 @@ constexpr size_t kKeptSteps = 64;
 
 // Returns how many trainers of a host merge what they exchange with servers; 1: none do. On one machine shared memory
 // reaches the servers, too.
-int MergingOf(const v1::Plan& plan, const Machines& machines) {
-  if (plan.merge_hosts() == v1::Plan::OFF) return 1;
-  if (machines.one_machine) return plan.merge_hosts() == v1::Plan::ON ? plan.trainers() : 1;
-  return std::min(machines.trainers_per_host, plan.trainers());
+int MergingOf(const v1::Distribute& distribute, const Machines& machines) {
+  const v1::Plan::MergeHosts merges = MergeTowardsServersOf(distribute);
+  if (merges == v1::Plan::OFF) return 1;
+  if (machines.one_machine) return merges == v1::Plan::ON ? distribute.trainers() : 1;
+  return std::min(machines.trainers_per_host, distribute.trainers());
 }
 
 absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const ExplainOptions& options,
@@ -45,7 +46,7 @@ absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const Expl
   RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &single));
   Programs trainer = single;
   RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &trainer));
-  const int merging = MergingOf(single.main.plan(), options.machines);
+  const int merging = MergingOf(job.config.distribute(), options.machines);
   return std::make_unique<ClusterModel>(job.config, options.link, std::move(single), std::move(trainer), merging);
 }
 
@@ -158,8 +159,8 @@ std::vector<Choice> Choices(const v1::Distribute& now, bool by_host) {
   }
   v1::Distribute merging = now;
   merging.set_merge_hosts(v1::Distribute::true_);
-  if (by_host && now.servers() > 0 && MergeHostsOf(merging) != v1::Plan::OFF) {
-    const bool merge = MergeHostsOf(now) == v1::Plan::OFF;
+  if (by_host && MergeTowardsServersOf(merging) != v1::Plan::OFF) {
+    const bool merge = MergeTowardsServersOf(now) == v1::Plan::OFF;
     choices.push_back({merge ? "with merge_hosts" : "without merge_hosts",
                        absl::StrCat("distribute.merge_hosts=", merge ? "true" : "false"), [merge](v1::Distribute* d) {
                          d->set_merge_hosts(merge ? v1::Distribute::true_ : v1::Distribute::false_);
@@ -203,7 +204,7 @@ class ExplainerImpl : public Explainer {
 
   void AddStep(const StepInput& step) override {
     // Other choices may merge where the job does not.
-    const int trainers_per_host = options_.machines.one_machine ? MergingOf(model_->plan(), options_.machines)
+    const int trainers_per_host = options_.machines.one_machine ? MergingOf(job_.config.distribute(), options_.machines)
                                                                 : options_.machines.trainers_per_host;
     auto ids = std::make_unique<StepIds>(step, model_->traffic().targets(), model_->plan(), trainers_per_host);
     model_->AddStep(ids.get());

@@ -260,6 +260,10 @@ v1::Plan::MergeHosts MergeHostsOf(const v1::Distribute& distribute) {
   return distribute.merge_hosts() == v1::Distribute::true_ ? v1::Plan::ON : v1::Plan::AUTO;
 }
 
+v1::Plan::MergeHosts MergeTowardsServersOf(const v1::Distribute& distribute) {
+  return distribute.servers() == 0 ? v1::Plan::OFF : MergeHostsOf(distribute);
+}
+
 bool SavesOptimizerState(const v1::Distribute& distribute) { return !distribute.has_geo(); }
 
 }  // namespace weir

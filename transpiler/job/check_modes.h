@@ -18,9 +18,11 @@ absl::Status CheckModes(const Job& job);
 // --verify` needs it. InvalidArgument with file:line:column.
 absl::Status CheckVerifiable(const Job& job);
 
-// Returns whether the trainers of a host merge what they exchange with servers, as the plan says it: OFF for AUTO in a
-// mode without merging.
+// Returns whether the trainers of a host merge what they exchange, as the plan says it: OFF for AUTO in a mode without
+// merging.
 v1::Plan::MergeHosts MergeHostsOf(const v1::Distribute& distribute);
+// Returns the same of what they exchange with servers: OFF if these are in the trainers.
+v1::Plan::MergeHosts MergeTowardsServersOf(const v1::Distribute& distribute);
 
 // Returns whether checkpoints hold the state of optimizers.
 bool SavesOptimizerState(const v1::Distribute& distribute);

@@ -143,20 +143,10 @@ INSTANTIATE_TEST_SUITE_P(Pairwise, ClusterEqualityTest,
 
 TEST_F(EqualityTest, SameBitsThroughDropsDuplicatesAndDelays) {
   FaultCounters counters;
-  const InProcessResult result =
-      Run({.overrides = {"deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
-           .servers = 5,
-           .trainers = 3,
-           .between = [&counters](int trainer, Transport* servers) {
-             return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
-                                                      FaultOptions{.seed = 100,
-                                                                   .drop_request = 0.025,
-                                                                   .drop_reply = 0.025,
-                                                                   .duplicate = 0.05,
-                                                                   .delay = 0.05,
-                                                                   .max_delay = absl::Milliseconds(5)},
-                                                      &counters);
-           }});
+  const InProcessResult result = Run({.overrides = {"deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
+                                      .servers = 5,
+                                      .trainers = 3,
+                                      .between = NetworksWith(BadNetwork(/*seed=*/100), &counters)});
   EXPECT_EQ(result.digests, reference_->digests);
   EXPECT_GT(counters.dropped_requests, 0);
   EXPECT_GT(counters.dropped_replies, 0);
@@ -212,12 +202,7 @@ TEST_F(EqualityTest, ARepeatThatIsCountedTwiceIsSeenInTheDigests) {
   InProcessRun run{.overrides = {"train.max_steps=50"},
                    .servers = 2,
                    .trainers = 3,
-                   .between = [&counters](int trainer, Transport* servers) {
-                     // At once, while the step they belong to is still open.
-                     return std::make_unique<FaultyTransport>(
-                         servers, Clock::Real(), trainer,
-                         FaultOptions{.duplicate = 0.5, .max_delay = absl::ZeroDuration()}, &counters);
-                   }};
+                   .between = NetworksWith(RepeatingNetwork(), &counters)};
   const InProcessResult honest = Run(run);
   ASSERT_EQ(honest.digests.size(), 1u);
   EXPECT_EQ(honest.digests[0], reference_->digests[0]);

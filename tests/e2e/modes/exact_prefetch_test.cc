@@ -237,22 +237,18 @@ TEST_F(ExactPrefetchTest, LateLostAndRepeatedMessagesChangeNoBit) {
     const Trained without = Train({.overrides = overrides});
     for (const bool measured : {false, true}) {
       FaultCounters counters;
-      const Trained with =
-          Train({.overrides = With(overrides, {kAhead, "deadlines.rpc_s=0.1", "deadlines.lease_s=20"}),
-                 .servers = 3,
-                 .trainers = 3,
-                 .threads = 2,
-                 .between =
-                     [&counters, measured](int trainer, Transport* servers) {
-                       const FaultOptions faults = {.seed = measured ? 1u : 2u,
-                                                    .drop_request = 0.003,
-                                                    .drop_reply = 0.003,
-                                                    .duplicate = 0.1,
-                                                    .delay = 0.3,
-                                                    .max_delay = absl::Milliseconds(4)};
-                       return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer, faults, &counters);
-                     }},
-                measured);
+      const Trained with = Train({.overrides = With(overrides, {kAhead, "deadlines.rpc_s=0.1", "deadlines.lease_s=20"}),
+                                  .servers = 3,
+                                  .trainers = 3,
+                                  .threads = 2,
+                                  .between = NetworksWith({.seed = measured ? 1u : 2u,
+                                                           .drop_request = 0.003,
+                                                           .drop_reply = 0.003,
+                                                           .duplicate = 0.1,
+                                                           .delay = 0.3,
+                                                           .max_delay = absl::Milliseconds(4)},
+                                                          &counters)},
+                                 measured);
       ExpectEqual(with, without, absl::StrCat(norms ? "norms" : "no norms", measured ? ", measured" : ""));
       EXPECT_GT(counters.delays, 100);
       EXPECT_GT(counters.duplicates, 30);

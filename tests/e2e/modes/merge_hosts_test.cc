@@ -177,16 +177,7 @@ TEST_F(MergeHostsTest, SameBitsThroughDropsDuplicatesAndDelays) {
   const InProcessResult result =
       RunMerged("aabb", {.overrides = {"deadlines.rpc_s=0.1", "deadlines.lease_s=20", "train.max_steps=50"},
                          .servers = 2,
-                         .between = [&counters](int trainer, Transport* servers) {
-                           return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
-                                                                    FaultOptions{.seed = 100,
-                                                                                 .drop_request = 0.025,
-                                                                                 .drop_reply = 0.025,
-                                                                                 .duplicate = 0.05,
-                                                                                 .delay = 0.05,
-                                                                                 .max_delay = absl::Milliseconds(5)},
-                                                                    &counters);
-                         }});
+                         .between = NetworksWith(BadNetwork(/*seed=*/100), &counters)});
   EXPECT_EQ(result.digests, std::vector<std::string>(reference_.begin(), reference_.begin() + 1));
   EXPECT_GT(counters.dropped_requests, 0);
   EXPECT_GT(counters.dropped_replies, 0);
@@ -197,11 +188,7 @@ TEST_F(MergeHostsTest, SameBitsThroughDropsDuplicatesAndDelays) {
 TEST_F(MergeHostsTest, AMergedPushThatIsCountedTwiceIsSeenInTheDigests) {
   FaultCounters counters;
   InProcessRun run{
-      .overrides = {"train.max_steps=50"}, .servers = 2, .between = [&counters](int trainer, Transport* servers) {
-        return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
-                                                 FaultOptions{.duplicate = 0.5, .max_delay = absl::ZeroDuration()},
-                                                 &counters);
-      }};
+      .overrides = {"train.max_steps=50"}, .servers = 2, .between = NetworksWith(RepeatingNetwork(), &counters)};
   const std::vector<std::string> honest = RunMerged("aab", run).digests;
   ASSERT_EQ(honest.size(), 1u);
   EXPECT_EQ(honest[0], reference_[0]);
@@ -211,40 +198,45 @@ TEST_F(MergeHostsTest, AMergedPushThatIsCountedTwiceIsSeenInTheDigests) {
   EXPECT_NE(twice[0], reference_[0]);
 }
 
-// Nothing that the sender, or another trainer of its host, sends from step 30 on arrives: its death ends the job, which
-// is resumed with other hosts.
+// A trainer of the host "a" dies at step 30: its death ends the job, which is resumed with other hosts. Trainer 2,
+// alone on its host, pushes no step from 30 on, so that the job cannot be over before.
+void ExpectADeathEndsTheJob(int dead, const std::string& directory, const std::string& checkpoints) {
+  FaultCounters counters;
+  const auto held = std::make_shared<std::atomic<bool>>(false);
+  const auto fate = [dead, held](const CallInfo& call) {
+    if (call.trainer == 2 && call.method == Method::kPush && call.step >= 30) {
+      *held = true;
+      return Fate::kDropRequest;
+    }
+    return call.trainer == dead && *held ? Fate::kKillTrainer : Fate::kPass;
+  };
+  const absl::StatusOr<InProcessResult> killed =
+      TrainInProcess({.job_text = kClickJob,
+                      .directory = directory,
+                      .overrides = {checkpoints, "checkpoint.every_steps=20", "deadlines.rpc_s=0.5",
+                                    "deadlines.heartbeat_s=0.2", "deadlines.lease_s=2", "train.max_steps=50", kMerge},
+                      .servers = 2,
+                      .trainers = 3,
+                      .between =
+                          [&counters, &fate](int trainer, Transport* servers) {
+                            auto transport = std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
+                                                                               FaultOptions(), &counters);
+                            transport->OnCall(fate);
+                            return transport;
+                          },
+                      .host = Hosts("aab")});
+  ASSERT_FALSE(killed.ok());
+  EXPECT_NE(killed.status().message().find(absl::StrCat("trainer ", dead, " ")), absl::string_view::npos)
+      << killed.status();
+}
+
 TEST_F(MergeHostsTest, ADeathOfAnyTrainerOfAHostEndsTheJobAndIsResumed) {
   for (const int dead : {0, 1}) {
-    const std::string dir = CheckpointDir("killed");
-    FaultCounters counters;
-    InProcessRun run{
-        .job_text = kClickJob,
-        .directory = dir_,
-        .overrides = {dir, "checkpoint.every_steps=20", "deadlines.rpc_s=0.5", "deadlines.heartbeat_s=0.2",
-                      "deadlines.lease_s=2", "train.max_steps=50", kMerge},
-        .servers = 2,
-        .trainers = 3,
-        .between =
-            [&counters, dead](int trainer, Transport* servers) {
-              auto transport =
-                  std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer, FaultOptions(), &counters);
-              auto pushes = std::make_shared<std::atomic<int>>(0);
-              transport->OnCall([dead, pushes](const CallInfo& call) {
-                // Of a trainer that merges nothing but its heart-beats comes this way.
-                if (call.trainer != dead) return Fate::kPass;
-                if (call.trainer == 0) return call.step >= 30 ? Fate::kKillTrainer : Fate::kPass;
-                return call.method == Method::kHeartbeat && ++*pushes > 5 ? Fate::kKillTrainer : Fate::kPass;
-              });
-              return transport;
-            },
-        .host = Hosts("aab")};
-    const absl::StatusOr<InProcessResult> killed = TrainInProcess(run);
-    if (dead == 1 && killed.ok()) continue;  // it was over before its sixth heart-beat
-    ASSERT_FALSE(killed.ok());
-    EXPECT_NE(killed.status().message().find(absl::StrCat("trainer ", dead)), absl::string_view::npos)
-        << killed.status();
+    const std::string checkpoints = CheckpointDir("killed");
+    ExpectADeathEndsTheJob(dead, dir_, checkpoints);
     const InProcessResult resumed =
-        RunMerged("abb", {.overrides = {dir, "train.max_steps=50"}, .servers = 3, .resume = true});
+        RunMerged("abb", {.overrides = {checkpoints, "train.max_steps=50"}, .servers = 3, .resume = true});
+    EXPECT_EQ(resumed.summary.steps, 50);
     ASSERT_EQ(resumed.digests.size(), 1u);
     EXPECT_EQ(resumed.digests[0], reference_[0]);
   }

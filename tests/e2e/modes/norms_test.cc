@@ -181,19 +181,6 @@ TEST_P(EveryRuleTest, OneAsyncTrainerComesToTheBitsOfSync) {
 INSTANTIATE_TEST_SUITE_P(Rules, EveryRuleTest, ::testing::ValuesIn(kAllRules),
                          [](const ::testing::TestParamInfo<Rules>& info) { return std::string(info.param.name); });
 
-std::function<std::unique_ptr<Transport>(int, Transport*)> Faulty(FaultCounters* counters) {
-  return [counters](int trainer, Transport* servers) {
-    return std::make_unique<FaultyTransport>(servers, Clock::Real(), trainer,
-                                             FaultOptions{.seed = 7,
-                                                          .drop_request = 0.025,
-                                                          .drop_reply = 0.025,
-                                                          .duplicate = 0.05,
-                                                          .delay = 0.05,
-                                                          .max_delay = absl::Milliseconds(5)},
-                                             counters);
-  };
-}
-
 TEST_F(NormsTest, TheSameBitsThroughDropsDuplicatesAndDelays) {
   for (const Rules& rules : {kAllRules[0], kAllRules[2]}) {
     FaultCounters counters;
@@ -201,7 +188,7 @@ TEST_F(NormsTest, TheSameBitsThroughDropsDuplicatesAndDelays) {
         Run(JobOf(rules), {.overrides = {"train.max_steps=30", "deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
                            .servers = 3,
                            .trainers = 2,
-                           .between = Faulty(&counters)});
+                           .between = NetworksWith(BadNetwork(/*seed=*/7), &counters)});
     const std::vector<std::string>& reference = Reference(rules);
     EXPECT_EQ(result.digests, std::vector<std::string>(reference.begin(), reference.begin() + 3));
     EXPECT_GT(counters.dropped_requests, 0);
@@ -217,7 +204,7 @@ TEST_F(NormsTest, AsyncTrainersGoTheirOwnWayThroughDropsDuplicatesAndDelays) {
           {.overrides = {"distribute.sync=false", "train.max_steps=30", "deadlines.rpc_s=0.1", "deadlines.lease_s=20"},
            .servers = 3,
            .trainers = 3,
-           .between = Faulty(&counters)});
+           .between = NetworksWith(BadNetwork(/*seed=*/7), &counters)});
   EXPECT_GT(counters.duplicates, 0);
   for (const TrainSummary& summary : result.summaries) EXPECT_EQ(summary.steps, 30);
 }

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -62,7 +61,7 @@ struct Case {
   bool in_place = false;
   std::vector<int64_t> segments;
   int64_t count = 0;
-  std::vector<int> hosts;
+  Hosts hosts;
   // By rank and addend.
   std::vector<std::vector<std::vector<char>>> memory;
   std::vector<std::vector<LaneRange>> nodes;
@@ -99,13 +98,12 @@ Case RandomCase(uint64_t seed) {
   c.in_place = below(2) == 0;
   for (int i = 0, n = 1 + below(6); i < n; ++i) c.segments.push_back(below(4) == 0 ? below(3) : below(600));
   c.count = std::accumulate(c.segments.begin(), c.segments.end(), int64_t{0});
-  // Hosts in any order, numbered as they come.
-  std::map<int, int> numbers;
+  std::vector<std::string> names;
   const int hosts = 1 + below(static_cast<uint64_t>(c.ranks));
   for (int r = 0; r < c.ranks; ++r) {
-    const int host = below(static_cast<uint64_t>(hosts));
-    c.hosts.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+    names.push_back(absl::StrCat(below(static_cast<uint64_t>(hosts))));
   }
+  c.hosts = Hosts::Named(names);
   for (int r = 0; r < c.ranks; ++r) {
     c.nodes.emplace_back();
     c.memory.emplace_back();
@@ -136,7 +134,7 @@ struct Results {
 };
 
 Results RunCase(const Case& c, const Hosts& used) {
-  const Hosts hosts(c.hosts);
+  const Hosts& hosts = c.hosts;
   Results results;
   const size_t ranks = static_cast<size_t>(c.ranks), size = static_cast<size_t>(c.count) * DTypeSize(c.dtype);
   results.all.resize(ranks);
@@ -197,7 +195,7 @@ TEST(HostedRunTest, TheBitsAreThoseWithoutHosts) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     const Case c = RandomCase(seed);
     const Results plain = RunCase(c, Hosts());
-    const Results hosted = RunCase(c, Hosts(c.hosts));
+    const Results hosted = RunCase(c, c.hosts);
     EXPECT_EQ(hosted.all, plain.all) << seed;
     EXPECT_EQ(hosted.slice, plain.slice) << seed;
     EXPECT_EQ(hosted.gathered, plain.gathered) << seed;
@@ -211,7 +209,7 @@ TEST(HostedRunTest, AHostSendsItsSumOnce) {
   Case c = RandomCase(3);
   c.ranks = 8;
   c.lanes = 8;
-  c.hosts = {0, 0, 0, 0, 1, 1, 1, 1};
+  c.hosts = Hosts({0, 0, 0, 0, 1, 1, 1, 1});
   c.dtype = v1::FLOAT32;
   c.reduction = Reduction::kSum;
   c.segments = {4000};
@@ -225,7 +223,7 @@ TEST(HostedRunTest, AHostSendsItsSumOnce) {
     Fill(c.dtype, &random, &c.memory.emplace_back().emplace_back(16000));
   }
   const Results plain = RunCase(c, Hosts());
-  const Results hosted = RunCase(c, Hosts(c.hosts));
+  const Results hosted = RunCase(c, c.hosts);
   EXPECT_EQ(hosted.all, plain.all);
   EXPECT_EQ(4 * hosted.sent, plain.sent);
 }

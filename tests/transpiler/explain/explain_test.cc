@@ -183,6 +183,8 @@ TEST(ExplainTest, HostsMergeWhereTheJobSaysSo) {
   EXPECT_FALSE(merges({}, {}));
   EXPECT_FALSE(merges({"distribute.merge_hosts=false"}, {.trainers_per_host = 2}));
   EXPECT_FALSE(merges({"distribute.sync=false"}, {.trainers_per_host = 2}));
+  // The relay of a host does not speak to servers in trainers.
+  EXPECT_FALSE(merges({"distribute.servers=0", "distribute.dense=ALL_REDUCE"}, {.trainers_per_host = 2}));
   // On one machine servers are in reach of shared memory.
   EXPECT_FALSE(merges({}, {.one_machine = true}));
   EXPECT_TRUE(merges({"distribute.merge_hosts=true"}, {.one_machine = true}));

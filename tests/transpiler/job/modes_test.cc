@@ -77,8 +77,10 @@ TEST(MergeHostsTest, AutoIsOffWhereNothingOfAHostCanBeAdded) {
   EXPECT_EQ(merges("servers: 2 merge_hosts: false"), v1::Plan::OFF);
   // Rows of tables go to the servers.
   EXPECT_EQ(merges("servers: 2 dense: ALL_REDUCE"), v1::Plan::AUTO);
-  // Gradients go among trainers.
+  // Gradients go among trainers; rows that these hold are not merged.
   EXPECT_EQ(merges("servers: 0 dense: ALL_REDUCE"), v1::Plan::AUTO);
+  EXPECT_EQ(MergeTowardsServersOf(Settings("servers: 0 dense: ALL_REDUCE")), v1::Plan::OFF);
+  EXPECT_EQ(MergeTowardsServersOf(Settings("servers: 2 dense: ALL_REDUCE")), v1::Plan::AUTO);
   for (const char* without : {"sync: false", "sync: false half_async {}", "sync: false bounded_staleness {}",
                               "sync: false geo {}", "async_tables: true", "average: BY_TRAINERS", "servers: 0"}) {
     EXPECT_EQ(merges(without), v1::Plan::OFF) << without;
