@@ -217,8 +217,8 @@ CHOSEN = [
     Chosen(
         "host-dense-block-merged-twice",
         "pserver/host/merged_pushes.cc",
-        "          whole.insert(gathered_.extract(found));",
-        "          whole.insert(*found);",
+        "whole.insert(gathered_.extract(found));",
+        "whole.insert(*found);",
         tests=("//tests/pserver/host:merged_pushes_test",),
     ),
     Chosen(

@@ -4,6 +4,7 @@ on at its speed, and the stopped one goes on when it is woken in time, or is nam
 Arguments: those of plain_stub.py, then TCP or UNIX: the way of the tensors; the server's process; its log.
 """
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -26,6 +27,8 @@ MOST_MEMORY = (256 + 32 + 2 * 32 + 128) * MIB
 LEASE = 6
 # Of one pull of the other client: seconds, on a machine that may be busy.
 PATIENCE = 10
+# Of the stopped client, from the moment at which it is woken for the last time to its end.
+LAST_WORDS = 60
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -34,11 +37,10 @@ def memory(pid, field):
         return next(int(line.split()[1]) * 1024 for line in f if line.startswith(field + ":"))
 
 
-def bulk_stub(trainer, address, way):
+def bulk_channel(trainer, address, way):
     """Tensors have a connection of their own."""
     assert trainer.socket, "the server told of no socket"
-    target = "unix:" + trainer.socket if way == "UNIX" else address
-    return parameter_server_pb2_grpc.ParameterServerStub(grpc.insecure_channel(target, OPTIONS))
+    return grpc.insecure_channel("unix:" + trainer.socket if way == "UNIX" else address, OPTIONS)
 
 
 def read_all(trainer, bulk, stop_after):
@@ -47,7 +49,13 @@ def read_all(trainer, bulk, stop_after):
     calls = [bulk.Pull.future(trainer.pull(IDS, wait_s=1), timeout=120) for _ in range(PULLS)]
     came = 0
     while calls:
-        answer = calls.pop(0).result()
+        try:
+            answer = calls.pop(0).result()
+        except grpc.RpcError:
+            # A program that ends with calls under way may not end.
+            for call in calls:
+                call.cancel()
+            raise
         if not ps.PullReply.FromString(answer.header).ready:
             # The server has waited for this client itself; it asks again, as any client does.
             calls.append(bulk.Pull.future(trainer.pull(IDS, wait_s=1), timeout=120))
@@ -64,16 +72,27 @@ def reader(port_file, agreement, way):
     address = endpoint(port_file)
     with grpc.insecure_channel(address) as channel:
         trainer = Trainer(parameter_server_pb2_grpc.ParameterServerStub(channel), agreement, trainer=1, width=WIDTH)
-        bulk = bulk_stub(trainer, address, way)
+        with bulk_channel(trainer, address, way) as tensors:
+            read_twice(trainer, parameter_server_pb2_grpc.ParameterServerStub(tensors))
+
+
+def read_twice(trainer, bulk):
+    over = threading.Event()
+    beats = threading.Thread(target=beat_until, args=(over, trainer), daemon=True)
+    beats.start()
+    print("read", read_all(trainer, bulk, stop_after=2), flush=True)
+    over.set()
+    beats.join()
+    trainer.beat()
+    # Who is never woken says where it stood.
+    faulthandler.dump_traceback_later(LAST_WORDS)
+    try:
         print("read", read_all(trainer, bulk, stop_after=2), flush=True)
-        trainer.beat()
-        try:
-            print("read", read_all(trainer, bulk, stop_after=2), flush=True)
-        except grpc.RpcError as error:
-            print("cut", error.code().name, error.details(), flush=True)
-        # Its lease has run out while it stood still.
-        print("told", refused(grpc.StatusCode.FAILED_PRECONDITION, "cannot go on", trainer.stub.Heartbeat,
-                              ps.HeartbeatRequest(caller=trainer.caller)), flush=True)
+    except grpc.RpcError as error:
+        print("cut", error.code().name, error.details(), flush=True)
+    # Its lease has run out while it stood still.
+    print("told", refused(grpc.StatusCode.FAILED_PRECONDITION, "cannot go on", trainer.stub.Heartbeat,
+                          ps.HeartbeatRequest(caller=trainer.caller)), flush=True)
 
 
 class Other:
@@ -125,7 +144,8 @@ def main():
         over = threading.Event()
         beats = threading.Thread(target=beat_until, args=(over, trainer), daemon=True)
         beats.start()
-        other = Other(trainer, bulk_stub(trainer, address, way), server)
+        tensors = bulk_channel(trainer, address, way)
+        other = Other(trainer, parameter_server_pb2_grpc.ParameterServerStub(tensors), server)
         alone = other.go_on(1)
         before = memory(server, "VmRSS")
         child = subprocess.Popen([sys.executable, __file__, sys.argv[1], sys.argv[2], "reader", way],
@@ -144,12 +164,16 @@ def main():
             with open(log) as f:
                 assert "trainer 1 (python:1) is dead: no sign of life for" in f.read()
             os.kill(child.pid, signal.SIGCONT)
-            rest, _ = child.communicate(timeout=60)
+            try:
+                rest, _ = child.communicate(timeout=LAST_WORDS)
+            except subprocess.TimeoutExpired as late:
+                raise AssertionError("the stopped client has not ended; it said %r" % late.output) from late
             assert "\ntold trainer 1 (python:1) was declared dead after %d s" % LEASE in "\n" + rest, rest
         finally:
             child.kill()
         over.set()
         beats.join()
+        tensors.close()
         trainer.beat(done=True)
         grown = other.most_memory - before
         print("%s: %.1f pulls/s alone and %.1f beside a stopped client, the slowest took %.2f s; %d MiB more memory, "
