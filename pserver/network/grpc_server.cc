@@ -18,7 +18,6 @@
 #include "framework/base/exhausted.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
-#include "framework/net/resolve.h"
 #include "glog/logging.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -32,6 +31,7 @@
 #include "pserver/network/peer_address.h"
 #include "pserver/network/reset_guard.h"
 #include "pserver/network/shared_server.h"
+#include "pserver/network/socket_listener.h"
 #include "pserver/network/stream_server.h"
 #include "pserver/network/unix_socket.h"
 
@@ -192,10 +192,15 @@ class MembershipThread {
   static constexpr absl::Duration kFirstLook = absl::Milliseconds(100), kLongestLook = absl::Minutes(30);
 
  public:
-  // `unix_socket` is sent to joining trainers and may be empty. The other arguments are borrowed. The server must have
-  // been started.
-  MembershipThread(Service* service, ServerCore* core, grpc::ServerCompletionQueue* queue, std::string unix_socket)
-      : service_(service), core_(core), queue_(queue), unix_socket_(std::move(unix_socket)) {
+  // `unix_socket` is sent to joining trainers and may be empty; `plain_sockets` likewise. The other arguments are
+  // borrowed. The server must have been started.
+  MembershipThread(Service* service, ServerCore* core, grpc::ServerCompletionQueue* queue, std::string unix_socket,
+                   bool plain_sockets)
+      : service_(service),
+        core_(core),
+        queue_(queue),
+        unix_socket_(std::move(unix_socket)),
+        plain_sockets_(plain_sockets) {
     // Requested here, since the thread may run only after the server and the queue have been shut down.
     Expect(Method::kJoin);
     Expect(Method::kHeartbeat);
@@ -257,8 +262,10 @@ class MembershipThread {
   // The call comes back through the queue when its answer has been sent.
   void Answer(Call* call) {
     const ProfiledCallScope scope(ProfiledCallOf(call->context));
-    if (call->method == Method::kJoin && !unix_socket_.empty())
-      call->context.AddInitialMetadata(kUnixSocketKey, unix_socket_);
+    if (call->method == Method::kJoin) {
+      if (!unix_socket_.empty()) call->context.AddInitialMetadata(kUnixSocketKey, unix_socket_);
+      if (plain_sockets_) call->context.AddInitialMetadata(kPlainSocketsKey, "1");
+    }
     // The core calls the callback inside Handle for these methods.
     const auto reply = std::make_shared<absl::StatusOr<Slices>>(absl::InternalError("the server has no answer"));
     core_->Handle(call->method, FromByteBuffer(call->request),
@@ -279,24 +286,11 @@ class MembershipThread {
   ServerCore* const core_;
   grpc::ServerCompletionQueue* const queue_;
   const std::string unix_socket_;
+  const bool plain_sockets_;
   // Used by thread_.
   absl::Time joined_at_, look_at_ = absl::InfiniteFuture();
   std::thread thread_;
 };
-
-// Returns the system's reason for a failed listen; gRPC reports only that it failed.
-std::string WhyNotListening(const Endpoint& endpoint) {
-  const absl::StatusOr<std::vector<SocketAddress>> found = Resolve(endpoint.host, endpoint.port);
-  if (!found.ok()) return std::string(found.status().message());
-  const SocketAddress& at = (*found)[0];
-  std::string why = "unknown error";
-  const int fd = ::socket(at.address.ss_family, SOCK_STREAM, 0);
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(fd, at.raw(), at.bytes) != 0 || ::listen(fd, 1) != 0) why = std::strerror(errno);
-  ::close(fd);
-  return why;
-}
 
 class Server : public GrpcServer {
  public:
@@ -305,6 +299,7 @@ class Server : public GrpcServer {
         deliver_(options.deliver),
         expected_descriptors_(options.expected_descriptors),
         unix_sockets_(options.unix_sockets),
+        plain_sockets_(options.plain_sockets),
         shared_memory_(options.network.shared_memory()),
         calls_(std::make_shared<OpenCalls>()) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
@@ -312,27 +307,32 @@ class Server : public GrpcServer {
   absl::Status Listen(const std::string& text) {
     ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text));
     KeepFreedMemory();
+    ASSIGN_OR_RETURN(tcp_, SocketListener::ListenAt(text));
     const std::string unix_socket = unix_sockets_ ? UnixSocket() : "";
-    Build(text, unix_socket);
+    Build(unix_socket);
     // The file system may not support sockets, so try TCP alone.
-    if (server_ == nullptr && !unix_socket.empty()) Build(text, "");
-    if (server_ == nullptr || port_ == 0) {
+    if (server_ == nullptr && !unix_socket.empty()) Build("");
+    if (server_ == nullptr) {
       Shutdown(absl::ZeroDuration());
-      return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", WhyNotListening(endpoint)));
+      return absl::InternalError(absl::StrCat("gRPC cannot serve at ", text));
     }
-    guard_ = ResetGuard::Start(port_, expected_descriptors_);
-    endpoint.port = port_;
+    Accept();
+    guard_ = ResetGuard::Start(port(), expected_descriptors_);
+    endpoint.port = port();
     endpoint_ = endpoint.ToString();
     if (shared_memory_ && !unix_socket_.empty()) ShareMemory();
     return absl::OkStatus();
   }
 
   const std::string& endpoint() const override { return endpoint_; }
-  int port() const override { return port_; }
+  int port() const override { return tcp_->port(); }
   const std::string& unix_socket() const override { return unix_socket_; }
 
   void Shutdown(absl::Duration grace) override {
     if (server_ == nullptr) return;
+    // No connection comes any more.
+    near_ = nullptr;
+    tcp_->Stop();
     const absl::Time deadline = Clock::Real()->Now() + grace;
     // Calls through shared memory and streams end during the same grace.
     if (shared_ != nullptr) shared_->Refuse();
@@ -351,12 +351,10 @@ class Server : public GrpcServer {
   }
 
  private:
-  void Build(const std::string& tcp, const std::string& unix_socket) {
+  void Build(const std::string& unix_socket) {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(kMaxGrpcMessage);
     builder.SetMaxSendMessageSize(kMaxGrpcMessage);
-    // With port reuse a second server would share the port and both would report that they are ready.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kGrpcMaxFrame);
     builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kGrpcReadChunk);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
@@ -365,7 +363,8 @@ class Server : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
     // The guard against resets counts calls through channelz.
     builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);
-    builder.AddListeningPort(tcp, ServerCredentials(), &port_);
+    using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD, ServerCredentials());
     if (!unix_socket.empty()) builder.AddListeningPort(absl::StrCat("unix:", unix_socket), ServerCredentials());
     // A Service from a failed start cannot be registered with another server.
     if (core_ != nullptr) {
@@ -377,18 +376,38 @@ class Server : public GrpcServer {
       collective_ = std::make_unique<CollectiveService>(deliver_, calls_);
       builder.RegisterService(collective_.get());
     }
-    streams_ = StreamServer::Create([this](Method method, const Slices& request, ReplyCallback reply) {
-      Handle(method, request, std::move(reply));
-    });
+    streams_ = StreamServer::Create([this](Method method, const Slices& request,
+                                           ReplyCallback reply) { Handle(method, request, std::move(reply)); },
+                                    plain_sockets_);
     builder.RegisterService(streams_->service());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return;
     unix_socket_ = unix_socket;
     if (core_ != nullptr) {
-      members_ = std::make_unique<MembershipThread>(service_.get(), core_, members_queue_.get(), unix_socket);
+      members_ =
+          std::make_unique<MembershipThread>(service_.get(), core_, members_queue_.get(), unix_socket, plain_sockets_);
     }
     // A second protection: the directory already admits this user only.
     if (!unix_socket.empty()) ::chmod(unix_socket.c_str(), 0600);
+  }
+
+  // Hands connections to those who serve them.
+  void Accept() {
+    const auto others = [this](int socket) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = socket;
+      acceptor_->HandleNewConnection(&connection);
+    };
+    const auto greets = [this](int socket) { streams_->Serve(socket); };
+    tcp_->Accept(plain_sockets_ ? TakeSocket(greets) : others, others);
+    if (!plain_sockets_ || unix_socket_.empty()) return;
+    auto near = SocketListener::ListenAtPath(TensorPathOf(unix_socket_));
+    if (near.ok()) {
+      near_ = *std::move(near);
+      near_->Accept(greets, [](int socket) { ::close(socket); });
+    } else {
+      LOG(INFO) << "tensors from this machine come over gRPC: " << near.status().message();
+    }
   }
 
   // Of a call that came another way than as one of gRPC.
@@ -421,8 +440,11 @@ class Server : public GrpcServer {
   ServerCore* const core_;
   const CollectiveService::Receiver deliver_;
   const int64_t expected_descriptors_;
-  const bool unix_sockets_, shared_memory_;
+  const bool unix_sockets_, plain_sockets_, shared_memory_;
   const std::shared_ptr<OpenCalls> calls_;
+  // Connections over TCP; of plain sockets on this machine.
+  std::unique_ptr<SocketListener> tcp_, near_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<CollectiveService> collective_;
   std::unique_ptr<StreamServer> streams_;
@@ -432,7 +454,6 @@ class Server : public GrpcServer {
   std::unique_ptr<ResetGuard> guard_;
   std::unique_ptr<SharedServer> shared_;
   std::string endpoint_, unix_socket_;
-  int port_ = 0;
 };
 
 }  // namespace

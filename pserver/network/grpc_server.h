@@ -25,6 +25,9 @@ struct GrpcServerOptions {
   std::function<void(const Slices& message, ReplyCallback reply)> deliver = {};
   // If true, listens on a Unix-domain socket as well (pserver/network/unix_socket.h).
   bool unix_sockets = true;
+  // If true, tensors may come through plain sockets (pserver/network/socket_link.h), at the same endpoint and at a
+  // second Unix-domain socket.
+  bool plain_sockets = true;
   // Descriptors that the connections of the job's own processes need. Others are closed, and new ones wait, before they
   // take the last ones of this process (pserver/network/reset_guard.h).
   int64_t expected_descriptors = 0;

@@ -1,8 +1,12 @@
 #include "pserver/network/grpc_transport.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,6 +27,7 @@
 #include "pserver/network/peer_address.h"
 #include "pserver/network/shared_client.h"
 #include "pserver/network/shared_server.h"
+#include "pserver/network/socket_link.h"
 #include "pserver/network/stream_client.h"
 #include "pserver/network/unix_socket.h"
 
@@ -63,11 +68,37 @@ bool IsStreamed(Method method) {
   return method == Method::kPush || method == Method::kPull || method == Method::kNorms || method == Method::kDeliver;
 }
 
+// Return a socket that connects, or -1 and errno.
+int Connecting(int family, const sockaddr* address, socklen_t bytes) {
+  const int socket = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return -1;
+  SetLinkOptions(socket, family != AF_UNIX);
+  if (::connect(socket, address, bytes) == 0 || errno == EINPROGRESS) return socket;
+  const int error = errno;
+  ::close(socket);
+  errno = error;
+  return -1;
+}
+int ConnectPlain(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return Connecting(AF_UNIX, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+}
+int ConnectPlain(const SocketAddress& address) {
+  return Connecting(address.address.ss_family, address.raw(), address.bytes);
+}
+
 class GrpcTransport : public ClosableTransport {
  public:
   explicit GrpcTransport(GrpcTransportOptions options)
       : endpoints_(std::move(options.endpoints)),
         unix_sockets_(options.unix_sockets),
+        plain_sockets_(options.plain_sockets),
         shared_memory_(options.network.shared_memory()),
         servers_in_trainers_(options.servers_in_trainers) {
     KeepFreedMemory();
@@ -130,6 +161,14 @@ class GrpcTransport : public ClosableTransport {
     std::shared_ptr<Stub> stub;
     absl::Time made;
   };
+  // The way of a stream: a plain socket, or a stub.
+  struct Way {
+    std::string plain;  // the path or the address of the other end
+    std::shared_ptr<Stub> stub;
+    bool over_unix = false;
+
+    bool operator==(const Way& other) const { return plain == other.plain && stub == other.stub; }
+  };
   struct Server {
     // TCP connections for tensors and for all other calls. Guarded by mu_.
     Connection bulk, rest;
@@ -137,9 +176,12 @@ class GrpcTransport : public ClosableTransport {
     std::shared_ptr<Stub> near;
     std::string path;
     bool has_room = false;  // its connection has got send room
-    // Stream of calls through `stream_of`; null until it is needed. Guarded by mu_.
+    // Where the server takes plain sockets, if it has said so and one there has not failed. Guarded by mu_.
+    std::string plain_path;
+    std::optional<SocketAddress> plain_address;
+    // Stream of calls and the way that it takes; null until it is needed. Guarded by mu_.
     std::shared_ptr<StreamClient> stream;
-    std::shared_ptr<Stub> stream_of;
+    Way way;
     // Memory shared with the server; null if there is none. Guarded by mu_.
     std::shared_ptr<SharedClient> shared;
   };
@@ -226,8 +268,7 @@ class GrpcTransport : public ClosableTransport {
   // A call of tensors and the way that it takes.
   struct Streamed {
     std::shared_ptr<StreamClient> stream;
-    std::shared_ptr<Stub> stub;
-    bool over_unix = false;
+    Way way;
   };
 
   // Counts a call and returns its stream, which is opened if there is none; null, and no call: the transport closes.
@@ -235,17 +276,68 @@ class GrpcTransport : public ClosableTransport {
     MutexLock lock(&mu_);
     if (closing_) return {};
     Server& of = *servers_[static_cast<size_t>(server)];
-    const std::shared_ptr<Stub> stub = of.near != nullptr ? of.near : of.bulk.stub;
-    if (of.stream == nullptr || of.stream_of != stub || of.stream->ended()) {
+    if (of.stream == nullptr || of.stream->ended() || !(of.way == WayTo(of))) {
       std::erase_if(left_streams_, [](const std::shared_ptr<StreamClient>& left) { return left->ended(); });
-      // Its calls are answered through it.
-      if (of.stream != nullptr && !of.stream->ended()) left_streams_.push_back(std::move(of.stream));
-      ++streamed_;
-      of.stream = StreamClient::Open(stub, &deadlines_, [this] { EndStreamed(); });
-      of.stream_of = stub;
+      if (of.stream != nullptr && !of.stream->ended()) {
+        // Its calls are answered through it.
+        of.stream->CloseWhenIdle();
+        left_streams_.push_back(std::move(of.stream));
+      }
+      OpenStream(server, &of);
     }
     ++streamed_;
-    return {of.stream, stub, of.near != nullptr};
+    return {of.stream, of.way};
+  }
+  // The way that a new stream takes.
+  static Way WayTo(const Server& of) {
+    if (!of.plain_path.empty()) return {.plain = of.plain_path, .over_unix = true};
+    if (of.plain_address.has_value()) return {.plain = of.plain_address->ToString()};
+    if (of.near != nullptr) return {.stub = of.near, .over_unix = true};
+    return {.stub = of.bulk.stub};
+  }
+  void OpenStream(int server, Server* of) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto gone = [this] { EndStreamed(); };
+    ++streamed_;
+    while (true) {
+      of->way = WayTo(*of);
+      if (of->way.plain.empty()) {
+        std::function<void(const std::string&)> plain;
+        if (plain_sockets_) plain = [this, server](const std::string& peer) { LearnPlain(server, peer); };
+        of->stream = StreamClient::Open(of->way.stub, &deadlines_, gone, plain);
+        return;
+      }
+      const int socket = of->way.over_unix ? ConnectPlain(of->plain_path) : ConnectPlain(*of->plain_address);
+      if (socket >= 0) {
+        of->stream = StreamClient::OpenSocket(socket, &deadlines_, gone);
+        return;
+      }
+      LeavePlain(server, of->way, std::strerror(errno));
+    }
+  }
+
+  // The server has said that it takes plain sockets, and its address, as gRPC writes it.
+  void LearnPlain(int server, const std::string& peer) {
+    const std::optional<SocketAddress> address = AddressOfPeer(peer);
+    MutexLock lock(&mu_);
+    Server& of = *servers_[static_cast<size_t>(server)];
+    if (address.has_value()) of.plain_address = address;
+    if (of.near != nullptr) of.plain_path = TensorPathOf(of.path);
+  }
+  // Plain sockets do not reach the server that way.
+  void LeavePlain(int server, const Way& way, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Server& of = *servers_[static_cast<size_t>(server)];
+    if (!(WayTo(of) == way)) return;
+    if (way.over_unix) {
+      of.plain_path.clear();
+    } else {
+      of.plain_address.reset();
+    }
+    LOG(INFO) << Describe(server) << ": tensors go " << NameOf(WayTo(of)) << " from now on: " << way.plain << ": "
+              << why;
+  }
+  static std::string NameOf(const Way& way) {
+    if (!way.plain.empty()) return absl::StrCat("through ", way.plain);
+    return way.over_unix ? "over gRPC through its socket" : "over gRPC";
   }
   // A call or a stream has ended.
   void EndStreamed() {
@@ -271,11 +363,18 @@ class GrpcTransport : public ClosableTransport {
 
   // `network` is what happened on the way.
   void FinishStreamed(int server, const Streamed& call, const absl::Status& network) {
-    if (network.ok()) {
-      if (call.over_unix) GiveRoom(server);
+    const Way& way = call.way;
+    if (!way.plain.empty()) {
+      // A path belongs to one process. At an address there may be another one soon, unless none has ever answered.
+      if (network.ok() || (!way.over_unix && call.stream->greeted())) return;
+      if (!absl::IsUnavailable(network) && call.stream->greeted()) return;
+      MutexLock lock(&mu_);
+      if (!closing_) LeavePlain(server, way, network.message());
+    } else if (network.ok()) {
+      if (way.over_unix) GiveRoom(server);
     } else if (absl::IsUnavailable(network)) {
-      if (call.over_unix) GoApart(server, call.stub, network);
-      if (!call.over_unix && WallClockHasGoneBack()) Renew(server, call.stub);
+      if (way.over_unix) GoApart(server, way.stub, network);
+      if (!way.over_unix && WallClockHasGoneBack()) Renew(server, way.stub);
     }
   }
 
@@ -323,6 +422,7 @@ class GrpcTransport : public ClosableTransport {
     Server& of = *servers_[static_cast<size_t>(server)];
     of.near = std::move(stub);
     of.path = path;
+    of.plain_path.clear();
     of.has_room = false;
     if (of.shared != nullptr) left_.push_back(std::move(of.shared));
     of.shared = closing_ ? nullptr : std::move(shared);
@@ -388,7 +488,11 @@ class GrpcTransport : public ClosableTransport {
 
   void Finish(Pending* call, int server, const grpc::Status& status) {
     if (status.ok()) {
-      if (call->method == Method::kJoin) ComeNear(server, SocketOf(call->context));
+      if (call->method == Method::kJoin) {
+        ComeNear(server, SocketOf(call->context));
+        const auto& told = call->context.GetServerInitialMetadata();
+        if (plain_sockets_ && told.find(kPlainSocketsKey) != told.end()) LearnPlain(server, call->context.peer());
+      }
       call->done(FromByteBuffer(call->reply));
     } else {
       const absl::Status error = FromGrpcStatus(status);
@@ -403,7 +507,7 @@ class GrpcTransport : public ClosableTransport {
   }
 
   const std::vector<std::string> endpoints_;
-  const bool unix_sockets_, shared_memory_, servers_in_trainers_;
+  const bool unix_sockets_, plain_sockets_, shared_memory_, servers_in_trainers_;
   std::vector<std::unique_ptr<Server>> servers_;  // constant after construction except for guarded members
   mutable Mutex mu_;
   CondVar none_left_;

@@ -19,6 +19,9 @@ struct GrpcTransportOptions {
   // and it is reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP
   // again; calls that fail in between return Unavailable as usual.
   bool unix_sockets = true;
+  // If true, those calls use plain sockets (pserver/network/socket_link.h) where a server has said that it takes them,
+  // and gRPC where one does not answer at its plain socket.
+  bool plain_sockets = true;
   // With `shared_memory` those calls go through memory shared with the server where both can
   // (pserver/network/shared_channel.h); through its Unix-domain socket when the memory has no room for them, or the
   // server has closed it. Needs unix_sockets.
@@ -40,9 +43,9 @@ class ClosableTransport : public Transport {
 
 // Creates a transport. Connects on the first call to a server. Each server has one connection for Push, Pull, Norms and
 // Deliver, which go through one stream (stream_client.h), and one for all other calls, so that a heart-beat never waits
-// behind tensors. Does not retry: the caller
-// repeats (Unavailable comes within about a second when nothing listens). Slices with an owner are sent without a copy.
-// `done` runs on a thread of gRPC, or of the shared memory, and should not block for long.
+// behind tensors. Does not retry: the caller repeats (Unavailable comes within about a second when nothing listens).
+// Slices with an owner are sent without a copy. `done` runs on a thread of gRPC, of SocketEvents, or of the shared
+// memory, and should not block for long.
 //
 // The destructor cancels calls in flight and returns when their `done` has run (Unavailable). InvalidArgument when
 // endpoints is empty.

@@ -2,15 +2,20 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace weir {
 
@@ -33,6 +38,30 @@ std::string AddressText(const sockaddr_storage& address) {
   }
   ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
   return absl::StrCat("[", text, "]:", ntohs(v6.sin6_port));
+}
+
+std::optional<SocketAddress> AddressOfPeer(std::string_view peer) {
+  std::string text =
+      absl::StrReplaceAll(absl::string_view(peer.data(), peer.size()), {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+  if (!absl::StartsWith(text, "ipv4:") && !absl::StartsWith(text, "ipv6:")) return std::nullopt;
+  text = text.substr(5);
+  const size_t colon = text.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return std::nullopt;
+  }
+  std::string host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return std::nullopt;
+  SocketAddress address;
+  address.bytes = found->ai_addrlen;
+  std::memcpy(&address.address, found->ai_addr, found->ai_addrlen);
+  ::freeaddrinfo(found);
+  address.set_port(port);
+  return address;
 }
 
 namespace {

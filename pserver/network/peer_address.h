@@ -4,14 +4,22 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+
+#include "framework/net/socket_address.h"
 
 namespace weir {
 
 // Writes an address as gRPC does, "10.0.0.1:51504" or "[fe80::1]:51504": an IPv4 address in an IPv6 one is an IPv4
 // address. The path of a Unix-domain socket; "" for others.
 std::string AddressText(const sockaddr_storage& address);
+
+// Parses the name that gRPC gives the other end of a connection over TCP: "ipv4:10.0.0.1:6170",
+// "ipv6:%5Bfe80::1%25eth0%5D:6170". Returns nullopt for others.
+std::optional<SocketAddress> AddressOfPeer(std::string_view peer);
 
 // Lets connections of this process through the Unix-domain socket at `path`, its own or that of another process, hold
 // more bytes that the other end has not read: by default 208 KiB, after which writer and reader take turns, each woken

@@ -3,240 +3,149 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
-#include "framework/base/status_message.h"
-#include "framework/profile/profiler.h"
-#include "framework/wire/frame.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/stream_service.grpc.pb.h"
 #include "pserver/network/grpc_bytes.h"
+#include "pserver/network/socket_link.h"
 #include "pserver/network/stream_records.h"
-#include "pserver/network/stream_writer.h"
+#include "pserver/network/stream_session.h"
 
 namespace weir {
 namespace {
 
-class Link;
-
-// What the streams of a server share, and the answers that the handler holds keep alive.
-struct Shared {
-  StreamServer::Handler handler;
-  Mutex mu;
-  CondVar fewer;
-  std::set<std::shared_ptr<Link>> links ABSL_GUARDED_BY(mu);
-  int64_t open ABSL_GUARDED_BY(mu) = 0;  // calls of all streams
-  bool refuses ABSL_GUARDED_BY(mu) = false;
-
-  // Counts a call. False: new calls are refused.
-  bool Begin() {
-    MutexLock lock(&mu);
-    if (refuses) return false;
-    ++open;
-    return true;
-  }
-  void End() {
-    MutexLock lock(&mu);
-    if (--open == 0) fewer.SignalAll();
-  }
-};
-
-// A stream as the answers to its calls see it: they may come when it is gone.
-class Link {
- public:
-  explicit Link(std::function<void(Slices)> write) : writer_(std::move(write)) {}
-
-  // Counts a request. False: the client has too many open, or does not read its answers.
-  bool Begin(const RecordHead& request) {
-    const size_t unread = writer_.waiting();
-    MutexLock lock(&mu_);
-    if (open_ + may_wait_ + unread >= StreamServer::kMostOpenCalls) return false;
-    ++(request.answer_may_wait ? may_wait_ : open_);
-    return true;
-  }
-  void Answer(const RecordHead& request, const absl::StatusOr<Slices>& reply) {
-    Record record{.head = {.kind = reply.ok() ? RecordHead::kReply : RecordHead::kError, .call = request.call}};
-    if (reply.ok()) {
-      record.payload = *reply;
-    } else {
-      const absl::Status cut(reply.status().code(), SentText(reply.status()));
-      record.payload = {Slice::Own(StatusMessage(cut).SerializeAsString())};
-    }
-    bool waits = false;
-    {
-      MutexLock lock(&mu_);
-      --(request.answer_may_wait ? may_wait_ : open_);
-      // The caller may have to act on an error before there can be another answer.
-      waits = request.answer_may_wait && reply.ok() && open_ > 0;
-      // Under the lock: the answer that it waits for comes after it.
-      writer_.Keep(std::move(record), waits);
-    }
-    if (!waits) writer_.Write();
-  }
-  StreamWriter& writer() { return writer_; }
-  void SetEnd(std::function<void(const grpc::Status&)> end) {
-    MutexLock lock(&mu_);
-    end_ = std::move(end);
-  }
-  // Ends the stream, unless it has ended.
-  void End(const grpc::Status& status) {
-    std::function<void(const grpc::Status&)> end;
-    {
-      MutexLock lock(&mu_);
-      end = std::exchange(end_, nullptr);
-    }
-    if (end == nullptr) return;
-    // No write may be started when the stream is finished.
-    writer_.Close();
-    end(status);
-  }
-
- private:
-  StreamWriter writer_;
-  Mutex mu_;
-  // Calls without an answer; those whose answers may wait are counted apart.
-  size_t open_ ABSL_GUARDED_BY(mu_) = 0, may_wait_ ABSL_GUARDED_BY(mu_) = 0;
-  std::function<void(const grpc::Status&)> end_ ABSL_GUARDED_BY(mu_);
-};
-
-// Lives until OnDone.
+// A stream of gRPC. Lives until OnDone.
 class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit Reactor(std::shared_ptr<Shared> shared)
-      : shared_(std::move(shared)), link_(std::make_shared<Link>([this](Slices batch) {
+  explicit Reactor(std::shared_ptr<StreamSessions> sessions)
+      : session_(std::make_shared<StreamSession>(std::move(sessions), [this](const Slices& batch) {
           out_ = ToByteBuffer(batch);
           StartWrite(&out_);
+          return false;
         })) {
-    link_->SetEnd([this](const grpc::Status& status) { Finish(status); });
-    bool refuses = false;
-    {
-      MutexLock lock(&shared_->mu);
-      refuses = shared_->refuses;
-      if (!refuses) shared_->links.insert(link_);
-    }
-    if (refuses) {
-      link_->End(ToGrpcStatus(absl::UnavailableError("the server is shutting down")));
-    } else {
-      StartRead(&in_);
-    }
+    if (session_->Begin([this](const absl::Status& why) { Finish(ToGrpcStatus(why)); })) StartRead(&in_);
   }
 
  private:
   void OnReadDone(bool ok) override {
-    if (!ok) return link_->End(grpc::Status::OK);
-    const size_t bytes = in_.Length();
-    absl::StatusOr<std::vector<Record>> records = ReadRecords(FromByteBuffer(in_));
-    if (!records.ok()) return link_->End(ToGrpcStatus(records.status()));
+    if (!ok) return session_->EndWith(absl::OkStatus());
     // This object may be deleted as soon as a read or an answer is under way.
-    const std::shared_ptr<Shared> shared = shared_;
-    const std::shared_ptr<Link> link = link_;
-    for (const Record& record : *records) {
-      if (record.head.kind == RecordHead::kRequest && !link->Begin(record.head)) {
-        return link->End(ToGrpcStatus(absl::ResourceExhaustedError(absl::StrCat(
-            "the client has more than ", StreamServer::kMostOpenCalls, " calls open, or answers unread"))));
-      }
-    }
-    in_ = grpc::ByteBuffer();
-    StartRead(&in_);
-    // The last push of a step may run its update here, and the pull behind it waits for that: it is booked first, to be
-    // answered with all others.
-    for (const bool pushes : {false, true}) {
-      for (Record& record : *records) {
-        if (record.head.kind != RecordHead::kRequest || IsPush(record) != pushes) continue;
-        if (pushes) KeepAlone(bytes, &record);
-        Handle(shared, link, record);
-      }
-    }
+    session_
+        ->Handle(FromByteBuffer(in_),
+                 [this] {
+                   in_ = grpc::ByteBuffer();
+                   StartRead(&in_);
+                 })
+        .IgnoreError();
   }
-
-  static bool IsPush(const Record& record) { return record.head.method == static_cast<uint32_t>(Method::kPush); }
-  // Gradients are kept until their step is complete, and all of a batch with them: copies one that is the lesser part
-  // of it.
-  static void KeepAlone(size_t batch_bytes, Record* record) {
-    if (2 * record->bytes() < batch_bytes) record->payload = {Slice::Own(Flatten(record->payload))};
-  }
-
-  static void Handle(const std::shared_ptr<Shared>& shared, const std::shared_ptr<Link>& link, const Record& record) {
-    const Method method = static_cast<Method>(record.head.method);
-    if (method != Method::kPush && method != Method::kPull && method != Method::kNorms && method != Method::kDeliver) {
-      return link->Answer(record.head, absl::UnimplementedError(absl::StrCat("method ", record.head.method,
-                                                                             " is not served through a stream")));
-    }
-    if (!shared->Begin()) return link->Answer(record.head, absl::UnavailableError("the server is shutting down"));
-    const ProfiledCallScope scope({.id = record.head.profiled_id, .step = record.head.step});
-    shared->handler(method, record.payload, [shared, link, head = record.head](const absl::StatusOr<Slices>& reply) {
-      link->Answer(head, reply);
-      shared->End();
-    });
-  }
-
   void OnWriteDone(bool ok) override {
     // Answers count as unread until their memory is free.
     out_.Clear();
     if (ok) {
-      link_->writer().Written();
+      session_->writer().Written();
     } else {
-      link_->End(grpc::Status::OK);
+      session_->EndWith(absl::OkStatus());
     }
   }
-  void OnCancel() override { link_->End(grpc::Status::CANCELLED); }
+  void OnCancel() override { session_->EndWith(absl::CancelledError("the client has gone")); }
   void OnDone() override {
-    // Waits for a write that is being started.
-    link_->writer().Close();
-    {
-      MutexLock lock(&shared_->mu);
-      shared_->links.erase(link_);
-    }
+    session_->Gone();
     delete this;
   }
 
-  const std::shared_ptr<Shared> shared_;
-  const std::shared_ptr<Link> link_;
+  const std::shared_ptr<StreamSession> session_;
   grpc::ByteBuffer in_, out_;
 };
 
 class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Service> {
  public:
-  explicit Server(Handler handler) : shared_(std::make_shared<Shared>()) { shared_->handler = std::move(handler); }
+  Server(Handler handler, bool plain_sockets)
+      : plain_sockets_(plain_sockets),
+        sessions_(std::make_shared<StreamSessions>(std::move(handler))),
+        links_(std::make_shared<Links>()) {}
+  ~Server() override { CloseLinks(); }
 
   grpc::Service* service() override { return this; }
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Calls(grpc::CallbackServerContext*) override {
-    return new Reactor(shared_);
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Calls(grpc::CallbackServerContext* context) override {
+    if (plain_sockets_) context->AddInitialMetadata(kPlainSocketsKey, "1");
+    return new Reactor(sessions_);
   }
 
-  void Refuse() override {
-    MutexLock lock(&shared_->mu);
-    shared_->refuses = true;
+  void Serve(int socket) override {
+    auto link = std::make_shared<SocketLink>(socket);
+    auto session =
+        std::make_shared<StreamSession>(sessions_, [link](Slices batch) { return link->Write(std::move(batch)); });
+    {
+      MutexLock lock(&links_->mu);
+      links_->all.insert(link);
+    }
+    const bool begun = session->Begin([link](const absl::Status& why) {
+      if (why.ok()) return link->Close();
+      Slices last;
+      AppendRecord(EndRecord(why), &last);
+      link->Finish(std::move(last));
+    });
+    if (!begun) return links_->Remove(link);
+    link->Start({.batch = [session](const Slices& batch,
+                                    const std::function<void()>& read_on) { return session->Handle(batch, read_on); },
+                 .written = [session] { session->writer().Written(); },
+                 .ended =
+                     [session, link, links = links_](const absl::Status&) {
+                       session->Gone();
+                       links->Remove(link);
+                     }});
   }
+
+  void Refuse() override { sessions_->Refuse(); }
 
   void Shutdown(absl::Duration grace) override {
-    Refuse();
-    const absl::Time until = Clock::Real()->Now() + grace;
-    std::set<std::shared_ptr<Link>> links;
-    {
-      MutexLock lock(&shared_->mu);
-      while (shared_->open > 0) {
-        const absl::Duration left = until - Clock::Real()->Now();
-        if (left <= absl::ZeroDuration()) break;
-        shared_->fewer.WaitWithTimeout(&shared_->mu, left);
-      }
-      links = shared_->links;
-    }
-    for (const std::shared_ptr<Link>& link : links) link->writer().AwaitIdle(until);
-    for (const std::shared_ptr<Link>& link : links) {
-      link->End(ToGrpcStatus(absl::UnavailableError("the server is shutting down")));
-    }
+    sessions_->Shutdown(grace);
+    CloseLinks();
   }
 
  private:
-  const std::shared_ptr<Shared> shared_;
+  // Time in which a client reads why its stream has ended.
+  static constexpr absl::Duration kLastWords = absl::Milliseconds(500);
+
+  // Connections of plain sockets.
+  struct Links {
+    Mutex mu;
+    CondVar fewer;
+    std::set<std::shared_ptr<SocketLink>> all ABSL_GUARDED_BY(mu);
+
+    void Remove(const std::shared_ptr<SocketLink>& link) {
+      MutexLock lock(&mu);
+      all.erase(link);
+      fewer.SignalAll();
+    }
+  };
+
+  // Waits until the clients, which have been told why, have closed their ends, and closes those that are left.
+  void CloseLinks() {
+    const absl::Time until = Clock::Real()->Now() + kLastWords;
+    std::set<std::shared_ptr<SocketLink>> left;
+    {
+      MutexLock lock(&links_->mu);
+      while (!links_->all.empty() && Clock::Real()->Now() < until) {
+        links_->fewer.WaitWithTimeout(&links_->mu, until - Clock::Real()->Now());
+      }
+      left = links_->all;
+    }
+    for (const std::shared_ptr<SocketLink>& link : left) link->Close();
+    MutexLock lock(&links_->mu);
+    while (!links_->all.empty()) links_->fewer.Wait(&links_->mu);
+  }
+
+  const bool plain_sockets_;
+  const std::shared_ptr<StreamSessions> sessions_;
+  const std::shared_ptr<Links> links_;
 };
 
 }  // namespace
 
-std::unique_ptr<StreamServer> StreamServer::Create(Handler handler) {
-  return std::make_unique<Server>(std::move(handler));
+std::unique_ptr<StreamServer> StreamServer::Create(Handler handler, bool plain_sockets) {
+  return std::make_unique<Server>(std::move(handler), plain_sockets);
 }
 
 }  // namespace weir

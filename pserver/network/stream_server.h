@@ -1,4 +1,4 @@
-// Server's end of streams of calls (proto/stream_service.proto).
+// Server's end of streams of calls: of gRPC (proto/stream_service.proto), and of plain sockets (socket_link.h).
 #ifndef WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
 #define WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
 
@@ -15,17 +15,20 @@ namespace weir {
 // Streams of all clients of a server. Thread-safe.
 class StreamServer {
  public:
-  // Handles a request on a thread of gRPC; `reply` may be called at any later time, once. Several requests of one
-  // client may be handled at once.
+  // Handles a request on a thread of gRPC or of SocketEvents; `reply` may be called at any later time, once. Several
+  // requests of one client may be handled at once.
   using Handler = std::function<void(Method method, const Slices& request, ReplyCallback reply)>;
   // Most calls of one client that have no answer: a trainer has some tens.
   static constexpr size_t kMostOpenCalls = 4096;
 
-  static std::unique_ptr<StreamServer> Create(Handler handler);
+  // `plain_sockets`: clients are told that sockets come to Serve.
+  static std::unique_ptr<StreamServer> Create(Handler handler, bool plain_sockets = false);
   virtual ~StreamServer() = default;
 
   // To be registered with a gRPC server, which must be shut down before this object is destroyed.
   virtual grpc::Service* service() = 0;
+  // Serves a connected socket, which does not block, and closes it. Not to be called from Shutdown on.
+  virtual void Serve(int socket) = 0;
   // Answers later requests with Unavailable.
   virtual void Refuse() = 0;
   // Refuses, waits at most `grace` until no call is open, and ends all streams. Answers that come afterwards are

@@ -41,29 +41,39 @@ void StreamWriter::Write() {
   WriteDue();
 }
 
-void StreamWriter::WriteDue() {
+Slices StreamWriter::NextBatch() {
   Slices batch;
-  {
+  size_t bytes = 0, records = 0;
+  bool joined = false;
+  do {
+    ++records;
+    bytes += waiting_.front().record.bytes();
+    joined = waiting_.front().joins_next;
+    AppendRecord(waiting_.front().record, &batch);
+    waiting_.pop_front();
+    --due_;
+  } while (due_ > 0 && records < kMostRecords &&
+           bytes + waiting_.front().record.bytes() <= (joined ? kMaxMessageBytes : kBatchBytes));
+  return batch;
+}
+
+void StreamWriter::WriteDue() {
+  bool ended = false;
+  do {
+    Slices batch;
+    {
+      MutexLock lock(&mu_);
+      if (writing_ || closed_ || due_ == 0) return;
+      batch = NextBatch();
+      writing_ = true;
+      ++starting_;
+    }
+    ended = write_(std::move(batch));
     MutexLock lock(&mu_);
-    if (writing_ || closed_ || due_ == 0) return;
-    size_t bytes = 0, records = 0;
-    bool joined = false;
-    do {
-      ++records;
-      bytes += waiting_.front().record.bytes();
-      joined = waiting_.front().joins_next;
-      AppendRecord(waiting_.front().record, &batch);
-      waiting_.pop_front();
-      --due_;
-    } while (due_ > 0 && records < kMostRecords &&
-             bytes + waiting_.front().record.bytes() <= (joined ? kMaxMessageBytes : kBatchBytes));
-    writing_ = true;
-    ++starting_;
-  }
-  write_(std::move(batch));
-  MutexLock lock(&mu_);
-  --starting_;
-  changed_.SignalAll();
+    --starting_;
+    if (ended) writing_ = false;
+    changed_.SignalAll();
+  } while (ended);
 }
 
 void StreamWriter::Drop(uint64_t call) {

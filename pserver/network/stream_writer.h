@@ -19,9 +19,9 @@ namespace weir {
 // Thread-safe. What comes while a write is under way is the next batch, up to kBatchBytes.
 class StreamWriter {
  public:
-  // `write` starts a write of a batch, whose end is told to Written. It is called without a lock, by one thread at a
-  // time, and not after Close has returned.
-  explicit StreamWriter(std::function<void(Slices batch)> write) : write_(std::move(write)) {}
+  // `write` starts a write of a batch. It returns true if the write has ended, else that is told to Written. It is
+  // called without a lock, by one thread at a time, and not after Close has returned.
+  explicit StreamWriter(std::function<bool(Slices batch)> write) : write_(std::move(write)) {}
 
   // Adds a record without starting a write. With `joins_next` the next record goes into the same batch, whatever their
   // sizes. Returns false, and does nothing, if the writer is closed. Copies parts of the payload that have no owner.
@@ -49,8 +49,10 @@ class StreamWriter {
 
   // Starts a write of what is due, if there is anything and none is under way.
   void WriteDue();
+  // Takes the next batch. Requires: something is due.
+  Slices NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::function<void(Slices)> write_;
+  const std::function<bool(Slices)> write_;
   mutable Mutex mu_;
   CondVar changed_;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);

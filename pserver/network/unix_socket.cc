@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "framework/base/status_macros.h"
 
 namespace weir {
@@ -114,6 +115,10 @@ absl::StatusOr<std::string> NewUnixSocketPath(const std::string& parent) {
 absl::StatusOr<std::string> NewUnixSocketPath() {
   const char* const set = std::getenv("TMPDIR");
   return NewUnixSocketPath(set != nullptr && set[0] == '/' ? set : "/tmp");
+}
+
+std::string TensorPathOf(const std::string& unix_socket) {
+  return absl::StrCat(absl::StripSuffix(unix_socket, ".sock"), "-t.sock");
 }
 
 bool ListensAt(const std::string& path) { return IsOwnSocket(path) && Connect(path) == 0; }

@@ -22,6 +22,9 @@ absl::StatusOr<std::string> NewUnixSocketPath();
 // Likewise, in `directory` instead of /tmp.
 absl::StatusOr<std::string> NewUnixSocketPath(const std::string& directory);
 
+// Returns the path of the socket beside it for tensors (socket_link.h).
+std::string TensorPathOf(const std::string& unix_socket);
+
 // Returns true if a process listens at `path`, a socket of this user.
 bool ListensAt(const std::string& path);
 

@@ -57,6 +57,7 @@ struct Writes {
     const std::vector<Record> records = ReadRecords(batch).value();
     calls.emplace_back();
     for (const Record& record : records) calls.back().push_back(record.head.call);
+    return false;
   }};
 };
 
@@ -115,6 +116,7 @@ TEST(StreamWriterTest, EveryRecordOfManyThreadsIsWrittenOnceAndOneWriteIsUnderWa
     most = std::max<int>(most, ++under_way);
     written += static_cast<int>(ReadRecords(batch).value().size());
     ends.Add();
+    return false;
   });
   std::thread ender([&] {
     while (ends.Take()) {
@@ -138,6 +140,21 @@ TEST(StreamWriterTest, EveryRecordOfManyThreadsIsWrittenOnceAndOneWriteIsUnderWa
   writer.Close();
 }
 
+TEST(StreamWriterTest, AWriteThatEndsAtOnceIsFollowedByTheNext) {
+  std::vector<size_t> batches;
+  StreamWriter* self = nullptr;
+  StreamWriter writer([&](const Slices& batch) {
+    batches.push_back(ReadRecords(batch).value().size());
+    // What comes meanwhile is the next batch, on this thread, however many there are.
+    if (batches.size() < 10000) self->Add(Of(batches.size()));
+    return true;
+  });
+  self = &writer;
+  EXPECT_TRUE(writer.Add(Of(0)));
+  EXPECT_EQ(batches, std::vector<size_t>(10000, 1));
+  writer.AwaitIdle(absl::InfiniteFuture());
+}
+
 TEST(StreamWriterTest, CloseWaitsForAllWritesThatAreBeingStarted) {
   // The first call of `write` has not returned when its write has ended and the second begins.
   std::promise<void> first_goes_on, second_started, second_goes_on;
@@ -149,6 +166,7 @@ TEST(StreamWriterTest, CloseWaitsForAllWritesThatAreBeingStarted) {
       second_started.set_value();
       second_goes_on.get_future().get();
     }
+    return false;
   });
   std::thread first([&writer] { writer.Add(Of(1)); });
   while (calls < 1) absl::SleepFor(absl::Milliseconds(1));
@@ -184,6 +202,7 @@ TEST(StreamWriterTest, CloseWaitsForAWriteThatIsBeingStarted) {
   StreamWriter writer([&](const Slices&) {
     started.set_value();
     go_on.get_future().get();
+    return false;
   });
   std::thread adds([&writer] { writer.Add(Of(1)); });
   started.get_future().get();

@@ -1,0 +1,306 @@
+#include "pserver/network/socket_listener.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/clock.h"
+#include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
+#include "framework/net/resolve.h"
+#include "glog/logging.h"
+#include "pserver/cluster/cluster.h"
+#include "pserver/network/socket_events.h"
+#include "pserver/network/socket_link.h"
+#include "pserver/network/unix_socket.h"
+
+namespace weir {
+namespace {
+
+// Connections that the system takes before they are accepted.
+constexpr int kBacklog = 4096;
+// The wait after an accept that failed: the process has no descriptor free.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);
+
+void SetOption(int socket, int level, int option, int value) {
+  ::setsockopt(socket, level, option, &value, sizeof(value));
+}
+
+// What a listener and the connections that are still silent share.
+class Accepting : public std::enable_shared_from_this<Accepting> {
+ public:
+  Accepting(TakeSocket greets, TakeSocket others) : greets_(std::move(greets)), others_(std::move(others)) {}
+
+  // A connection that may not have sent anything.
+  void Add(int socket);
+  // Closes silent connections, waits for the functions that run, and calls them no more.
+  void Stop();
+  // Counts a thread that uses the functions. False: they are not called any more.
+  bool Enter();
+  void Leave();
+
+ private:
+  class Silent;
+
+  // Takes a connection off the silent ones; false: it is none any more.
+  bool Take(const std::shared_ptr<Silent>& silent) {
+    MutexLock lock(&mu_);
+    return silent_.erase(silent) > 0;
+  }
+  // The connection has sent something, or ended.
+  void Sort(const std::shared_ptr<Silent>& silent);
+  void CloseSilent(size_t most, absl::Time before);
+
+  const TakeSocket greets_, others_;
+  Mutex mu_;
+  CondVar fewer_;
+  std::map<std::shared_ptr<Silent>, absl::Time> silent_ ABSL_GUARDED_BY(mu_);
+  int running_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+class Accepting::Silent : public SocketWatcher, public std::enable_shared_from_this<Silent> {
+ public:
+  Silent(int socket, std::shared_ptr<Accepting> accepting) : socket_(socket), accepting_(std::move(accepting)) {}
+
+  int socket() const { return socket_; }
+  void Watch() {
+    number_ = SocketEvents::Get()->Add(socket_, shared_from_this());
+    SocketEvents::Get()->Arm(number_, socket_, EPOLLIN);
+  }
+  // To be called by whoever has taken it off the list.
+  void Forget() { SocketEvents::Get()->Remove(number_, socket_); }
+  void OnEvents(uint32_t /*events*/) override { accepting_->Sort(shared_from_this()); }
+
+ private:
+  const int socket_;
+  const std::shared_ptr<Accepting> accepting_;
+  uint64_t number_ = 0;
+};
+
+bool Accepting::Enter() {
+  MutexLock lock(&mu_);
+  if (stopped_) return false;
+  ++running_;
+  return true;
+}
+
+void Accepting::Leave() {
+  MutexLock lock(&mu_);
+  --running_;
+  fewer_.SignalAll();
+}
+
+void Accepting::Add(int socket) {
+  const absl::Time now = Clock::Real()->Now();
+  CloseSilent(kMostSilent - 1, now - kMostSilence);
+  // Nothing less is looked at.
+  SetOption(socket, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(kGreeting.size()));
+  auto silent = std::make_shared<Silent>(socket, shared_from_this());
+  MutexLock lock(&mu_);
+  silent_[silent] = now;
+  // Under the lock: it may be taken off, and forgotten, at once.
+  silent->Watch();
+}
+
+void Accepting::CloseSilent(size_t most, absl::Time before) {
+  while (true) {
+    std::shared_ptr<Silent> oldest;
+    {
+      MutexLock lock(&mu_);
+      absl::Time since = absl::InfiniteFuture();
+      for (const auto& [silent, from] : silent_) {
+        if (from < since) {
+          since = from;
+          oldest = silent;
+        }
+      }
+      if (oldest == nullptr || (silent_.size() <= most && since >= before)) return;
+      silent_.erase(oldest);
+    }
+    oldest->Forget();
+    ::close(oldest->socket());
+  }
+}
+
+void Accepting::Sort(const std::shared_ptr<Silent>& silent) {
+  if (!Take(silent)) return;
+  silent->Forget();
+  const int socket = silent->socket();
+  std::array<char, kGreeting.size()> first = {};
+  const ssize_t read = ::recv(socket, first.data(), first.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (read <= 0 || !Enter()) {
+    ::close(socket);
+    return;
+  }
+  SetOption(socket, SOL_SOCKET, SO_RCVLOWAT, 1);
+  (std::string_view(first.data(), static_cast<size_t>(read)) == kGreeting ? greets_ : others_)(socket);
+  Leave();
+}
+
+void Accepting::Stop() {
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
+    while (running_ > 0) fewer_.Wait(&mu_);
+  }
+  CloseSilent(0, absl::InfiniteFuture());
+}
+
+// A socket that listens.
+class Listening : public SocketWatcher, public std::enable_shared_from_this<Listening> {
+ public:
+  Listening(int socket, bool tcp) : socket_(socket), tcp_(tcp) {}
+
+  void Start(std::shared_ptr<Accepting> accepting) {
+    accepting_ = std::move(accepting);
+    MutexLock lock(&mu_);
+    number_ = SocketEvents::Get()->Add(socket_, shared_from_this());
+    SocketEvents::Get()->Arm(number_, socket_, EPOLLIN);
+  }
+  void Stop() {
+    MutexLock lock(&mu_);
+    if (number_ != 0) SocketEvents::Get()->Remove(std::exchange(number_, 0), socket_);
+  }
+  // The last call, when OnEvents does nothing any more: the port is free when it returns.
+  void Close() { ::close(socket_); }
+
+  void OnEvents(uint32_t /*events*/) override {
+    if (!accepting_->Enter()) return;
+    while (true) {
+      const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (socket < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+      if (socket < 0) break;
+      SetLinkOptions(socket, tcp_);
+      accepting_->Add(socket);
+    }
+    if (errno != EAGAIN && errno != EWOULDBLOCK) absl::SleepFor(kAcceptPause);
+    {
+      MutexLock lock(&mu_);
+      if (number_ != 0) SocketEvents::Get()->Arm(number_, socket_, EPOLLIN);
+    }
+    accepting_->Leave();
+  }
+
+ private:
+  const int socket_;
+  const bool tcp_;
+  std::shared_ptr<Accepting> accepting_;
+  Mutex mu_;
+  uint64_t number_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+class Listener : public SocketListener {
+ public:
+  Listener(std::vector<int> sockets, int port, std::string path) : port_(port), path_(std::move(path)) {
+    for (const int socket : sockets) listening_.push_back(std::make_shared<Listening>(socket, path_.empty()));
+  }
+  ~Listener() override { Stop(); }
+
+  void Stop() override {
+    for (const std::shared_ptr<Listening>& socket : listening_) socket->Stop();
+    if (accepting_ != nullptr) accepting_->Stop();
+    for (const std::shared_ptr<Listening>& socket : listening_) socket->Close();
+    if (!listening_.empty() && !path_.empty()) ::unlink(path_.c_str());
+    listening_.clear();
+  }
+
+  void Accept(TakeSocket greets, TakeSocket others) override {
+    accepting_ = std::make_shared<Accepting>(std::move(greets), std::move(others));
+    for (const std::shared_ptr<Listening>& socket : listening_) socket->Start(accepting_);
+  }
+  int port() const override { return port_; }
+
+ private:
+  const int port_;
+  const std::string path_;
+  std::vector<std::shared_ptr<Listening>> listening_;
+  std::shared_ptr<Accepting> accepting_;
+};
+
+bool IsWildcard(const SocketAddress& at) {
+  if (at.address.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(at.address).sin_addr.s_addr == htonl(INADDR_ANY);
+  }
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(at.address).sin6_addr);
+}
+
+// Returns a socket that listens, or -1 and errno. `both`: an IPv6 one takes IPv4, too.
+int ListenTcp(const SocketAddress& at, bool both) {
+  const int socket = ::socket(at.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return -1;
+  SetOption(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (at.address.ss_family == AF_INET6) SetOption(socket, IPPROTO_IPV6, IPV6_V6ONLY, both ? 0 : 1);
+  if (::bind(socket, at.raw(), at.bytes) == 0 && ::listen(socket, kBacklog) == 0) return socket;
+  const int error = errno;
+  ::close(socket);
+  errno = error;
+  return -1;
+}
+
+int PortOf(int socket) {
+  SocketAddress at;
+  at.bytes = sizeof(at.address);
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&at.address), &at.bytes) != 0) return 0;
+  return at.port();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAt(const std::string& text) {
+  ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(text));
+  const auto cannot = [&text](absl::string_view why) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", why));
+  };
+  const absl::StatusOr<std::vector<SocketAddress>> found = Resolve(endpoint.host, endpoint.port);
+  if (!found.ok()) return cannot(found.status().message());
+  if (IsWildcard((*found)[0])) {
+    SocketAddress all;
+    auto* const any = reinterpret_cast<sockaddr_in6*>(&all.address);
+    any->sin6_family = AF_INET6;
+    all.bytes = sizeof(*any);
+    all.set_port(endpoint.port);
+    if (const int socket = ListenTcp(all, /*both=*/true); socket >= 0) {
+      return std::make_unique<Listener>(std::vector<int>{socket}, PortOf(socket), "");
+    }
+    // Without IPv6 the address as it is written.
+    if (errno == EADDRINUSE || errno == EACCES) return cannot(std::strerror(errno));
+  }
+  std::vector<int> sockets;
+  std::set<std::string> tried;
+  int port = endpoint.port, error = 0;
+  for (SocketAddress at : *found) {
+    if (!tried.insert(IpText(at.raw())).second) continue;
+    at.set_port(port);
+    const int socket = ListenTcp(at, /*both=*/false);
+    if (socket >= 0) {
+      sockets.push_back(socket);
+      port = PortOf(socket);
+    } else {
+      error = errno;
+      // A name may have addresses of a protocol that this machine does not speak.
+      if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
+      error = sockets.empty() ? error : 0;
+    }
+  }
+  if (error == 0 && !sockets.empty()) return std::make_unique<Listener>(sockets, port, "");
+  for (const int socket : sockets) ::close(socket);
+  return cannot(std::strerror(error));
+}
+
+absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAtPath(const std::string& path) {
+  ASSIGN_OR_RETURN(const int socket, ListenOn(path, SOCK_STREAM | SOCK_NONBLOCK));
+  return std::make_unique<Listener>(std::vector<int>{socket}, 0, path);
+}
+
+}  // namespace weir
