@@ -87,8 +87,13 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
       link->Finish(std::move(last));
     });
     if (!begun) return links_->Remove(link);
-    link->Start({.batch = [session](const Slices& batch,
-                                    const std::function<void()>& read_on) { return session->Handle(batch, read_on); },
+    link->Start({.batch =
+                     [session](const Slices& batch, const std::function<void()>& read_on) {
+                       // A client that has been told why its stream ends is heard, and closes the connection when it
+                       // has read that. If this end closed it first, the reason might never arrive.
+                       if (session->ended() || !session->Handle(batch, read_on).ok()) read_on();
+                       return absl::OkStatus();
+                     },
                  .written = [session] { session->writer().Written(); },
                  .ended =
                      [session, link, links = links_](const absl::Status&) {

@@ -126,6 +126,11 @@ void StreamSession::EndWith(const absl::Status& why) {
   end(why);
 }
 
+bool StreamSession::ended() {
+  MutexLock lock(&mu_);
+  return end_ == nullptr;
+}
+
 void StreamSession::Gone() {
   // Waits for a write that is being started.
   writer_.Close();

@@ -39,6 +39,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   absl::Status Handle(const Slices& batch, const std::function<void()>& read_on);
   // Ends the stream, unless it has ended.
   void EndWith(const absl::Status& why);
+  // True from EndWith or Gone on.
+  bool ended();
   // The stream is gone: nothing is written any more.
   void Gone();
   StreamWriter& writer() { return writer_; }

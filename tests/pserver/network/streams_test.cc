@@ -1,4 +1,7 @@
-// Both ends of a stream of calls: against each other, and against peers that say what no end of ours says.
+// Both ends of a stream of calls, of gRPC and of plain sockets: against each other, and against peers that say what no
+// end of ours says.
+
+#include <fcntl.h>
 
 #include <atomic>
 #include <deque>
@@ -12,24 +15,22 @@
 #include "framework/base/mutex.h"
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "proto/stream_service.grpc.pb.h"
 #include "pserver/network/grpc_bytes.h"
+#include "pserver/network/socket_input.h"
 #include "pserver/network/stream_client.h"
 #include "pserver/network/stream_records.h"
 #include "pserver/network/stream_server.h"
+#include "pserver/network/stream_session.h"
 #include "pserver/network/stream_writer.h"
 #include "pserver/protocol/call_hints.h"
+#include "tests/pserver/network/stream_ends.h"
 
 namespace weir {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kPatience = absl::Seconds(30);
 
 std::string Request(uint64_t call, const std::string& payload, uint32_t version = kRecordVersion,
                     Method method = Method::kPush, bool may_wait = false) {
@@ -53,25 +54,6 @@ std::string Reply(uint64_t call, const std::string& payload) {
   AppendRecord({.head = {.kind = RecordHead::kReply, .call = call}, .payload = {Slice::Own(payload)}}, &batch);
   return Flatten(batch);
 }
-
-// A server of gRPC with one service.
-class Served {
- public:
-  explicit Served(grpc::Service* service) {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service);
-    server_ = builder.BuildAndStart();
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials());
-  }
-  ~Served() { server_->Shutdown(std::chrono::system_clock::now()); }
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-
- private:
-  std::unique_ptr<grpc::Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-};
 
 // Answers "echo" at once; keeps all other requests.
 class Keeper {
@@ -106,70 +88,34 @@ class Keeper {
   int echoes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// A client that sends any bytes and waits for each operation.
-class AnyBytes {
- public:
-  explicit AnyBytes(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
-    call_ = stub_.PrepareCall(&context_, "/weir.v1.Stream/Calls", &queue_);
-    call_->StartCall(this);
-    Next();
-  }
-  ~AnyBytes() {
-    context_.TryCancel();
-    queue_.Shutdown();
-    void* tag = nullptr;
-    for (bool ok = false; queue_.Next(&tag, &ok);) {
-    }
-  }
-  void Send(const std::string& bytes) {
-    call_->Write(ToByteBuffer({Slice::Own(bytes)}), this);
-    Next();
-  }
-  // Returns the records of the next message; none: the stream has ended.
-  std::vector<Record> Receive() {
-    grpc::ByteBuffer bytes;
-    call_->Read(&bytes, this);
-    if (!Next()) return {};
-    return ReadRecords(FromByteBuffer(bytes)).value();
-  }
-  absl::Status End() {
-    grpc::Status status;
-    call_->Finish(&status, this);
-    Next();
-    return FromGrpcStatus(status);
-  }
-
- private:
-  bool Next() {
-    void* tag = nullptr;
-    bool ok = false;
-    queue_.Next(&tag, &ok);
-    return ok;
-  }
-
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-};
-
-class StreamServerTest : public testing::Test {
+class StreamServerTest : public testing::TestWithParam<StreamWay> {
  protected:
+  // Returns a client of `streams`, which `served` serves over gRPC.
+  static std::unique_ptr<AnyClient> Connect(StreamServer* streams, const Served& served) {
+    if (GetParam() == StreamWay::kGrpc) return std::make_unique<AnyGrpcClient>(served.channel());
+    const auto [ours, any] = ConnectedSockets();
+    streams->Serve(ours);
+    return std::make_unique<AnyPlainClient>(any);
+  }
+  std::unique_ptr<AnyClient> Connect() { return Connect(streams_.get(), served_); }
+
   Keeper keeper_;
   const std::unique_ptr<StreamServer> streams_ = StreamServer::Create(keeper_.handler());
   Served served_{streams_->service()};
 };
+INSTANTIATE_TEST_SUITE_P(Ways, StreamServerTest, testing::Values(StreamWay::kGrpc, StreamWay::kPlain),
+                         testing::PrintToStringParamName());
 
-TEST_F(StreamServerTest, ARequestIsAnsweredWhileOthersOfItsBatchWait) {
-  AnyBytes client(served_.channel());
-  client.Send(Request(1, "keep") + Request(2, "echo") + Request(3, "keep"));
-  std::vector<Record> records = client.Receive();
+TEST_P(StreamServerTest, ARequestIsAnsweredWhileOthersOfItsBatchWait) {
+  const std::unique_ptr<AnyClient> client = Connect();
+  client->Send(Request(1, "keep") + Request(2, "echo") + Request(3, "keep"));
+  std::vector<Record> records = client->Receive();
   ASSERT_EQ(records.size(), 1u);
   EXPECT_EQ(records[0].head.call, 2u);
   EXPECT_EQ(Flatten(records[0].payload), "echo");
   const ReplyCallback first = keeper_.Take();
   keeper_.Take()(absl::AbortedError("of the third"));
-  records = client.Receive();
+  records = client->Receive();
   ASSERT_EQ(records.size(), 1u);
   EXPECT_EQ(records[0].head.call, 3u);
   EXPECT_EQ(records[0].head.kind, RecordHead::kError);
@@ -178,7 +124,7 @@ TEST_F(StreamServerTest, ARequestIsAnsweredWhileOthersOfItsBatchWait) {
   EXPECT_EQ(error.code(), static_cast<int>(absl::StatusCode::kAborted));
   EXPECT_EQ(error.message(), "of the third");
   first(Slices{Slice::Own("first")});
-  EXPECT_EQ(Flatten(client.Receive().at(0).payload), "first");
+  EXPECT_EQ(Flatten(client->Receive().at(0).payload), "first");
 }
 
 std::vector<uint64_t> CallsOf(const std::vector<Record>& records) {
@@ -187,42 +133,42 @@ std::vector<uint64_t> CallsOf(const std::vector<Record>& records) {
   return calls;
 }
 
-TEST_F(StreamServerTest, AnAnswerThatMayWaitComesWithTheNextOneIfThereWillBeOne) {
-  AnyBytes client(served_.channel());
-  client.Send(Patient(1, "echo"));
-  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{1}) << "nobody else asks";
-  client.Send(Request(2, "keep") + Patient(3, "echo") + Patient(4, "echo"));
+TEST_P(StreamServerTest, AnAnswerThatMayWaitComesWithTheNextOneIfThereWillBeOne) {
+  const std::unique_ptr<AnyClient> client = Connect();
+  client->Send(Patient(1, "echo"));
+  EXPECT_EQ(CallsOf(client->Receive()), std::vector<uint64_t>{1}) << "nobody else asks";
+  client->Send(Request(2, "keep") + Patient(3, "echo") + Patient(4, "echo"));
   const ReplyCallback kept = keeper_.Take();
   keeper_.AwaitEchoes(3);
-  client.Send(Patient(5, "echo") + Request(6, "echo"));
-  EXPECT_EQ(CallsOf(client.Receive()), (std::vector<uint64_t>{3, 4, 5, 6}));
-  client.Send(Patient(7, "keep"));
+  client->Send(Patient(5, "echo") + Request(6, "echo"));
+  EXPECT_EQ(CallsOf(client->Receive()), (std::vector<uint64_t>{3, 4, 5, 6}));
+  client->Send(Patient(7, "keep"));
   const ReplyCallback patient = keeper_.Take();
   kept(Slices{Slice::Own("kept")});
-  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{2});
+  EXPECT_EQ(CallsOf(client->Receive()), std::vector<uint64_t>{2});
   patient(Slices{Slice::Own("patient")});
-  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{7}) << "the one to wait for has been answered";
+  EXPECT_EQ(CallsOf(client->Receive()), std::vector<uint64_t>{7}) << "the one to wait for has been answered";
 }
 
-TEST_F(StreamServerTest, AnErrorDoesNotWait) {
-  AnyBytes client(served_.channel());
-  client.Send(Request(1, "keep", kRecordVersion, Method::kPull) + Patient(2, "keep"));
+TEST_P(StreamServerTest, AnErrorDoesNotWait) {
+  const std::unique_ptr<AnyClient> client = Connect();
+  client->Send(Request(1, "keep", kRecordVersion, Method::kPull) + Patient(2, "keep"));
   (void)keeper_.Take();
   keeper_.Take()(absl::DataLossError("again"));
-  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{2});
+  EXPECT_EQ(CallsOf(client->Receive()), std::vector<uint64_t>{2});
 }
 
-TEST_F(StreamServerTest, APullIsBookedBeforeThePushThatItGoesWith) {
-  AnyBytes client(served_.channel());
-  client.Send(Request(1, "echo") + Request(2, "keep", kRecordVersion, Method::kPull) + Request(3, "keep"));
-  EXPECT_EQ(CallsOf(client.Receive()), std::vector<uint64_t>{1});
+TEST_P(StreamServerTest, APullIsBookedBeforeThePushThatItGoesWith) {
+  const std::unique_ptr<AnyClient> client = Connect();
+  client->Send(Request(1, "echo") + Request(2, "keep", kRecordVersion, Method::kPull) + Request(3, "keep"));
+  EXPECT_EQ(CallsOf(client->Receive()), std::vector<uint64_t>{1});
   keeper_.Take()(Slices{Slice::Own("of the pull")});
-  const std::vector<Record> records = client.Receive();
+  const std::vector<Record> records = client->Receive();
   EXPECT_EQ(CallsOf(records), std::vector<uint64_t>{2});
   EXPECT_EQ(Flatten(records.at(0).payload), "of the pull");
 }
 
-TEST(UnreadAnswersTest, AClientThatReadsNoneIsCutOff) {
+TEST_P(StreamServerTest, AClientThatReadsNoAnswersIsCutOff) {
   // Each answer is larger than the window of a stream, so that all but some wait.
   const auto answer = std::make_shared<const std::string>(1 << 20, 'a');
   const std::unique_ptr<StreamServer> streams =
@@ -230,183 +176,185 @@ TEST(UnreadAnswersTest, AClientThatReadsNoneIsCutOff) {
         reply(Slices{{answer->data(), answer->size(), answer}});
       });
   Served served(streams->service());
-  AnyBytes deaf(served.channel());
+  const std::unique_ptr<AnyClient> deaf = Connect(streams.get(), served);
   std::string batch;
   for (uint64_t call = 1; call <= 64; ++call) batch += Request(call, "");
   // What comes after the end of the stream fits the client's window.
-  for (size_t sent = 0; sent < StreamServer::kMostOpenCalls + 128; sent += 64) deaf.Send(batch);
-  while (!deaf.Receive().empty()) {
+  for (size_t sent = 0; sent < StreamServer::kMostOpenCalls + 128; sent += 64) deaf->Send(batch);
+  while (!deaf->Receive().empty()) {
   }
-  const absl::Status status = deaf.End();
+  const absl::Status status = deaf->End();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
 }
 
-TEST_F(StreamServerTest, NoticesAreSkippedAndOtherMethodsRefused) {
-  AnyBytes client(served_.channel());
+TEST_P(StreamServerTest, NoticesAreSkippedAndOtherMethodsRefused) {
+  const std::unique_ptr<AnyClient> client = Connect();
   Slices batch;
   AppendRecord({.head = {.kind = RecordHead::kApply, .run = 1, .epoch = 2, .step = 3}, .payload = {}}, &batch);
-  client.Send(Flatten(batch) + Request(1, "echo", kRecordVersion, Method::kControl));
-  const std::vector<Record> records = client.Receive();
+  client->Send(Flatten(batch) + Request(1, "echo", kRecordVersion, Method::kControl));
+  const std::vector<Record> records = client->Receive();
   ASSERT_EQ(records.size(), 1u);
   EXPECT_EQ(records[0].head.kind, RecordHead::kError);
   EXPECT_THAT(Flatten(records[0].payload), HasSubstr("is not served through a stream"));
 }
 
-TEST_F(StreamServerTest, WhatIsNoBatchEndsTheStreamWithItsReason) {
-  AnyBytes damaged(served_.channel());
-  damaged.Send("no records");
-  EXPECT_TRUE(damaged.Receive().empty());
-  const absl::Status status = damaged.End();
+TEST_P(StreamServerTest, WhatIsNoBatchEndsTheStreamWithItsReason) {
+  const std::unique_ptr<AnyClient> damaged = Connect();
+  damaged->Send("no records");
+  EXPECT_TRUE(damaged->Receive().empty());
+  const absl::Status status = damaged->End();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("a batch of records ends with 10 bytes"));
 
-  AnyBytes newer(served_.channel());
-  newer.Send(Request(1, "echo", kRecordVersion + 1));
-  EXPECT_TRUE(newer.Receive().empty());
-  const absl::Status other = newer.End();
+  const std::unique_ptr<AnyClient> newer = Connect();
+  newer->Send(Request(1, "echo", kRecordVersion + 1));
+  EXPECT_TRUE(newer->Receive().empty());
+  const absl::Status other = newer->End();
   EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
   EXPECT_THAT(other.message(), HasSubstr("sends records of version 2, and this one reads version 1"));
 }
 
-TEST_F(StreamServerTest, AClientWithTooManyOpenCallsIsCutOffAndOthersAreServed) {
-  AnyBytes greedy(served_.channel());
+TEST_P(StreamServerTest, AClientWithTooManyOpenCallsIsCutOffAndOthersAreServed) {
+  const std::unique_ptr<AnyClient> greedy = Connect();
   std::string batch;
   for (uint64_t call = 1; call <= StreamServer::kMostOpenCalls; ++call) batch += Request(call, "keep");
-  greedy.Send(batch);
-  greedy.Send(Request(9999, "echo"));
-  EXPECT_TRUE(greedy.Receive().empty());
-  const absl::Status status = greedy.End();
+  greedy->Send(batch);
+  greedy->Send(Request(9999, "echo"));
+  EXPECT_TRUE(greedy->Receive().empty());
+  const absl::Status status = greedy->End();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("more than 4096 calls open"));
   // Answers that come when the stream is gone are dropped.
   for (size_t call = 0; call < StreamServer::kMostOpenCalls; ++call) keeper_.Take()(Slices{});
-  AnyBytes other(served_.channel());
-  other.Send(Request(1, "echo"));
-  EXPECT_EQ(Flatten(other.Receive().at(0).payload), "echo");
+  const std::unique_ptr<AnyClient> other = Connect();
+  other->Send(Request(1, "echo"));
+  EXPECT_EQ(Flatten(other->Receive().at(0).payload), "echo");
 }
 
-TEST_F(StreamServerTest, ShutdownWaitsForOpenCallsAndRefusesNewOnes) {
-  AnyBytes client(served_.channel());
-  client.Send(Request(1, "keep"));
+TEST_P(StreamServerTest, ShutdownWaitsForOpenCallsAndRefusesNewOnes) {
+  const std::unique_ptr<AnyClient> client = Connect();
+  client->Send(Request(1, "keep"));
   const ReplyCallback kept = keeper_.Take();
   std::future<void> down = std::async(std::launch::async, [this] { streams_->Shutdown(kPatience); });
   streams_->Refuse();
-  client.Send(Request(2, "echo"));
-  EXPECT_EQ(client.Receive().at(0).head.kind, RecordHead::kError);
+  client->Send(Request(2, "echo"));
+  EXPECT_EQ(client->Receive().at(0).head.kind, RecordHead::kError);
   EXPECT_EQ(down.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   kept(Slices{Slice::Own("late")});
-  EXPECT_EQ(Flatten(client.Receive().at(0).payload), "late");
+  EXPECT_EQ(Flatten(client->Receive().at(0).payload), "late");
   down.get();
-  EXPECT_TRUE(client.Receive().empty());
-  EXPECT_TRUE(absl::IsUnavailable(client.End()));
+  EXPECT_TRUE(client->Receive().empty());
+  EXPECT_TRUE(absl::IsUnavailable(client->End()));
 }
 
-// Sends fixed bytes after the first message, and keeps the stream open.
-class FixedBytes : public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Service> {
- public:
-  explicit FixedBytes(std::string bytes) : bytes_(std::move(bytes)) {}
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Calls(grpc::CallbackServerContext*) override {
-    class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
-     public:
-      explicit Reactor(const std::string& bytes) : out_(ToByteBuffer({Slice::Own(bytes)})) { StartRead(&in_); }
-      void OnReadDone(bool ok) override {
-        if (ok) StartWrite(&out_);
-      }
-      void OnCancel() override { Finish(grpc::Status::CANCELLED); }
-      void OnDone() override { delete this; }
-
-     private:
-      grpc::ByteBuffer in_, out_;
-    };
-    return new Reactor(bytes_);
-  }
-
- private:
-  const std::string bytes_;
+struct Answer {
+  absl::StatusOr<std::string> reply;
+  bool from_server = false;
 };
 
-class StreamClientTest : public testing::Test {
+class StreamClientTest : public testing::TestWithParam<StreamWay> {
  protected:
-  // Services outlive their server.
-  void Open(std::unique_ptr<v1::Stream::Service> service) {
-    service_ = std::move(service);
-    Connect(service_.get());
+  // To a server that sends fixed bytes.
+  void OpenToFixed(const std::string& bytes) {
+    if (GetParam() == StreamWay::kPlain) return OpenToPlain(bytes, SocketGreeting());
+    // Services outlive their server.
+    service_ = std::make_unique<FixedService>(bytes);
+    OpenToService(service_.get());
   }
-  void Open(StreamServer::Handler handler) {
-    streams_ = StreamServer::Create(std::move(handler));
-    Connect(streams_->service());
+  void OpenToPlain(const std::string& bytes, const std::string& greeting) {
+    const auto [ours, any] = ConnectedSockets();
+    fixed_ = std::make_unique<FixedPlainServer>(any, bytes, greeting);
+    stream_ = StreamClient::OpenSocket(ours, &deadlines_, [this] { gone_.set_value(); });
   }
-  void Connect(grpc::Service* service) {
+  void OpenToService(grpc::Service* service) {
     served_ = std::make_unique<Served>(service);
     stub_ = std::make_shared<StreamClient::Stub>(served_->channel());
     stream_ = StreamClient::Open(stub_, &deadlines_, [this] { gone_.set_value(); });
   }
-  std::future<absl::StatusOr<std::string>> Start(const std::string& text, absl::Duration timeout = kPatience) {
-    auto promise = std::make_shared<std::promise<absl::StatusOr<std::string>>>();
-    const auto done = [promise](const absl::StatusOr<Slices>& reply, bool) {
-      promise->set_value(reply.ok() ? absl::StatusOr<std::string>(Flatten(*reply)) : reply.status());
+  void OpenTo(StreamServer::Handler handler) {
+    streams_ = StreamServer::Create(std::move(handler));
+    if (GetParam() == StreamWay::kGrpc) return OpenToService(streams_->service());
+    const auto [ours, servers] = ConnectedSockets();
+    ASSERT_EQ(::fcntl(servers, F_SETFL, O_NONBLOCK), 0);
+    streams_->Serve(servers);
+    stream_ = StreamClient::OpenSocket(ours, &deadlines_, [this] { gone_.set_value(); });
+  }
+  std::future<Answer> Start(const std::string& text, absl::Duration timeout = kPatience) {
+    auto promise = std::make_shared<std::promise<Answer>>();
+    const auto done = [promise](const absl::StatusOr<Slices>& reply, bool from_server) {
+      promise->set_value({reply.ok() ? absl::StatusOr<std::string>(Flatten(*reply)) : reply.status(), from_server});
     };
     if (!stream_->Call(Method::kPush, {Slice::Own(text)}, timeout, done))
       done(absl::CancelledError("not begun"), false);
     return promise->get_future();
   }
+  bool Gone() { return has_gone_.wait_for(absl::ToChronoSeconds(kPatience)) == std::future_status::ready; }
   void TearDown() override {
     stream_->Close();
-    gone_.get_future().get();
+    EXPECT_TRUE(Gone());
   }
 
   CallDeadlines deadlines_;
   std::unique_ptr<v1::Stream::Service> service_;
   std::unique_ptr<StreamServer> streams_;
   std::unique_ptr<Served> served_;
+  std::unique_ptr<FixedPlainServer> fixed_;
   std::shared_ptr<StreamClient::Stub> stub_;
   std::shared_ptr<StreamClient> stream_;
   std::promise<void> gone_;
+  const std::future<void> has_gone_ = gone_.get_future();
 };
+INSTANTIATE_TEST_SUITE_P(Ways, StreamClientTest, testing::Values(StreamWay::kGrpc, StreamWay::kPlain),
+                         testing::PrintToStringParamName());
 
-TEST_F(StreamClientTest, AnswersOfNoCallAreDropped) {
-  Open(std::make_unique<FixedBytes>(Reply(77, "of nobody") + Reply(1, "first") + Reply(1, "again")));
-  EXPECT_EQ(*Start("question").get(), "first");
+TEST_P(StreamClientTest, AnswersOfNoCallAreDropped) {
+  OpenToFixed(Reply(77, "of nobody") + Reply(1, "first") + Reply(1, "again"));
+  EXPECT_EQ(*Start("question").get().reply, "first");
   EXPECT_FALSE(stream_->ended());
 }
 
-TEST_F(StreamClientTest, BytesThatAreNoBatchEndTheStreamAndItsCallsMayBeRepeated) {
-  Open(std::make_unique<FixedBytes>("no records"));
-  const absl::Status status = Start("question").get().status();
+TEST_P(StreamClientTest, BytesThatAreNoBatchEndTheStreamAndItsCallsMayBeRepeated) {
+  OpenToFixed("no records");
+  const absl::Status status = Start("question").get().reply.status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("a batch of records ends with 10 bytes"));
   EXPECT_TRUE(stream_->ended());
-  EXPECT_EQ(Start("another").get().status().message(), "not begun");
+  EXPECT_EQ(Start("another").get().reply.status().message(), "not begun");
 }
 
-TEST_F(StreamClientTest, ServersOfAnotherVersionAreRefusedAndBothVersionsNamed) {
+TEST_P(StreamClientTest, ServersOfAnotherVersionAreRefusedAndBothVersionsNamed) {
   std::string newer = Reply(1, "first");
   newer[0] = 2;
-  Open(std::make_unique<FixedBytes>(newer));
-  const absl::Status status = Start("question").get().status();
+  OpenToFixed(newer);
+  const absl::Status status = Start("question").get().reply.status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("sends records of version 2, and this one reads version 1"));
 }
 
-TEST_F(StreamClientTest, AServerWithoutStreamsIsRefused) {
-  Open(std::make_unique<v1::Stream::Service>());
-  const absl::Status status = Start("question").get().status();
+using GrpcStreamClientTest = StreamClientTest;
+INSTANTIATE_TEST_SUITE_P(Ways, GrpcStreamClientTest, testing::Values(StreamWay::kGrpc),
+                         testing::PrintToStringParamName());
+
+TEST_P(GrpcStreamClientTest, AServerWithoutStreamsIsRefused) {
+  service_ = std::make_unique<v1::Stream::Service>();
+  OpenToService(service_.get());
+  const absl::Status status = Start("question").get().reply.status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("it has no streams of calls: run the same version of Weir on all hosts"));
 }
 
-TEST_F(StreamClientTest, ALateAnswerIsDroppedAndTheStreamGoesOn) {
+TEST_P(StreamClientTest, ALateAnswerIsDroppedAndTheStreamGoesOn) {
   Keeper keeper;
-  Open(keeper.handler());
-  EXPECT_TRUE(absl::IsDeadlineExceeded(Start("keep", absl::Milliseconds(20)).get().status()));
+  OpenTo(keeper.handler());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Start("keep", absl::Milliseconds(20)).get().reply.status()));
   keeper.Take()(Slices{Slice::Own("late")});
-  EXPECT_EQ(*Start("echo").get(), "echo");
+  EXPECT_EQ(*Start("echo").get().reply, "echo");
   EXPECT_FALSE(stream_->ended());
 }
 
-TEST_F(StreamClientTest, MemoryOfRequestsAndAnswersIsLetGoWhileTheStreamIsOpen) {
+TEST_P(StreamClientTest, MemoryOfRequestsAndAnswersIsLetGoWhileTheStreamIsOpen) {
   const auto answer = std::make_shared<const std::string>(100'000, 'a');
-  Open([answer](Method, const Slices&, const ReplyCallback& reply) {
+  OpenTo([answer](Method, const Slices&, const ReplyCallback& reply) {
     reply(Slices{{answer->data(), answer->size(), answer}});
   });
   const auto request = std::make_shared<const std::string>(100'000, 'r');
@@ -425,14 +373,14 @@ TEST_F(StreamClientTest, MemoryOfRequestsAndAnswersIsLetGoWhileTheStreamIsOpen) 
   EXPECT_EQ(answer.use_count(), 2);
 }
 
-TEST_F(StreamClientTest, CallsTogetherAreSentAtTheEndOfTheirScope) {
+TEST_P(StreamClientTest, CallsTogetherAreSentAtTheEndOfTheirScope) {
   std::atomic<int> asked{0};
-  Open([&asked](Method, const Slices& request, const ReplyCallback& reply) {
+  OpenTo([&asked](Method, const Slices& request, const ReplyCallback& reply) {
     ++asked;
     reply(request);
   });
-  EXPECT_EQ(*Start("to open the stream").get(), "to open the stream");
-  std::vector<std::future<absl::StatusOr<std::string>>> answers;
+  EXPECT_EQ(*Start("to open the stream").get().reply, "to open the stream");
+  std::vector<std::future<Answer>> answers;
   {
     const CallsTogether together;
     for (const char* text : {"a", "b", "c"}) answers.push_back(Start(text));
@@ -440,13 +388,13 @@ TEST_F(StreamClientTest, CallsTogetherAreSentAtTheEndOfTheirScope) {
     EXPECT_EQ(asked, 1);
   }
   std::string all;
-  for (auto& answer : answers) all += *answer.get();
+  for (auto& answer : answers) all += *answer.get().reply;
   EXPECT_EQ(all, "abc");
   EXPECT_EQ(CallsTogether::current(), nullptr);
 }
 
-TEST_F(StreamClientTest, ManyThreadsCallAtOnceAndEachGetsItsAnswer) {
-  Open([](Method, const Slices& request, const ReplyCallback& reply) {
+TEST_P(StreamClientTest, ManyThreadsCallAtOnceAndEachGetsItsAnswer) {
+  OpenTo([](Method, const Slices& request, const ReplyCallback& reply) {
     reply(Slices{Slice::Own("<"), Slice::Own(Flatten(request)), Slice::Own(">")});
   });
   std::vector<std::future<int>> threads;
@@ -455,12 +403,132 @@ TEST_F(StreamClientTest, ManyThreadsCallAtOnceAndEachGetsItsAnswer) {
       int wrong = 0;
       for (int i = 0; i < 200; ++i) {
         const std::string text = std::to_string(1000 * t + i) + std::string(i % 3 * 40'000, 'x');
-        wrong += Start(text).get().value() == "<" + text + ">" ? 0 : 1;
+        wrong += Start(text).get().reply.value() == "<" + text + ">" ? 0 : 1;
       }
       return wrong;
     }));
   }
   for (auto& thread : threads) EXPECT_EQ(thread.get(), 0);
+}
+
+TEST_P(StreamClientTest, AStreamToBeClosedWhenIdleAnswersItsCallsFirst) {
+  Keeper keeper;
+  OpenTo(keeper.handler());
+  std::future<Answer> first = Start("keep"), second = Start("keep");
+  const ReplyCallback one = keeper.Take(), other = keeper.Take();
+  stream_->CloseWhenIdle();
+  one(Slices{Slice::Own("answer")});
+  other(Slices{Slice::Own("answer")});
+  EXPECT_EQ(*first.get().reply, "answer");
+  EXPECT_EQ(*second.get().reply, "answer");
+  EXPECT_TRUE(Gone());
+  EXPECT_TRUE(stream_->ended());
+}
+
+TEST_P(StreamClientTest, AnIdleStreamToBeClosedWhenIdleIsClosed) {
+  Keeper keeper;
+  OpenTo(keeper.handler());
+  EXPECT_EQ(*Start("echo").get().reply, "echo");
+  stream_->CloseWhenIdle();
+  EXPECT_TRUE(Gone());
+  EXPECT_TRUE(stream_->ended());
+}
+
+TEST_P(StreamClientTest, AStreamToBeClosedWhenIdleIsClosedWhenItsLastCallIsGivenUp) {
+  Keeper keeper;
+  OpenTo(keeper.handler());
+  std::future<Answer> kept = Start("keep", absl::Milliseconds(50));
+  stream_->CloseWhenIdle();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(kept.get().reply.status()));
+  EXPECT_TRUE(Gone());
+}
+
+TEST_P(StreamClientTest, TheFirstAnswerShowsThatTheServerSpeaksTheProtocol) {
+  OpenToFixed(Reply(1, "answer"));
+  EXPECT_FALSE(stream_->greeted()) << "the server waits for a call";
+  EXPECT_EQ(*Start("question").get().reply, "answer");
+  EXPECT_TRUE(stream_->greeted());
+}
+
+TEST_P(StreamClientTest, AServerThatShutsDownTellsTheCallsThatAreOpen) {
+  Keeper keeper;
+  OpenTo(keeper.handler());
+  std::future<Answer> kept = Start("keep");
+  (void)keeper.Take();
+  streams_->Shutdown(absl::ZeroDuration());
+  const Answer answer = kept.get();
+  EXPECT_EQ(answer.reply.status(), absl::UnavailableError("the server is shutting down"));
+  EXPECT_TRUE(answer.from_server);
+  EXPECT_TRUE(Gone());
+  EXPECT_TRUE(stream_->ended());
+}
+
+// Cases of plain sockets alone.
+class PlainStreamClientTest : public StreamClientTest {
+ protected:
+  // Returns what a call gets from a server that ends the stream with `why`.
+  Answer EndedWith(const absl::Status& why) {
+    Slices end;
+    AppendRecord(EndRecord(why), &end);
+    OpenToFixed(Flatten(end));
+    return Start("question").get();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, PlainStreamClientTest, testing::Values(StreamWay::kPlain),
+                         testing::PrintToStringParamName());
+
+TEST_P(PlainStreamClientTest, MostReasonsOfTheServerSayThatCallsMayBeRepeated) {
+  const Answer answer = EndedWith(absl::ResourceExhaustedError("too many"));
+  EXPECT_EQ(answer.reply.status(), absl::UnavailableError("too many"));
+  EXPECT_TRUE(answer.from_server);
+  EXPECT_TRUE(Gone()) << "the client closes its end";
+}
+
+TEST_P(PlainStreamClientTest, AServerThatHasOtherRecordsIsNotAskedAgain) {
+  const Answer answer = EndedWith(absl::FailedPreconditionError("other records"));
+  EXPECT_EQ(answer.reply.status(), absl::FailedPreconditionError("other records"));
+  EXPECT_TRUE(answer.from_server);
+}
+
+TEST_P(PlainStreamClientTest, AServerThatHasNoStreamsIsNotAskedAgain) {
+  const Answer answer = EndedWith(absl::UnimplementedError("unknown service"));
+  EXPECT_EQ(answer.reply.status(),
+            absl::FailedPreconditionError(
+                "it has no streams of calls: run the same version of Weir on all hosts: unknown service"));
+  EXPECT_TRUE(answer.from_server);
+}
+
+TEST_P(PlainStreamClientTest, AReasonBehindAnswersEndsTheOtherCalls) {
+  Slices end;
+  AppendRecord(EndRecord(absl::AbortedError("enough")), &end);
+  OpenToFixed(Reply(1, "answer") + Flatten(end));
+  std::future<Answer> first, second;
+  {
+    const CallsTogether together;
+    first = Start("first");
+    second = Start("second");
+  }
+  EXPECT_EQ(*first.get().reply, "answer");
+  EXPECT_EQ(second.get().reply.status(), absl::UnavailableError("enough"));
+}
+
+TEST_P(PlainStreamClientTest, AServerThatGreetsWithAnotherVersionIsRefusedAndBothVersionsNamed) {
+  std::string newer = SocketGreeting();
+  newer[kGreeting.size()] = 2;
+  OpenToPlain(Reply(1, "answer"), newer);
+  const Answer answer = Start("question").get();
+  EXPECT_EQ(answer.reply.status(),
+            absl::FailedPreconditionError("the other end speaks version 2 of the connection for tensors, this one 1: "
+                                          "run the same version of Weir on all hosts"));
+  EXPECT_FALSE(stream_->greeted());
+}
+
+TEST_P(PlainStreamClientTest, AServerThatDoesNotGreetEndsTheStreamAndItsCallsMayBeRepeated) {
+  OpenToPlain(Reply(1, "answer"), std::string(kGreetingBytes, 'x'));
+  const Answer answer = Start("question").get();
+  EXPECT_TRUE(absl::IsUnavailable(answer.reply.status())) << answer.reply.status();
+  EXPECT_FALSE(answer.from_server);
+  EXPECT_FALSE(stream_->greeted());
 }
 
 }  // namespace
