@@ -11,14 +11,19 @@
 namespace weir {
 
 SocketEvents* SocketEvents::Get() {
-  static SocketEvents* const events = new SocketEvents;
+  static SocketEvents* const events =
+      new SocketEvents("weir-sockets", std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 16));
   return events;
 }
 
-SocketEvents::SocketEvents() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+SocketEvents* SocketEvents::ForListeners() {
+  static SocketEvents* const events = new SocketEvents("weir-accept", 1);
+  return events;
+}
+
+SocketEvents::SocketEvents(const char* name, int threads) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (epoll_ < 0) ExitExhausted("cannot watch sockets (epoll): no file descriptor is free");
-  const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 16);
-  for (int i = 0; i < threads; ++i) StartThread("weir-sockets", [this] { Serve(); }).detach();
+  for (int i = 0; i < threads; ++i) StartThread(name, [this] { Serve(); }).detach();
 }
 
 uint64_t SocketEvents::Add(int fd, std::shared_ptr<SocketWatcher> watcher) {

@@ -22,11 +22,15 @@ class SocketWatcher {
   virtual void OnEvents(uint32_t events) = 0;
 };
 
-// Thread-safe. As many threads as gRPC has: half as many as cores, from 2 to 16. They sleep while no socket is ready.
+// Thread-safe. The threads are started when they are first asked for, sleep while no socket is ready, and end with the
+// process.
 class SocketEvents {
  public:
-  // Starts the threads at the first call; they end with the process.
+  // Returns those of connections: as many as gRPC has, half as many as cores, from 2 to 16.
   static SocketEvents* Get();
+  // Returns the one of listeners. New connections, among them those of gRPC with heart-beats, are not to wait for
+  // updates that keep all other threads busy.
+  static SocketEvents* ForListeners();
 
   // Watches a socket, which does not block, until Remove. Nothing is reported before Arm. Returns a number for Arm and
   // Remove.
@@ -38,7 +42,7 @@ class SocketEvents {
   void Remove(uint64_t number, int fd);
 
  private:
-  SocketEvents();
+  SocketEvents(const char* name, int threads);
   void Serve();
 
   const int epoll_;

@@ -75,11 +75,11 @@ class Accepting::Silent : public SocketWatcher, public std::enable_shared_from_t
 
   int socket() const { return socket_; }
   void Watch() {
-    number_ = SocketEvents::Get()->Add(socket_, shared_from_this());
-    SocketEvents::Get()->Arm(number_, socket_, EPOLLIN);
+    number_ = SocketEvents::ForListeners()->Add(socket_, shared_from_this());
+    SocketEvents::ForListeners()->Arm(number_, socket_, EPOLLIN);
   }
   // To be called by whoever has taken it off the list.
-  void Forget() { SocketEvents::Get()->Remove(number_, socket_); }
+  void Forget() { SocketEvents::ForListeners()->Remove(number_, socket_); }
   void OnEvents(uint32_t /*events*/) override { accepting_->Sort(shared_from_this()); }
 
  private:
@@ -165,12 +165,12 @@ class Listening : public SocketWatcher, public std::enable_shared_from_this<List
   void Start(std::shared_ptr<Accepting> accepting) {
     accepting_ = std::move(accepting);
     MutexLock lock(&mu_);
-    number_ = SocketEvents::Get()->Add(socket_, shared_from_this());
-    SocketEvents::Get()->Arm(number_, socket_, EPOLLIN);
+    number_ = SocketEvents::ForListeners()->Add(socket_, shared_from_this());
+    SocketEvents::ForListeners()->Arm(number_, socket_, EPOLLIN);
   }
   void Stop() {
     MutexLock lock(&mu_);
-    if (number_ != 0) SocketEvents::Get()->Remove(std::exchange(number_, 0), socket_);
+    if (number_ != 0) SocketEvents::ForListeners()->Remove(std::exchange(number_, 0), socket_);
   }
   // The last call, when OnEvents does nothing any more: the port is free when it returns.
   void Close() { ::close(socket_); }
@@ -187,7 +187,7 @@ class Listening : public SocketWatcher, public std::enable_shared_from_this<List
     if (errno != EAGAIN && errno != EWOULDBLOCK) absl::SleepFor(kAcceptPause);
     {
       MutexLock lock(&mu_);
-      if (number_ != 0) SocketEvents::Get()->Arm(number_, socket_, EPOLLIN);
+      if (number_ != 0) SocketEvents::ForListeners()->Arm(number_, socket_, EPOLLIN);
     }
     accepting_->Leave();
   }

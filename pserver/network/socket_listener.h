@@ -31,8 +31,8 @@ class SocketListener {
   // Calls Stop.
   virtual ~SocketListener() = default;
 
-  // Begins to accept. Calls one of the functions for each connection, on threads of SocketEvents: `greets` if it begins
-  // as a SocketLink. To be called once.
+  // Begins to accept. Calls one of the functions for each connection, on the thread of all listeners (SocketEvents):
+  // `greets` if it begins as a SocketLink. To be called once.
   virtual void Accept(TakeSocket greets, TakeSocket others) = 0;
   // Frees the port or the path. Neither function of Accept runs any more when it returns.
   virtual void Stop() = 0;

@@ -34,6 +34,7 @@
 #include "pserver/network/peer_address.h"
 #include "pserver/network/shared_server.h"
 #include "pserver/network/unix_socket.h"
+#include "tests/pserver/network/network.h"
 
 namespace weir {
 namespace {
@@ -42,120 +43,13 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-v1::Cluster Cluster(bool shared_memory) {
-  v1::Cluster network;
-  network.set_shared_memory(shared_memory);
-  return network;
-}
-
-// Core that does what the request says: "echo:..." comes back with the method's name, "fail:<code>:<text>" is an error,
-// "hold" is kept unanswered, "block" keeps its thread until LetGo.
-class ScriptedCore : public ServerCore {
- public:
-  void Handle(Method method, const Slices& request, ReplyCallback reply) override {
-    if (TotalSize(request) > 1000) {
-      reply(request);
-      return;
-    }
-    const std::string text = Flatten(request);
-    if (text.rfind("fail:", 0) == 0) {
-      const size_t colon = text.find(':', 5);
-      reply(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(5, colon - 5))), text.substr(colon + 1)));
-    } else if (text == "long") {
-      reply(absl::FailedPreconditionError(std::string(100'000, 'x')));
-    } else if (text == "profiled") {
-      reply(Slices{Slice::Own(ProfiledCallText(ProfiledCallScope::current()))});
-    } else if (text == "hold") {
-      MutexLock lock(&mu_);
-      held_.push_back(std::move(reply));
-      arrived_.SignalAll();
-    } else if (text == "block") {
-      MutexLock lock(&mu_);
-      ++blocked_;
-      arrived_.SignalAll();
-      while (!let_go_) arrived_.Wait(&mu_);
-      reply(Slices{Slice::Own("let go")});
-    } else {
-      reply(Slices{Slice::Own(std::string(MethodName(method)) + " "), Slice::Own(text)});
-    }
-  }
-  std::vector<ReplyCallback> WaitForHeld(size_t n) {
-    MutexLock lock(&mu_);
-    while (held_.size() < n) arrived_.Wait(&mu_);
-    return held_;
-  }
-  void WaitForBlocked(int n) {
-    MutexLock lock(&mu_);
-    while (blocked_ < n) arrived_.Wait(&mu_);
-  }
-  void LetGo() {
-    MutexLock lock(&mu_);
-    let_go_ = true;
-    arrived_.SignalAll();
-  }
-  void Tick() override {}
-  absl::Time NextTick() override { return absl::InfiniteFuture(); }
-  void RequestStop() override {}
-  void ReportFailure(const absl::Status&) override {}
-  bool Finished() override { return false; }
-  absl::Status JobStatus() override { return absl::OkStatus(); }
-  int64_t Version() override { return 0; }
-  const Counters& counters() const override { return counters_; }
-
- private:
-  Counters counters_;
-  Mutex mu_;
-  CondVar arrived_;
-  std::vector<ReplyCallback> held_ ABSL_GUARDED_BY(mu_);
-  int blocked_ ABSL_GUARDED_BY(mu_) = 0;
-  bool let_go_ ABSL_GUARDED_BY(mu_) = false;
-};
-
-// How tensors travel; other calls go over TCP.
-enum class Network { kTcp, kUnixSocket, kSharedMemory };
-void PrintTo(Network network, std::ostream* out) {
-  *out << (network == Network::kTcp ? "Tcp" : network == Network::kUnixSocket ? "UnixSocket" : "SharedMemory");
-}
-
-class NetworkTest : public testing::Test {
- protected:
-  void Connect(Network network) {
-    const bool shared = network == Network::kSharedMemory;
-    auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .network = Cluster(shared)});
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .network = Cluster(shared)});
-    if (network == Network::kTcp) return;
-    EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
-  }
-
-  std::future<absl::StatusOr<std::string>> Start(Method method, Slices request,
-                                                 absl::Duration timeout = absl::Seconds(30)) {
-    auto promise = std::make_shared<std::promise<absl::StatusOr<std::string>>>();
-    transport_->Call(0, method, std::move(request), timeout, [promise](absl::StatusOr<Slices> reply) {
-      if (reply.ok()) {
-        promise->set_value(Flatten(*reply));
-      } else {
-        promise->set_value(reply.status());
-      }
-    });
-    return promise->get_future();
-  }
-  absl::StatusOr<std::string> Ask(std::string text, Method method = Method::kControl) {
-    return Start(method, {Slice::Own(std::move(text))}).get();
-  }
-
-  ScriptedCore core_;
-  std::unique_ptr<GrpcServer> server_;
-  std::unique_ptr<ClosableTransport> transport_;
-};
-
 class GrpcTest : public NetworkTest, public testing::WithParamInterface<Network> {
  protected:
   void SetUp() override { Connect(GetParam()); }
 };
 INSTANTIATE_TEST_SUITE_P(Networks, GrpcTest,
-                         testing::Values(Network::kTcp, Network::kUnixSocket, Network::kSharedMemory),
+                         testing::Values(Network::kGrpcTcp, Network::kGrpcUnixSocket, Network::kPlainTcp,
+                                         Network::kPlainUnixSocket, Network::kSharedMemory),
                          testing::PrintToStringParamName());
 
 TEST_P(GrpcTest, EveryMethodReachesItsHandler) {
@@ -277,13 +171,14 @@ absl::StatusOr<std::string> AskByOneself(const std::string& endpoint, Method met
 }
 
 // An update, a checkpoint or a disk that takes longer than a lease must not keep the server from reading heart-beats.
-TEST_P(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreadsOfGrpc) {
+TEST_P(GrpcTest, JoinsAndHeartbeatsAreAnsweredWhileHandlersKeepAllThreads) {
   EXPECT_TRUE(Ask("echo").ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
-  // gRPC has half as many threads as cores for handlers, from 2 to 16.
+  // gRPC has half as many threads as cores for handlers, from 2 to 16, and so have plain sockets.
   const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 16);
+  const int calls = IsPlain(GetParam()) ? 2 * threads : threads;
   std::vector<std::future<absl::StatusOr<std::string>>> long_calls;
-  for (int i = 0; i < threads; ++i) {
+  for (int i = 0; i < calls; ++i) {
     long_calls.push_back(Start(i % 2 == 0 ? Method::kControl : Method::kPush, {Slice::Own("block")}));
     core_.WaitForBlocked(i + 1);
   }
@@ -356,51 +251,48 @@ TEST_P(GrpcTest, AnAddressOfAnotherMachineIsRefusedWithItsReason) {
               HasSubstr("cannot listen on 192.0.2.1:0: Cannot assign requested"));
 }
 
-// Counts connections that processes of this machine have accepted on the socket.
-int AcceptedOn(const std::string& path) {
-  std::ifstream sockets("/proc/net/unix");
-  int accepted = 0;
-  for (std::string line; std::getline(sockets, line);) {
-    // Num RefCount Protocol Flags Type St Inode Path; a listening one has the flag 00010000.
-    accepted += line.size() > path.size() && line.compare(line.size() - path.size(), path.size(), path) == 0 &&
-                line.find(" 00010000 ") == std::string::npos;
-  }
-  return accepted;
-}
-
-// Expects `connections` of them. Others, that ask whether somebody listens, end at once.
-void ExpectAccepted(const std::string& path, int connections) {
-  const absl::Time patience = absl::Now() + absl::Seconds(10);
-  while (AcceptedOn(path) != connections && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(5));
-  EXPECT_EQ(AcceptedOn(path), connections) << path;
-}
-
-class UnixSocketTest : public NetworkTest {
+class UnixSocketTest : public NetworkTest, public testing::WithParamInterface<Network> {
  protected:
   void SetUp() override {
     ::unsetenv("TMPDIR");
-    // Without shared memory, and before a Join has told of the socket.
-    Connect(Network::kTcp);
+    // Before a Join has told of the socket.
+    Open(GetParam());
+  }
+  // Expects connections of tensors through the socket of the way; there is none through that of the other.
+  void ExpectTensorsThrough(int connections) {
+    const std::string grpc = server_->unix_socket(), plain = TensorPathOf(grpc);
+    ExpectAccepted(grpc, IsPlain(GetParam()) ? 0 : connections);
+    ExpectAccepted(plain, IsPlain(GetParam()) ? connections : 0);
   }
 };
+INSTANTIATE_TEST_SUITE_P(Networks, UnixSocketTest, testing::Values(Network::kGrpcUnixSocket, Network::kPlainUnixSocket),
+                         testing::PrintToStringParamName());
 
-TEST_F(UnixSocketTest, TensorsGoThroughTheSocketOnceAJoinHasToldOfIt) {
-  const std::string path = server_->unix_socket();
-  ASSERT_NE(path, "");
-  struct stat found = {};
-  ASSERT_EQ(::stat(path.c_str(), &found), 0);
-  EXPECT_EQ(found.st_mode & 0777, 0600u);
+TEST_P(UnixSocketTest, TensorsGoThroughTheSocketOnceAJoinHasToldOfIt) {
+  std::vector<std::string> paths = {server_->unix_socket()};
+  if (IsPlain(GetParam())) paths.push_back(TensorPathOf(paths[0]));
+  ASSERT_NE(paths[0], "");
+  for (const std::string& path : paths) {
+    struct stat found = {};
+    ASSERT_EQ(::stat(path.c_str(), &found), 0) << path;
+    EXPECT_EQ(found.st_mode & 0777, 0600u) << path;
+  }
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
-  ExpectAccepted(path, 0);
+  ExpectTensorsThrough(0);
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
-  ExpectAccepted(path, 1);
+  ExpectTensorsThrough(1);
   server_ = nullptr;
-  EXPECT_FALSE(std::filesystem::exists(path));
+  for (const std::string& path : paths) EXPECT_FALSE(std::filesystem::exists(path)) << path;
 }
 
-// The client gives its end room with the first answer, the server its own with one of the looks after a Join.
-TEST_F(UnixSocketTest, BothEndsOfTheSocketGetSendRoom) {
+// Connections of gRPC: the client gives its end room with the first answer, the server its own with one of the looks
+// after a Join.
+using GrpcUnixSocketTest = UnixSocketTest;
+INSTANTIATE_TEST_SUITE_P(Networks, GrpcUnixSocketTest, testing::Values(Network::kGrpcUnixSocket),
+                         testing::PrintToStringParamName());
+
+TEST_P(GrpcUnixSocketTest, BothEndsOfTheSocketGetSendRoom) {
   const auto send_room = [](int descriptor) {
     int bytes = 0;
     socklen_t size = sizeof(bytes);
@@ -439,27 +331,25 @@ TEST_F(UnixSocketTest, BothEndsOfTheSocketGetSendRoom) {
   EXPECT_EQ(GiveSendRoom(path), 0) << "they have it";
 }
 
-TEST_F(UnixSocketTest, WithoutTheSocketTensorsGoOverTcpAgain) {
+TEST_P(UnixSocketTest, WithoutTheSocketTensorsGoOverTcpAgain) {
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
   // Another process at the same port, which has announced no socket.
   const std::string endpoint = server_->endpoint();
   server_ = nullptr;
-  auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_, .unix_sockets = false});
+  auto again = GrpcServer::Start(
+      {.endpoint = endpoint, .core = &core_, .unix_sockets = false, .plain_sockets = IsPlain(GetParam())});
   ASSERT_TRUE(again.ok()) << again.status();
-  absl::StatusOr<std::string> reply;
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  do {
-    reply = Ask("echo", Method::kPush);
-  } while (absl::IsUnavailable(reply.status()) && std::chrono::steady_clock::now() < patience);
+  const auto reply = AskPatiently("echo", Method::kPush);
   EXPECT_TRUE(reply.ok()) << reply.status();
 }
 
-TEST_F(UnixSocketTest, WhoWantsTcpGetsTcp) {
-  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .unix_sockets = false});
+TEST_P(UnixSocketTest, WhoWantsTcpGetsTcp) {
+  transport_ = *MakeGrpcTransport(
+      {.endpoints = {server_->endpoint()}, .unix_sockets = false, .plain_sockets = IsPlain(GetParam())});
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_TRUE(Ask("echo", Method::kPush).ok());
-  ExpectAccepted(server_->unix_socket(), 0);
+  ExpectTensorsThrough(0);
 }
 
 class SharedMemoryTest : public NetworkTest {
@@ -475,6 +365,7 @@ TEST_F(SharedMemoryTest, TensorsGoThroughMemoryAndNotThroughTheSocket) {
   EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
   EXPECT_EQ(*Ask("echo", Method::kPull), "Pull echo");
   ExpectAccepted(path, 0);
+  ExpectAccepted(TensorPathOf(path), 0);
   ExpectAccepted(SharedPathOf(path), 1);
   // A second Join does not make a second connection.
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
@@ -527,26 +418,26 @@ TEST_F(SharedMemoryTest, WhatFindsNoRoomGoesThroughTheSocket) {
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_TRUE(*reply == *whole);
   }
-  ExpectAccepted(server_->unix_socket(), 1);
+  ExpectAccepted(TensorPathOf(server_->unix_socket()), 1);
 }
 
 TEST_F(SharedMemoryTest, AnErrorOfTheServerIsNoReasonToLeave) {
   EXPECT_TRUE(absl::IsUnavailable(Ask("fail:14:not yet", Method::kPush).status()));
   EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
-  ExpectAccepted(server_->unix_socket(), 0);
+  ExpectAccepted(TensorPathOf(server_->unix_socket()), 0);
 }
 
 TEST_F(SharedMemoryTest, EitherSideCanSwitchItOff) {
   transport_ = nullptr;
   server_ = *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_});
   const std::string path = SharedPathOf(server_->unix_socket());
-  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .network = Cluster(/*shared_memory=*/false)});
+  transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}, .network = ClusterOf(/*shared_memory=*/false)});
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
   EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
   ExpectAccepted(path, 0);
-  ExpectAccepted(server_->unix_socket(), 1);
+  ExpectAccepted(TensorPathOf(server_->unix_socket()), 1);
   server_ =
-      *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .network = Cluster(/*shared_memory=*/false)});
+      *GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_, .network = ClusterOf(/*shared_memory=*/false)});
   EXPECT_FALSE(std::filesystem::exists(SharedPathOf(server_->unix_socket())));
   transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
   EXPECT_TRUE(Ask("echo", Method::kJoin).ok());
