@@ -179,6 +179,9 @@ class GrpcTransport : public ClosableTransport {
     // Where the server takes plain sockets, if it has said so and one there has not failed. Guarded by mu_.
     std::string plain_path;
     std::optional<SocketAddress> plain_address;
+    // Places where plain sockets got no greeting while the server was there: something between here and it lets only
+    // gRPC through. Streams of gRPC do not bring them back, a Join does. Guarded by mu_.
+    std::set<std::string> no_greeting;
     // Stream of calls and the way that it takes; null until it is needed. Guarded by mu_.
     std::shared_ptr<StreamClient> stream;
     Way way;
@@ -302,7 +305,8 @@ class GrpcTransport : public ClosableTransport {
       of->way = WayTo(*of);
       if (of->way.plain.empty()) {
         std::function<void(const std::string&)> plain;
-        if (plain_sockets_) plain = [this, server](const std::string& peer) { LearnPlain(server, peer); };
+        if (plain_sockets_)
+          plain = [this, server](const std::string& peer) { LearnPlain(server, peer, /*joins=*/false); };
         of->stream = StreamClient::Open(of->way.stub, &deadlines_, gone, plain);
         return;
       }
@@ -311,22 +315,27 @@ class GrpcTransport : public ClosableTransport {
         of->stream = StreamClient::OpenSocket(socket, &deadlines_, gone);
         return;
       }
-      LeavePlain(server, of->way, std::strerror(errno));
+      LeavePlain(server, of->way, /*greeted=*/false, std::strerror(errno));
     }
   }
 
-  // The server has said that it takes plain sockets, and its address, as gRPC writes it.
-  void LearnPlain(int server, const std::string& peer) {
+  // The server has said that it takes plain sockets, and its address, as gRPC writes it; `joins`: in its answer to a
+  // Join.
+  void LearnPlain(int server, const std::string& peer, bool joins) {
     const std::optional<SocketAddress> address = AddressOfPeer(peer);
     MutexLock lock(&mu_);
     Server& of = *servers_[static_cast<size_t>(server)];
-    if (address.has_value()) of.plain_address = address;
-    if (of.near != nullptr) of.plain_path = TensorPathOf(of.path);
+    if (joins) of.no_greeting.clear();
+    if (address.has_value() && !of.no_greeting.contains(address->ToString())) of.plain_address = address;
+    if (of.near == nullptr) return;
+    const std::string path = TensorPathOf(of.path);
+    if (!of.no_greeting.contains(path)) of.plain_path = path;
   }
   // Plain sockets do not reach the server that way.
-  void LeavePlain(int server, const Way& way, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void LeavePlain(int server, const Way& way, bool greeted, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     Server& of = *servers_[static_cast<size_t>(server)];
     if (!(WayTo(of) == way)) return;
+    if (!greeted) of.no_greeting.insert(way.plain);
     if (way.over_unix) {
       of.plain_path.clear();
     } else {
@@ -334,6 +343,11 @@ class GrpcTransport : public ClosableTransport {
     }
     LOG(INFO) << Describe(server) << ": tensors go " << NameOf(WayTo(of)) << " from now on: " << way.plain << ": "
               << why;
+  }
+  // The server itself is not there: that plain sockets got no greeting says nothing of them.
+  void ForgetNoGreeting(int server) {
+    MutexLock lock(&mu_);
+    servers_[static_cast<size_t>(server)]->no_greeting.clear();
   }
   static std::string NameOf(const Way& way) {
     if (!way.plain.empty()) return absl::StrCat("through ", way.plain);
@@ -366,13 +380,15 @@ class GrpcTransport : public ClosableTransport {
     const Way& way = call.way;
     if (!way.plain.empty()) {
       // A path belongs to one process. At an address there may be another one soon, unless none has ever answered.
-      if (network.ok() || (!way.over_unix && call.stream->greeted())) return;
-      if (!absl::IsUnavailable(network) && call.stream->greeted()) return;
+      const bool greeted = call.stream->greeted();
+      if (network.ok() || (!way.over_unix && greeted)) return;
+      if (!absl::IsUnavailable(network) && greeted) return;
       MutexLock lock(&mu_);
-      if (!closing_) LeavePlain(server, way, network.message());
+      if (!closing_) LeavePlain(server, way, greeted, network.message());
     } else if (network.ok()) {
       if (way.over_unix) GiveRoom(server);
     } else if (absl::IsUnavailable(network)) {
+      ForgetNoGreeting(server);
       if (way.over_unix) GoApart(server, way.stub, network);
       if (!way.over_unix && WallClockHasGoneBack()) Renew(server, way.stub);
     }
@@ -491,7 +507,9 @@ class GrpcTransport : public ClosableTransport {
       if (call->method == Method::kJoin) {
         ComeNear(server, SocketOf(call->context));
         const auto& told = call->context.GetServerInitialMetadata();
-        if (plain_sockets_ && told.find(kPlainSocketsKey) != told.end()) LearnPlain(server, call->context.peer());
+        if (plain_sockets_ && told.find(kPlainSocketsKey) != told.end()) {
+          LearnPlain(server, call->context.peer(), /*joins=*/true);
+        }
       }
       call->done(FromByteBuffer(call->reply));
     } else {
