@@ -29,6 +29,9 @@ namespace {
 
 // Connections that the system takes before they are accepted.
 constexpr int kBacklog = 4096;
+// Connections that are accepted before the thread looks at what others have sent: an honest one has sent something by
+// then. Far fewer than kMostSilent.
+constexpr int kMostAccepted = 16;
 // The wait after an accept that failed: the process has no descriptor free.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);
 
@@ -177,14 +180,18 @@ class Listening : public SocketWatcher, public std::enable_shared_from_this<List
 
   void OnEvents(uint32_t /*events*/) override {
     if (!accepting_->Enter()) return;
-    while (true) {
+    bool failed = false;
+    for (int i = 0; i < kMostAccepted; ++i) {
       const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (socket < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-      if (socket < 0) break;
+      if (socket < 0) {
+        failed = errno != EAGAIN && errno != EWOULDBLOCK;
+        break;
+      }
       SetLinkOptions(socket, tcp_);
       accepting_->Add(socket);
     }
-    if (errno != EAGAIN && errno != EWOULDBLOCK) absl::SleepFor(kAcceptPause);
+    if (failed) absl::SleepFor(kAcceptPause);
     {
       MutexLock lock(&mu_);
       if (number_ != 0) SocketEvents::ForListeners()->Arm(number_, socket_, EPOLLIN);
