@@ -258,12 +258,12 @@ TEST_F(ResetGuardTest, AnsweredCallsAreNotCounted) {
   for (int64_t i = 0; i < kMostOpenCalls + 100; ++i) ASSERT_EQ(client.Ask(), absl::OkStatus());
 }
 
-// Connections that say nothing, made by a process of its own until it is destroyed.
+// Connections on which nothing follows what they say first, made by a process of its own until it is destroyed.
 class SilentPeers {
  public:
   static constexpr int kPeers = 4000;
 
-  SilentPeers() {
+  explicit SilentPeers(std::string_view first) : first_(first) {
     EXPECT_EQ(::pipe(go_), 0);
     child_ = ::fork();
     // Other threads are not in the child: from here on only system calls.
@@ -299,11 +299,13 @@ class SilentPeers {
       pollfd waiting = {.fd = fd, .events = POLLOUT, .revents = 0};
       const bool connected = ::poll(&waiting, 1, /*ms=*/5) == 1 && (waiting.revents & POLLERR) == 0;
       if (!connected) ::close(fd);
+      if (connected) (void)::send(fd, first_.data(), first_.size(), MSG_NOSIGNAL);
       made += connected ? 1 : 0;
     }
     while (true) ::pause();
   }
 
+  const std::string_view first_;
   int go_[2] = {-1, -1};
   pid_t child_ = -1;
 };
@@ -344,17 +346,28 @@ absl::Status Push(Transport* transport) {
   return status.get_future().get();
 }
 
-TEST(DescriptorsTest, SilentConnectionsLeaveDescriptorsForFiles) {
-  SilentPeers strangers;
+// What strangers say first.
+class StrangersTest : public testing::TestWithParam<std::string_view> {};
+INSTANTIATE_TEST_SUITE_P(First, StrangersTest, testing::Values("", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+                         [](const auto& first) { return first.param.empty() ? "Nothing" : "Http2"; });
+
+TEST_P(StrangersTest, SilentConnectionsLeaveDescriptorsForFiles) {
+  SilentPeers strangers(GetParam());
   const SoftLimit limit(2000);
   EchoCore core;
   auto server = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core});
   ASSERT_TRUE(server.ok()) << server.status();
   Client trainer((*server)->endpoint());
   ASSERT_EQ(trainer.Ask(), absl::OkStatus());
-  // Its connection for tensors has one call, which does not end: the stream.
-  const std::shared_ptr<Transport> streams = *MakeGrpcTransport({.endpoints = {(*server)->endpoint()}});
-  ASSERT_EQ(Push(streams.get()), absl::OkStatus());
+  // A connection of gRPC for tensors has one call, which does not end: the stream. The guard does not see plain
+  // sockets; the first push tells of them.
+  const std::shared_ptr<Transport> streams =
+      *MakeGrpcTransport({.endpoints = {(*server)->endpoint()}, .plain_sockets = false});
+  const std::shared_ptr<Transport> plain = *MakeGrpcTransport({.endpoints = {(*server)->endpoint()}});
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(Push(streams.get()), absl::OkStatus());
+    ASSERT_EQ(Push(plain.get()), absl::OkStatus());
+  }
   strangers.Connect((*server)->port());
   Clock* const clock = Clock::Real();
   // The guard looks every now and then: connections may be ahead of it for a moment, and no longer.
@@ -367,6 +380,7 @@ TEST(DescriptorsTest, SilentConnectionsLeaveDescriptorsForFiles) {
   EXPECT_EQ(in_a_row, 5);
   EXPECT_EQ(trainer.Ask(), absl::OkStatus()) << "a connection with an answered call stays";
   EXPECT_EQ(Push(streams.get()), absl::OkStatus()) << "a connection with answers in a stream stays";
+  EXPECT_EQ(Push(plain.get()), absl::OkStatus()) << "a plain socket stays";
 }
 
 // Connects to a port without waiting for the answer.
