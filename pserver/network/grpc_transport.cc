@@ -361,18 +361,21 @@ class GrpcTransport : public ClosableTransport {
 
   void CallStreamed(int server, Method method, const Slices& request, absl::Duration timeout,
                     const ReplyCallback& done) {
-    const Streamed call = BeginStreamed(server);
-    if (call.stream == nullptr) return done(Closed(server));
-    WallClockHasGoneBack();
-    const bool begun = call.stream->Call(
-        method, request, timeout, [this, server, call, done](absl::StatusOr<Slices> reply, bool from_server) {
-          FinishStreamed(server, call, from_server ? absl::OkStatus() : reply.status());
-          done(reply.ok() ? std::move(reply) : absl::StatusOr<Slices>(Named(server, reply.status())));
-          EndStreamed();
-        });
-    if (begun) return;
+    // Another thread may have left the stream for a better way between the two calls.
+    for (int attempts = 0; attempts < 2; ++attempts) {
+      const Streamed call = BeginStreamed(server);
+      if (call.stream == nullptr) return done(Closed(server));
+      WallClockHasGoneBack();
+      const bool begun = call.stream->Call(
+          method, request, timeout, [this, server, call, done](absl::StatusOr<Slices> reply, bool from_server) {
+            FinishStreamed(server, call, from_server ? absl::OkStatus() : reply.status());
+            done(reply.ok() ? std::move(reply) : absl::StatusOr<Slices>(Named(server, reply.status())));
+            EndStreamed();
+          });
+      if (begun) return;
+      EndStreamed();
+    }
     done(absl::UnavailableError(absl::StrCat(Describe(server), ": the stream of calls has ended")));
-    EndStreamed();
   }
 
   // `network` is what happened on the way.

@@ -49,7 +49,7 @@ bool StreamCalls::Call(Method method, const Slices& request, absl::Duration time
                 .payload = request};
   {
     MutexLock lock(&mu_);
-    if (ended_) return false;
+    if (ended_ || (closes_when_idle_ && calls_.empty())) return false;
     const uint64_t call = record.head.call = ++last_call_;
     calls_[call] = {.done = std::move(done),
                     .deadline = deadlines_->Add(Clock::Real()->Now() + timeout,

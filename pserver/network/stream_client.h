@@ -34,9 +34,9 @@ class StreamClient {
   static std::shared_ptr<StreamClient> OpenSocket(int socket, CallDeadlines* deadlines, std::function<void()> gone);
   virtual ~StreamClient() = default;
 
-  // Starts a call. False: the stream has ended, and `done` is not called. Else `done` runs once: with Unavailable when
-  // the stream ends (FailedPrecondition: since the other process has other records, or no streams), with
-  // DeadlineExceeded after `timeout`. Slices with an owner are sent without a copy.
+  // Starts a call. False: the stream has ended or been closed, and `done` is not called. Else `done` runs once: with
+  // Unavailable when the stream ends (FailedPrecondition: since the other process has other records, or no streams),
+  // with DeadlineExceeded after `timeout`. Slices with an owner are sent without a copy.
   virtual bool Call(Method method, const Slices& request, absl::Duration timeout, Done done) = 0;
   // True before any call is ended because the stream has.
   virtual bool ended() const = 0;
@@ -44,7 +44,7 @@ class StreamClient {
   virtual bool greeted() const = 0;
   // Gives the stream up: all calls end with Unavailable soon.
   virtual void Close() = 0;
-  // Closes the stream when it has no calls any more. Requires: no Call follows.
+  // Closes the stream when it has no calls any more.
   virtual void CloseWhenIdle() = 0;
 };
 

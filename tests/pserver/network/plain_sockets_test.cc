@@ -23,13 +23,12 @@ using Reply = absl::StatusOr<std::string>;
 class GatewayTest : public NetworkTest {
  protected:
   void Open(Gateway::Plain plain, bool server_takes_them = true, bool client_wants_them = true) {
-    server_ = *GrpcServer::Start({.endpoint = "127.0.0.1:0",
-                                  .core = &core_,
-                                  .deliver = [this](const Slices& message,
-                                                    ReplyCallback reply) {
-                                    core_.Handle(Method::kDeliver, message, std::move(reply));
-                                  },
-                                  .plain_sockets = server_takes_them});
+    server_ = *GrpcServer::Start(
+        {.endpoint = "127.0.0.1:0",
+         .core = &core_,
+         .deliver = [this](const Slices& message,
+                           ReplyCallback reply) { core_.Handle(Method::kDeliver, message, std::move(reply)); },
+         .plain_sockets = server_takes_them});
     gateway_ = std::make_unique<Gateway>(server_->port(), plain);
     transport_ = *MakeGrpcTransport(
         {.endpoints = {gateway_->endpoint()}, .unix_sockets = false, .plain_sockets = client_wants_them});
@@ -77,6 +76,23 @@ TEST_F(GatewayTest, WithoutAJoinTensorsBeginOverGrpcAndGoOnThroughAPlainSocket) 
   EXPECT_EQ(gateway_->others(), 1);
   answer(Slices{Slice::Own("through the stream of gRPC")});
   EXPECT_EQ(*held.get(), "through the stream of gRPC");
+}
+
+// The stream of gRPC is closed by whoever finds that there are plain sockets, while others are about to use it.
+TEST_F(GatewayTest, NoCallIsLostWhenThePlainSocketIsTaken) {
+  Open(Gateway::Plain::kPasses);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<std::future<int>> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.push_back(std::async(std::launch::async, [this] {
+        int lost = 0;
+        for (int i = 0; i < 20; ++i) lost += Ask("echo", Method::kDeliver).ok() ? 0 : 1;
+        return lost;
+      }));
+    }
+    for (auto& thread : threads) EXPECT_EQ(thread.get(), 0);
+    transport_ = *MakeGrpcTransport({.endpoints = {server_->endpoint()}});
+  }
 }
 
 TEST_F(GatewayTest, WherePlainSocketsAreClosedTensorsGoOverGrpc) {

@@ -331,12 +331,29 @@ TEST_P(StreamClientTest, ServersOfAnotherVersionAreRefusedAndBothVersionsNamed) 
   EXPECT_THAT(status.message(), HasSubstr("sends records of version 2, and this one reads version 1"));
 }
 
+// What a server without streams answers, once a call is under way.
+class NoService : public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Service> {
+ public:
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Calls(grpc::CallbackServerContext*) override {
+    class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+     public:
+      Reactor() { StartRead(&in_); }
+      void OnReadDone(bool) override { Finish({grpc::StatusCode::UNIMPLEMENTED, ""}); }
+      void OnDone() override { delete this; }
+
+     private:
+      grpc::ByteBuffer in_;
+    };
+    return new Reactor;
+  }
+};
+
 using GrpcStreamClientTest = StreamClientTest;
 INSTANTIATE_TEST_SUITE_P(Ways, GrpcStreamClientTest, testing::Values(StreamWay::kGrpc),
                          testing::PrintToStringParamName());
 
 TEST_P(GrpcStreamClientTest, AServerWithoutStreamsIsRefused) {
-  service_ = std::make_unique<v1::Stream::Service>();
+  service_ = std::make_unique<NoService>();
   OpenToService(service_.get());
   const absl::Status status = Start("question").get().reply.status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
@@ -430,6 +447,7 @@ TEST_P(StreamClientTest, AnIdleStreamToBeClosedWhenIdleIsClosed) {
   OpenTo(keeper.handler());
   EXPECT_EQ(*Start("echo").get().reply, "echo");
   stream_->CloseWhenIdle();
+  EXPECT_EQ(Start("another").get().reply.status().message(), "not begun");
   EXPECT_TRUE(Gone());
   EXPECT_TRUE(stream_->ended());
 }
