@@ -99,7 +99,7 @@ ssize_t SocketInput::Read(int socket) {
 
 bool SocketInput::HasWhole() const {
   Length bytes = 0;
-  if (batch_ != nullptr || end_ - begin_ < sizeof(bytes)) return false;
+  if (!greeted_ || batch_ != nullptr || end_ - begin_ < sizeof(bytes)) return false;
   std::memcpy(&bytes, ahead_.data() + begin_, sizeof(bytes));
   return bytes <= end_ - begin_ - sizeof(bytes);
 }
