@@ -105,7 +105,8 @@ void SocketLink::EndEvents() {
 
 void SocketLink::Fail(absl::Status why) {
   MutexLock lock(&mu_);
-  if (why_.ok()) why_ = std::move(why);
+  // An end that sends what is no batch, or another version, and closes, cannot be sent to either.
+  if (why_.ok() || !absl::IsUnavailable(why)) why_ = std::move(why);
 }
 
 bool SocketLink::greeted() const {

@@ -85,7 +85,7 @@ class SocketLink : public SocketWatcher, public std::enable_shared_from_this<Soc
   void EndEvents();
   // Sends what there is. Returns true when nothing is left. Requires: no other thread sends.
   bool Send();
-  // Keeps the first reason.
+  // Keeps the first reason, unless this one says more than that the network has failed.
   void Fail(absl::Status why);
 
   const int fd_;
