@@ -91,15 +91,18 @@ void SocketLink::Leave() {
 
 void SocketLink::EndEvents() {
   absl::Status why;
+  Slices unsent;
   {
     MutexLock lock(&mu_);
     if (--events_ > 0 || !ended_) return;
     why = why_;
+    unsent.swap(out_);
   }
   ::close(fd_);
   // What the callbacks hold is released with them.
   const Callbacks callbacks = std::move(callbacks_);
   sending_.clear();
+  unsent.clear();
   callbacks.ended(why);
 }
 
