@@ -10,10 +10,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/base/status_macros.h"
@@ -255,6 +257,10 @@ int ListenTcp(const SocketAddress& at, bool both) {
   return -1;
 }
 
+absl::Status CannotListen(const std::string& endpoint, absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", endpoint, ": ", why));
+}
+
 int PortOf(int socket) {
   SocketAddress at;
   at.bytes = sizeof(at.address);
@@ -266,11 +272,8 @@ int PortOf(int socket) {
 
 absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAt(const std::string& text) {
   ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(text));
-  const auto cannot = [&text](absl::string_view why) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", why));
-  };
   const absl::StatusOr<std::vector<SocketAddress>> found = Resolve(endpoint.host, endpoint.port);
-  if (!found.ok()) return cannot(found.status().message());
+  if (!found.ok()) return CannotListen(text, found.status().message());
   if (IsWildcard((*found)[0])) {
     SocketAddress all;
     auto* const any = reinterpret_cast<sockaddr_in6*>(&all.address);
@@ -281,28 +284,32 @@ absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAt(const s
       return std::make_unique<Listener>(std::vector<int>{socket}, PortOf(socket), "");
     }
     // Without IPv6 the address as it is written.
-    if (errno == EADDRINUSE || errno == EACCES) return cannot(std::strerror(errno));
+    if (errno == EADDRINUSE || errno == EACCES) return CannotListen(text, std::strerror(errno));
   }
+  return ListenAtAddresses(*found, text);
+}
+
+absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAtAddresses(
+    const std::vector<SocketAddress>& addresses, const std::string& endpoint) {
   std::vector<int> sockets;
   std::set<std::string> tried;
-  int port = endpoint.port, error = 0;
-  for (SocketAddress at : *found) {
+  int port = 0, error = EADDRNOTAVAIL;
+  for (SocketAddress at : addresses) {
     if (!tried.insert(IpText(at.raw())).second) continue;
-    at.set_port(port);
-    const int socket = ListenTcp(at, /*both=*/false);
-    if (socket >= 0) {
+    if (port != 0) at.set_port(port);
+    if (const int socket = ListenTcp(at, /*both=*/false); socket >= 0) {
       sockets.push_back(socket);
       port = PortOf(socket);
-    } else {
-      error = errno;
-      // A name may have addresses of a protocol that this machine does not speak.
-      if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
-      error = sockets.empty() ? error : 0;
+      continue;
     }
+    error = errno;
+    // A name may have addresses of a protocol that this machine does not speak.
+    if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) continue;
+    for (const int socket : sockets) ::close(socket);
+    return CannotListen(endpoint, std::strerror(error));
   }
-  if (error == 0 && !sockets.empty()) return std::make_unique<Listener>(sockets, port, "");
-  for (const int socket : sockets) ::close(socket);
-  return cannot(std::strerror(error));
+  if (sockets.empty()) return CannotListen(endpoint, std::strerror(error));
+  return std::make_unique<Listener>(sockets, port, "");
 }
 
 absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAtPath(const std::string& path) {

@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "framework/net/socket_address.h"
 
 namespace weir {
 
@@ -26,6 +28,10 @@ class SocketListener {
   // Listens at "host:port", on all addresses that the host has; port 0: the system chooses one for all of them.
   // "0.0.0.0" and "[::]" are all addresses of this machine. FailedPrecondition: why it cannot.
   static absl::StatusOr<std::unique_ptr<SocketListener>> ListenAt(const std::string& endpoint);
+  // Likewise at those of these addresses that this machine has, at least one. The first that it can listen on chooses
+  // the port for all, if theirs is 0. `endpoint` is for the message.
+  static absl::StatusOr<std::unique_ptr<SocketListener>> ListenAtAddresses(const std::vector<SocketAddress>& addresses,
+                                                                           const std::string& endpoint);
   // Listens at a new path.
   static absl::StatusOr<std::unique_ptr<SocketListener>> ListenAtPath(const std::string& path);
   // Calls Stop.
