@@ -75,6 +75,7 @@ absl::StatusOr<std::optional<Slices>> SocketInput::Next() {
     Take(have_, batch_.get());
   }
   if (have_ < bytes_) return std::nullopt;
+  have_ = 0;
   return Slices{Slice{batch_.get(), bytes_, std::exchange(batch_, nullptr)}};
 }
 
