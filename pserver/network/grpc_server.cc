@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -38,6 +39,8 @@
 namespace weir {
 namespace {
 
+// Plain sockets beside those of the job's processes that may be open before a call through them has succeeded.
+constexpr int64_t kMostStrangers = 256;
 constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
 
 // Calls that have not been answered. Shared with the callbacks that the core holds, since those may outlive the server.
@@ -376,9 +379,11 @@ class Server : public GrpcServer {
       collective_ = std::make_unique<CollectiveService>(deliver_, calls_);
       builder.RegisterService(collective_.get());
     }
+    std::optional<StreamServer::PlainSockets> plain;
+    if (plain_sockets_) plain = {.most_unproven = std::max(expected_descriptors_, kMostStrangers)};
     streams_ = StreamServer::Create([this](Method method, const Slices& request,
                                            ReplyCallback reply) { Handle(method, request, std::move(reply)); },
-                                    plain_sockets_);
+                                    plain);
     builder.RegisterService(streams_->service());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return;

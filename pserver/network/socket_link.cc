@@ -99,10 +99,11 @@ void SocketLink::EndEvents() {
     unsent.swap(out_);
   }
   ::close(fd_);
-  // What the callbacks hold is released with them.
+  // This object may be kept, and need not keep memory and what the callbacks hold.
   const Callbacks callbacks = std::move(callbacks_);
   sending_.clear();
   unsent.clear();
+  input_ = nullptr;
   callbacks.ended(why);
 }
 

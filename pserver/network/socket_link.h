@@ -91,7 +91,7 @@ class SocketLink : public SocketWatcher, public std::enable_shared_from_this<Soc
   const int fd_;
   Callbacks callbacks_;
   // What has come; used by the thread that reads.
-  const std::unique_ptr<SocketInput> input_;
+  std::unique_ptr<SocketInput> input_;
   // What is being sent, from an offset in its first slice; used by the thread that sends.
   Slices sending_;
   size_t sent_ = 0, at_ = 0;

@@ -1,7 +1,8 @@
 #include "pserver/network/stream_server.h"
 
-#include <set>
+#include <list>
 #include <utility>
+#include <vector>
 
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
@@ -60,7 +61,7 @@ class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffe
 
 class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Service> {
  public:
-  Server(Handler handler, bool plain_sockets)
+  Server(Handler handler, std::optional<PlainSockets> plain_sockets)
       : plain_sockets_(plain_sockets),
         sessions_(std::make_shared<StreamSessions>(std::move(handler))),
         links_(std::make_shared<Links>()) {}
@@ -68,7 +69,7 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
 
   grpc::Service* service() override { return this; }
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Calls(grpc::CallbackServerContext* context) override {
-    if (plain_sockets_) context->AddInitialMetadata(kPlainSocketsKey, "1");
+    if (plain_sockets_.has_value()) context->AddInitialMetadata(kPlainSocketsKey, "1");
     return new Reactor(sessions_);
   }
 
@@ -76,10 +77,8 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
     auto link = std::make_shared<SocketLink>(socket);
     auto session =
         std::make_shared<StreamSession>(sessions_, [link](Slices batch) { return link->Write(std::move(batch)); });
-    {
-      MutexLock lock(&links_->mu);
-      links_->all.insert(link);
-    }
+    CloseUnproven();
+    links_->Add(link, session);
     const bool begun = session->Begin([link](const absl::Status& why) {
       if (why.ok()) return link->Close();
       Slices last;
@@ -117,39 +116,61 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
   struct Links {
     Mutex mu;
     CondVar fewer;
-    std::set<std::shared_ptr<SocketLink>> all ABSL_GUARDED_BY(mu);
+    // In the order in which they have come.
+    std::list<std::pair<std::shared_ptr<SocketLink>, std::shared_ptr<StreamSession>>> all ABSL_GUARDED_BY(mu);
 
+    void Add(std::shared_ptr<SocketLink> link, std::shared_ptr<StreamSession> session) {
+      MutexLock lock(&mu);
+      all.emplace_back(std::move(link), std::move(session));
+    }
     void Remove(const std::shared_ptr<SocketLink>& link) {
       MutexLock lock(&mu);
-      all.erase(link);
+      all.remove_if([&link](const auto& each) { return each.first == link; });
       fewer.SignalAll();
     }
   };
 
+  // Makes room for one more.
+  void CloseUnproven() {
+    const int64_t most = plain_sockets_.has_value() ? plain_sockets_->most_unproven : 1;
+    std::shared_ptr<SocketLink> oldest;
+    {
+      MutexLock lock(&links_->mu);
+      int64_t unproven = 0;
+      for (const auto& [link, session] : links_->all) {
+        if (session->proven()) continue;
+        ++unproven;
+        if (oldest == nullptr) oldest = link;
+      }
+      if (unproven < most) return;
+    }
+    oldest->Close();
+  }
+
   // Waits until the clients, which have been told why, have closed their ends, and closes those that are left.
   void CloseLinks() {
     const absl::Time until = Clock::Real()->Now() + kLastWords;
-    std::set<std::shared_ptr<SocketLink>> left;
+    std::vector<std::shared_ptr<SocketLink>> left;
     {
       MutexLock lock(&links_->mu);
       while (!links_->all.empty() && Clock::Real()->Now() < until) {
         links_->fewer.WaitWithTimeout(&links_->mu, until - Clock::Real()->Now());
       }
-      left = links_->all;
+      for (const auto& [link, session] : links_->all) left.push_back(link);
     }
     for (const std::shared_ptr<SocketLink>& link : left) link->Close();
     MutexLock lock(&links_->mu);
     while (!links_->all.empty()) links_->fewer.Wait(&links_->mu);
   }
 
-  const bool plain_sockets_;
+  const std::optional<PlainSockets> plain_sockets_;
   const std::shared_ptr<StreamSessions> sessions_;
   const std::shared_ptr<Links> links_;
 };
 
 }  // namespace
 
-std::unique_ptr<StreamServer> StreamServer::Create(Handler handler, bool plain_sockets) {
+std::unique_ptr<StreamServer> StreamServer::Create(Handler handler, std::optional<PlainSockets> plain_sockets) {
   return std::make_unique<Server>(std::move(handler), plain_sockets);
 }
 

@@ -2,8 +2,10 @@
 #ifndef WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
 #define WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/time/time.h"
 #include "framework/wire/slices.h"
@@ -21,8 +23,13 @@ class StreamServer {
   // Most calls of one client that have no answer: a trainer has some tens.
   static constexpr size_t kMostOpenCalls = 4096;
 
-  // `plain_sockets`: clients are told that sockets come to Serve.
-  static std::unique_ptr<StreamServer> Create(Handler handler, bool plain_sockets = false);
+  // What plain sockets need: without it clients are not told that sockets come to Serve.
+  struct PlainSockets {
+    // Sockets that may be open without an answer other than an error: those of clients that have just connected, and of
+    // strangers. One more closes the oldest of them.
+    int64_t most_unproven = 256;
+  };
+  static std::unique_ptr<StreamServer> Create(Handler handler, std::optional<PlainSockets> plain_sockets = {});
   virtual ~StreamServer() = default;
 
   // To be registered with a gRPC server, which must be shut down before this object is destroyed.

@@ -102,6 +102,7 @@ void StreamSession::HandleRecord(const Record& record) {
 void StreamSession::Answer(const RecordHead& request, const absl::StatusOr<Slices>& reply) {
   Record record{.head = {.kind = reply.ok() ? RecordHead::kReply : RecordHead::kError, .call = request.call},
                 .payload = reply.ok() ? *reply : ErrorPayload(reply.status())};
+  if (reply.ok()) proven_ = true;
   bool waits = false;
   {
     MutexLock lock(&mu_);

@@ -2,6 +2,7 @@
 #ifndef WEIR_PSERVER_NETWORK_STREAM_SESSION_H_
 #define WEIR_PSERVER_NETWORK_STREAM_SESSION_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,6 +45,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   // The stream is gone: nothing is written any more.
   void Gone();
   StreamWriter& writer() { return writer_; }
+  // A call has been answered with something other than an error: the client is one of the job, or a reader.
+  bool proven() const { return proven_; }
 
  private:
   // Counts a request. False: the client has too many open, or does not read its answers.
@@ -53,6 +56,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 
   const std::shared_ptr<StreamSessions> sessions_;
   StreamWriter writer_;
+  std::atomic<bool> proven_{false};
   Mutex mu_;
   // Calls without an answer; those whose answers may wait are counted apart.
   size_t open_ ABSL_GUARDED_BY(mu_) = 0, may_wait_ ABSL_GUARDED_BY(mu_) = 0;

@@ -133,6 +133,35 @@ std::vector<uint64_t> CallsOf(const std::vector<Record>& records) {
   return calls;
 }
 
+TEST(UnprovenSocketsTest, TheOldestThatHasHadNoAnswerIsClosedForOneMore) {
+  Keeper keeper;
+  const std::unique_ptr<StreamServer> streams =
+      StreamServer::Create(keeper.handler(), StreamServer::PlainSockets{.most_unproven = 2});
+  const auto connect = [&streams] {
+    const auto [ours, any] = ConnectedSockets();
+    streams->Serve(ours);
+    return std::make_unique<AnyPlainClient>(any);
+  };
+  const auto expect_served = [](AnyPlainClient* client) {
+    client->Send(Request(1, "echo"));
+    EXPECT_EQ(CallsOf(client->Receive()), std::vector<uint64_t>{1});
+  };
+  const auto first = connect();
+  expect_served(first.get());
+  const auto refused = connect();
+  refused->Send(Request(1, "echo", kRecordVersion, Method::kControl));
+  EXPECT_EQ(refused->Receive().at(0).head.kind, RecordHead::kError);
+  const auto waiting = connect();
+  waiting->Send(Request(1, "keep"));
+  const ReplyCallback reply = keeper.Take();
+  const auto another = connect();
+  EXPECT_TRUE(refused->Receive().empty()) << "an error proves nothing";
+  reply(Slices{Slice::Own("of the job")});
+  EXPECT_EQ(CallsOf(waiting->Receive()), std::vector<uint64_t>{1});
+  const auto last = connect();
+  for (const auto& client : {&first, &waiting, &another, &last}) expect_served(client->get());
+}
+
 TEST_P(StreamServerTest, AnAnswerThatMayWaitComesWithTheNextOneIfThereWillBeOne) {
   const std::unique_ptr<AnyClient> client = Connect();
   client->Send(Patient(1, "echo"));
