@@ -353,7 +353,7 @@ CHOSEN = [
     ),
     Chosen("async-version-stands", "pserver/consistency/async_steps.cc", "++version_.version;", ""),
     Chosen(
-        "pull-of-the-version-before",
+        "answer-before-the-step",
         "pserver/consistency/sync_steps.cc",
         "return version_.version >= request.version()",
         "return version_.version + 1 >= request.version()",

@@ -34,11 +34,11 @@ count() {
   done
 }
 
-# expect_idle <most a second> <name...>: in one of three tries, since a start on a busy machine takes its time
+# expect_idle <most a second> <name...>: in one of six tries, since a start on a busy machine takes its time
 expect_idle() {
   local most=$1
   shift
-  for _ in 1 2 3; do
+  for _ in 1 2 3 4 5 6; do
     count "$@"
     [ $largest -le $((most * seconds)) ] && return
   done
