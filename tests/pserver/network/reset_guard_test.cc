@@ -348,8 +348,10 @@ absl::Status Push(Transport* transport) {
 
 // What strangers say first.
 class StrangersTest : public testing::TestWithParam<std::string_view> {};
-INSTANTIATE_TEST_SUITE_P(First, StrangersTest, testing::Values("", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-                         [](const auto& first) { return first.param.empty() ? "Nothing" : "Http2"; });
+INSTANTIATE_TEST_SUITE_P(First, StrangersTest, testing::Values("", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "WEIRTENS"),
+                         [](const auto& first) {
+                           return first.param.empty() ? "Nothing" : first.param[0] == 'P' ? "Http2" : "PlainSockets";
+                         });
 
 TEST_P(StrangersTest, SilentConnectionsLeaveDescriptorsForFiles) {
   SilentPeers strangers(GetParam());
