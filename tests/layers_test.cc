@@ -6,7 +6,7 @@
 //
 // and within pserver
 //
-//   {inside, network} > server > consistency > params > {protocol, tables}, network > cluster,
+//   {inside, network} > server > consistency > params > {protocol, tables}, network > sockets > cluster,
 //   channels > {client > member > protocol, replica > params}, collective > protocol, rendezvous > cluster,
 //   host > {client, network};
 //   {channels, replica, collective} > framework/collective
@@ -105,7 +105,8 @@ const std::map<std::string, std::set<std::string>>& RoomsBelow() {
     add("pserver/params", {"pserver/protocol", "pserver/tables"});
     add("pserver/consistency", {"pserver/params", "framework/membership"});
     add("pserver/server", {"pserver/consistency"});
-    add("pserver/network", {"pserver/server", "pserver/cluster"});
+    add("pserver/sockets", {"pserver/cluster", "framework/wire"});
+    add("pserver/network", {"pserver/server", "pserver/sockets"});
     add("pserver/host", {"pserver/client", "pserver/network"});
     add("pserver/rendezvous", {"pserver/cluster"});
     add("pserver/inside", {"pserver/server"});

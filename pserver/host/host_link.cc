@@ -16,7 +16,7 @@
 #include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "pserver/client/residual_exchange.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 

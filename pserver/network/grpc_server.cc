@@ -29,12 +29,12 @@
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/grpc_threads.h"
 #include "pserver/network/grpc_timers.h"
-#include "pserver/network/peer_address.h"
 #include "pserver/network/reset_guard.h"
 #include "pserver/network/shared_server.h"
-#include "pserver/network/socket_listener.h"
 #include "pserver/network/stream_server.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/peer_address.h"
+#include "pserver/sockets/socket_listener.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 namespace {

@@ -23,9 +23,9 @@ struct GrpcServerOptions {
   // Receives messages of collective operations (pserver/collective/wire_mesh.h), on gRPC's threads. Not set: there is
   // no service Collective.
   std::function<void(const Slices& message, ReplyCallback reply)> deliver = {};
-  // If true, listens on a Unix-domain socket as well (pserver/network/unix_socket.h).
+  // If true, listens on a Unix-domain socket as well (pserver/sockets/unix_socket.h).
   bool unix_sockets = true;
-  // If true, tensors may come through plain sockets (pserver/network/socket_link.h), at the same endpoint and at a
+  // If true, tensors may come through plain sockets (pserver/sockets/socket_link.h), at the same endpoint and at a
   // second Unix-domain socket.
   bool plain_sockets = true;
   // Descriptors that the connections of the job's own processes need. Others are closed, and new ones wait, before they

@@ -24,17 +24,17 @@
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/grpc_threads.h"
 #include "pserver/network/grpc_timers.h"
-#include "pserver/network/peer_address.h"
+#include "pserver/network/open_stream.h"
 #include "pserver/network/shared_client.h"
 #include "pserver/network/shared_server.h"
-#include "pserver/network/socket_link.h"
-#include "pserver/network/stream_client.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/peer_address.h"
+#include "pserver/sockets/socket_link.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 namespace {
 
-using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
+using Stub = StreamStub;
 
 // A frame has at most kMaxMessageBytes; other messages have one field of at most that size.
 constexpr int kMaxGrpcMessage = static_cast<int>(kMaxMessageBytes) + (1 << 20);
@@ -307,12 +307,12 @@ class GrpcTransport : public ClosableTransport {
         std::function<void(const std::string&)> plain;
         if (plain_sockets_)
           plain = [this, server](const std::string& peer) { LearnPlain(server, peer, /*joins=*/false); };
-        of->stream = StreamClient::Open(of->way.stub, &deadlines_, gone, plain);
+        of->stream = OpenGrpcStream(of->way.stub, &deadlines_, gone, plain);
         return;
       }
       const int socket = of->way.over_unix ? ConnectPlain(of->plain_path) : ConnectPlain(*of->plain_address);
       if (socket >= 0) {
-        of->stream = StreamClient::OpenSocket(socket, &deadlines_, gone);
+        of->stream = OpenSocketStream(socket, &deadlines_, gone);
         return;
       }
       LeavePlain(server, of->way, /*greeted=*/false, std::strerror(errno));

@@ -16,10 +16,10 @@ struct GrpcTransportOptions {
   // host:port of each server, by index.
   std::vector<std::string> endpoints;
   // If true, Push, Pull, Norms and Deliver use a server's Unix-domain socket, provided its answer to a Join named one
-  // and it is reachable from here (pserver/network/unix_socket.h). When the socket is no longer reachable they use TCP
+  // and it is reachable from here (pserver/sockets/unix_socket.h). When the socket is no longer reachable they use TCP
   // again; calls that fail in between return Unavailable as usual.
   bool unix_sockets = true;
-  // If true, those calls use plain sockets (pserver/network/socket_link.h) where a server has said that it takes them,
+  // If true, those calls use plain sockets (pserver/sockets/socket_link.h) where a server has said that it takes them,
   // and gRPC where one does not answer at its plain socket.
   bool plain_sockets = true;
   // With `shared_memory` those calls go through memory shared with the server where both can

@@ -26,8 +26,8 @@
 #include "glog/logging.h"
 #include "grpc/grpc.h"
 #include "grpc/support/alloc.h"
-#include "pserver/network/peer_address.h"
 #include "pserver/network/processor_alarm.h"
+#include "pserver/sockets/peer_address.h"
 
 namespace weir {
 namespace {

@@ -17,8 +17,8 @@
 #include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
 #include "glog/logging.h"
-#include "pserver/network/unix_socket.h"
 #include "pserver/protocol/call_hints.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 namespace {

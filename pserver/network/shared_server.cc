@@ -25,7 +25,7 @@
 #include "framework/profile/profiler.h"
 #include "glog/logging.h"
 #include "pserver/network/shared_channel.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 namespace {

@@ -10,8 +10,8 @@
 #include "framework/profile/profiler.h"
 #include "framework/wire/frame.h"
 #include "pserver/network/grpc_bytes.h"
-#include "pserver/network/stream_records.h"
 #include "pserver/protocol/call_hints.h"
+#include "pserver/sockets/stream_records.h"
 
 namespace weir {
 namespace {

@@ -13,7 +13,8 @@
 #include "framework/base/mutex.h"
 #include "framework/wire/slices.h"
 #include "pserver/network/stream_client.h"
-#include "pserver/network/stream_writer.h"
+#include "pserver/sockets/call_deadlines.h"
+#include "pserver/sockets/stream_writer.h"
 
 namespace weir {
 

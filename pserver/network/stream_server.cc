@@ -9,9 +9,9 @@
 #include "grpcpp/support/server_callback.h"
 #include "proto/stream_service.grpc.pb.h"
 #include "pserver/network/grpc_bytes.h"
-#include "pserver/network/socket_link.h"
-#include "pserver/network/stream_records.h"
 #include "pserver/network/stream_session.h"
+#include "pserver/sockets/socket_link.h"
+#include "pserver/sockets/stream_records.h"
 
 namespace weir {
 namespace {
@@ -61,7 +61,7 @@ class Reactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffe
 
 class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Calls<v1::Stream::Service> {
  public:
-  Server(Handler handler, std::optional<PlainSockets> plain_sockets)
+  Server(StreamHandler handler, std::optional<PlainSockets> plain_sockets)
       : plain_sockets_(plain_sockets),
         sessions_(std::make_shared<StreamSessions>(std::move(handler))),
         links_(std::make_shared<Links>()) {}
@@ -170,7 +170,7 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
 
 }  // namespace
 
-std::unique_ptr<StreamServer> StreamServer::Create(Handler handler, std::optional<PlainSockets> plain_sockets) {
+std::unique_ptr<StreamServer> StreamServer::Create(StreamHandler handler, std::optional<PlainSockets> plain_sockets) {
   return std::make_unique<Server>(std::move(handler), plain_sockets);
 }
 

@@ -8,28 +8,21 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "framework/wire/slices.h"
 #include "grpcpp/impl/service_type.h"
-#include "pserver/protocol/transport.h"
+#include "pserver/network/stream_session.h"
 
 namespace weir {
 
 // Streams of all clients of a server. Thread-safe.
 class StreamServer {
  public:
-  // Handles a request on a thread of gRPC or of SocketEvents; `reply` may be called at any later time, once. Several
-  // requests of one client may be handled at once.
-  using Handler = std::function<void(Method method, const Slices& request, ReplyCallback reply)>;
-  // Most calls of one client that have no answer: a trainer has some tens.
-  static constexpr size_t kMostOpenCalls = 4096;
-
   // What plain sockets need: without it clients are not told that sockets come to Serve.
   struct PlainSockets {
     // Sockets that may be open without an answer other than an error: those of clients that have just connected, and of
     // strangers. One more closes the oldest of them.
     int64_t most_unproven = 256;
   };
-  static std::unique_ptr<StreamServer> Create(Handler handler, std::optional<PlainSockets> plain_sockets = {});
+  static std::unique_ptr<StreamServer> Create(StreamHandler handler, std::optional<PlainSockets> plain_sockets = {});
   virtual ~StreamServer() = default;
 
   // To be registered with a gRPC server, which must be shut down before this object is destroyed.

@@ -57,7 +57,7 @@ absl::Status StreamSession::Handle(const Slices& batch, const std::function<void
   for (const Record& record : *records) {
     if (record.head.kind == RecordHead::kRequest && !BeginCall(record.head)) {
       const absl::Status many = absl::ResourceExhaustedError(
-          absl::StrCat("the client has more than ", StreamServer::kMostOpenCalls, " calls open, or answers unread"));
+          absl::StrCat("the client has more than ", kMostStreamCalls, " calls open, or answers unread"));
       EndWith(many);
       return many;
     }
@@ -79,7 +79,7 @@ absl::Status StreamSession::Handle(const Slices& batch, const std::function<void
 bool StreamSession::BeginCall(const RecordHead& request) {
   const size_t unread = writer_.waiting();
   MutexLock lock(&mu_);
-  if (open_ + may_wait_ + unread >= StreamServer::kMostOpenCalls) return false;
+  if (open_ + may_wait_ + unread >= kMostStreamCalls) return false;
   ++(request.answer_may_wait ? may_wait_ : open_);
   return true;
 }

@@ -16,11 +16,17 @@
 #include "absl/time/time.h"
 #include "framework/base/mutex.h"
 #include "framework/wire/slices.h"
-#include "pserver/network/stream_records.h"
-#include "pserver/network/stream_server.h"
-#include "pserver/network/stream_writer.h"
+#include "pserver/protocol/transport.h"
+#include "pserver/sockets/stream_records.h"
+#include "pserver/sockets/stream_writer.h"
 
 namespace weir {
+
+// Handles a request on a thread of gRPC or of SocketEvents; `reply` may be called at any later time, once. Several
+// requests of one client may be handled at once.
+using StreamHandler = std::function<void(Method method, const Slices& request, ReplyCallback reply)>;
+// Most calls of one client that have no answer: a trainer has some tens.
+inline constexpr size_t kMostStreamCalls = 4096;
 
 class StreamSessions;
 
@@ -66,7 +72,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
 // All streams of a server. Answers that its handler holds keep it alive. Thread-safe.
 class StreamSessions {
  public:
-  explicit StreamSessions(StreamServer::Handler handler) : handler_(std::move(handler)) {}
+  explicit StreamSessions(StreamHandler handler) : handler_(std::move(handler)) {}
 
   void Refuse();
   // Refuses, waits at most `grace` until no call is open and all answers are written, and ends all streams.
@@ -82,7 +88,7 @@ class StreamSessions {
   bool BeginCall();
   void EndCall();
 
-  const StreamServer::Handler handler_;
+  const StreamHandler handler_;
   Mutex mu_;
   CondVar fewer_;
   std::set<std::shared_ptr<StreamSession>> sessions_ ABSL_GUARDED_BY(mu_);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "framework/wire/frame.h"
-#include "pserver/network/socket_input.h"
+#include "pserver/sockets/socket_input.h"
 
 namespace weir {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "framework/wire/frame.h"
-#include "pserver/network/stream_records.h"
+#include "pserver/sockets/stream_records.h"
 
 namespace weir {
 namespace {

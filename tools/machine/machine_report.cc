@@ -35,8 +35,8 @@
 #include "pserver/collective/backends.h"
 #include "pserver/collective/nccl_library.h"
 #include "pserver/network/local_address.h"
-#include "pserver/network/unix_socket.h"
 #include "pserver/protocol/handshake.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 

@@ -18,7 +18,7 @@
 
 #include "framework/base/mutex.h"
 #include "gtest/gtest.h"
-#include "pserver/network/socket_input.h"
+#include "pserver/sockets/socket_input.h"
 
 namespace weir {
 

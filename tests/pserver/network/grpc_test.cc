@@ -31,9 +31,9 @@
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_timers.h"
 #include "pserver/network/grpc_transport.h"
-#include "pserver/network/peer_address.h"
 #include "pserver/network/shared_server.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/peer_address.h"
+#include "pserver/sockets/unix_socket.h"
 #include "tests/pserver/network/network.h"
 
 namespace weir {

@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/network/peer_address.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/peer_address.h"
+#include "pserver/sockets/unix_socket.h"
 #include "tests/pserver/network/gateway.h"
 #include "tests/pserver/network/network.h"
 

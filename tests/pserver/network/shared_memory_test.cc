@@ -35,7 +35,7 @@
 #include "pserver/network/shared_channel.h"
 #include "pserver/network/shared_client.h"
 #include "pserver/network/shared_server.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 namespace {

@@ -27,8 +27,8 @@
 #include "gtest/gtest.h"
 #include "proto/stream_service.grpc.pb.h"
 #include "pserver/network/grpc_bytes.h"
-#include "pserver/network/socket_input.h"
-#include "pserver/network/stream_records.h"
+#include "pserver/sockets/socket_input.h"
+#include "pserver/sockets/stream_records.h"
 
 namespace weir {
 

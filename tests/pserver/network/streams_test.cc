@@ -18,13 +18,13 @@
 #include "gtest/gtest.h"
 #include "proto/stream_service.grpc.pb.h"
 #include "pserver/network/grpc_bytes.h"
-#include "pserver/network/socket_input.h"
-#include "pserver/network/stream_client.h"
-#include "pserver/network/stream_records.h"
+#include "pserver/network/open_stream.h"
 #include "pserver/network/stream_server.h"
 #include "pserver/network/stream_session.h"
-#include "pserver/network/stream_writer.h"
 #include "pserver/protocol/call_hints.h"
+#include "pserver/sockets/socket_input.h"
+#include "pserver/sockets/stream_records.h"
+#include "pserver/sockets/stream_writer.h"
 #include "tests/pserver/network/stream_ends.h"
 
 namespace weir {
@@ -58,7 +58,7 @@ std::string Reply(uint64_t call, const std::string& payload) {
 // Answers "echo" at once; keeps all other requests.
 class Keeper {
  public:
-  StreamServer::Handler handler() {
+  StreamHandler handler() {
     return [this](Method, const Slices& request, ReplyCallback reply) {
       const bool echo = Flatten(request) == "echo";
       if (echo) reply(request);
@@ -209,7 +209,7 @@ TEST_P(StreamServerTest, AClientThatReadsNoAnswersIsCutOff) {
   std::string batch;
   for (uint64_t call = 1; call <= 64; ++call) batch += Request(call, "");
   // What comes after the end of the stream fits the client's window.
-  for (size_t sent = 0; sent < StreamServer::kMostOpenCalls + 128; sent += 64) deaf->Send(batch);
+  for (size_t sent = 0; sent < kMostStreamCalls + 128; sent += 64) deaf->Send(batch);
   while (!deaf->Receive().empty()) {
   }
   const absl::Status status = deaf->End();
@@ -246,7 +246,7 @@ TEST_P(StreamServerTest, WhatIsNoBatchEndsTheStreamWithItsReason) {
 TEST_P(StreamServerTest, AClientWithTooManyOpenCallsIsCutOffAndOthersAreServed) {
   const std::unique_ptr<AnyClient> greedy = Connect();
   std::string batch;
-  for (uint64_t call = 1; call <= StreamServer::kMostOpenCalls; ++call) batch += Request(call, "keep");
+  for (uint64_t call = 1; call <= kMostStreamCalls; ++call) batch += Request(call, "keep");
   greedy->Send(batch);
   greedy->Send(Request(9999, "echo"));
   EXPECT_TRUE(greedy->Receive().empty());
@@ -254,7 +254,7 @@ TEST_P(StreamServerTest, AClientWithTooManyOpenCallsIsCutOffAndOthersAreServed) 
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("more than 4096 calls open"));
   // Answers that come when the stream is gone are dropped.
-  for (size_t call = 0; call < StreamServer::kMostOpenCalls; ++call) keeper_.Take()(Slices{});
+  for (size_t call = 0; call < kMostStreamCalls; ++call) keeper_.Take()(Slices{});
   const std::unique_ptr<AnyClient> other = Connect();
   other->Send(Request(1, "echo"));
   EXPECT_EQ(Flatten(other->Receive().at(0).payload), "echo");
@@ -293,20 +293,20 @@ class StreamClientTest : public testing::TestWithParam<StreamWay> {
   void OpenToPlain(const std::string& bytes, const std::string& greeting) {
     const auto [ours, any] = ConnectedSockets();
     fixed_ = std::make_unique<FixedPlainServer>(any, bytes, greeting);
-    stream_ = StreamClient::OpenSocket(ours, &deadlines_, [this] { gone_.set_value(); });
+    stream_ = OpenSocketStream(ours, &deadlines_, [this] { gone_.set_value(); });
   }
   void OpenToService(grpc::Service* service) {
     served_ = std::make_unique<Served>(service);
-    stub_ = std::make_shared<StreamClient::Stub>(served_->channel());
-    stream_ = StreamClient::Open(stub_, &deadlines_, [this] { gone_.set_value(); });
+    stub_ = std::make_shared<StreamStub>(served_->channel());
+    stream_ = OpenGrpcStream(stub_, &deadlines_, [this] { gone_.set_value(); });
   }
-  void OpenTo(StreamServer::Handler handler) {
+  void OpenTo(StreamHandler handler) {
     streams_ = StreamServer::Create(std::move(handler));
     if (GetParam() == StreamWay::kGrpc) return OpenToService(streams_->service());
     const auto [ours, servers] = ConnectedSockets();
     ASSERT_EQ(::fcntl(servers, F_SETFL, O_NONBLOCK), 0);
     streams_->Serve(servers);
-    stream_ = StreamClient::OpenSocket(ours, &deadlines_, [this] { gone_.set_value(); });
+    stream_ = OpenSocketStream(ours, &deadlines_, [this] { gone_.set_value(); });
   }
   std::future<Answer> Start(const std::string& text, absl::Duration timeout = kPatience) {
     auto promise = std::make_shared<std::promise<Answer>>();
@@ -328,7 +328,7 @@ class StreamClientTest : public testing::TestWithParam<StreamWay> {
   std::unique_ptr<StreamServer> streams_;
   std::unique_ptr<Served> served_;
   std::unique_ptr<FixedPlainServer> fixed_;
-  std::shared_ptr<StreamClient::Stub> stub_;
+  std::shared_ptr<StreamStub> stub_;
   std::shared_ptr<StreamClient> stream_;
   std::promise<void> gone_;
   const std::future<void> has_gone_ = gone_.get_future();

@@ -1,6 +1,6 @@
 // What a stream's writes and deadlines do, without a network.
 
-#include "pserver/network/stream_writer.h"
+#include "pserver/sockets/stream_writer.h"
 
 #include <atomic>
 #include <future>
@@ -12,7 +12,7 @@
 #include "framework/base/mutex.h"
 #include "framework/wire/frame.h"
 #include "gtest/gtest.h"
-#include "pserver/network/call_deadlines.h"
+#include "pserver/sockets/call_deadlines.h"
 
 namespace weir {
 namespace {

@@ -1,6 +1,6 @@
 // Who accepts connections of plain sockets and others, on sockets of this machine.
 
-#include "pserver/network/socket_listener.h"
+#include "pserver/sockets/socket_listener.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -31,10 +31,10 @@
 #include "framework/net/resolve.h"
 #include "framework/net/socket_address.h"
 #include "gtest/gtest.h"
-#include "pserver/network/socket_events.h"
-#include "pserver/network/socket_input.h"
-#include "pserver/network/unix_socket.h"
-#include "tests/pserver/network/raw_socket.h"
+#include "pserver/sockets/socket_events.h"
+#include "pserver/sockets/socket_input.h"
+#include "pserver/sockets/unix_socket.h"
+#include "tests/pserver/sockets/raw_socket.h"
 #include "tests/testing/expect_status.h"
 
 namespace weir {

@@ -1,7 +1,7 @@
 // The bytes of a connection of plain sockets: the greeting of each end, and batches behind the number of their bytes
 // (socket_link.h has the layout).
-#ifndef WEIR_PSERVER_NETWORK_SOCKET_INPUT_H_
-#define WEIR_PSERVER_NETWORK_SOCKET_INPUT_H_
+#ifndef WEIR_PSERVER_SOCKETS_SOCKET_INPUT_H_
+#define WEIR_PSERVER_SOCKETS_SOCKET_INPUT_H_
 
 #include <sys/types.h>
 
@@ -57,4 +57,4 @@ class SocketInput {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_SOCKET_INPUT_H_
+#endif  // WEIR_PSERVER_SOCKETS_SOCKET_INPUT_H_

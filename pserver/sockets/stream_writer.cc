@@ -1,4 +1,4 @@
-#include "pserver/network/stream_writer.h"
+#include "pserver/sockets/stream_writer.h"
 
 #include <string>
 #include <utility>

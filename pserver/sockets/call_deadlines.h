@@ -1,6 +1,6 @@
 // Deadlines of calls through streams (stream_client.h), which gRPC does not watch: its call is the stream.
-#ifndef WEIR_PSERVER_NETWORK_CALL_DEADLINES_H_
-#define WEIR_PSERVER_NETWORK_CALL_DEADLINES_H_
+#ifndef WEIR_PSERVER_SOCKETS_CALL_DEADLINES_H_
+#define WEIR_PSERVER_SOCKETS_CALL_DEADLINES_H_
 
 #include <cstdint>
 #include <functional>
@@ -45,4 +45,4 @@ class CallDeadlines {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_CALL_DEADLINES_H_
+#endif  // WEIR_PSERVER_SOCKETS_CALL_DEADLINES_H_

@@ -12,8 +12,8 @@
 //
 // Batches follow, each behind the number of its bytes (8 bytes). The end that connects does not wait for the other's
 // greeting. The other end sends it first of all, so the first says whether anybody there speaks this protocol.
-#ifndef WEIR_PSERVER_NETWORK_SOCKET_LINK_H_
-#define WEIR_PSERVER_NETWORK_SOCKET_LINK_H_
+#ifndef WEIR_PSERVER_SOCKETS_SOCKET_LINK_H_
+#define WEIR_PSERVER_SOCKETS_SOCKET_LINK_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +24,8 @@
 #include "absl/status/status.h"
 #include "framework/base/mutex.h"
 #include "framework/wire/slices.h"
-#include "pserver/network/socket_events.h"
-#include "pserver/network/socket_input.h"
+#include "pserver/sockets/socket_events.h"
+#include "pserver/sockets/socket_input.h"
 
 namespace weir {
 
@@ -114,4 +114,4 @@ class SocketLink : public SocketWatcher, public std::enable_shared_from_this<Soc
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_SOCKET_LINK_H_
+#endif  // WEIR_PSERVER_SOCKETS_SOCKET_LINK_H_

@@ -1,6 +1,6 @@
 // Threads of this process that wait for its sockets, with epoll.
-#ifndef WEIR_PSERVER_NETWORK_SOCKET_EVENTS_H_
-#define WEIR_PSERVER_NETWORK_SOCKET_EVENTS_H_
+#ifndef WEIR_PSERVER_SOCKETS_SOCKET_EVENTS_H_
+#define WEIR_PSERVER_SOCKETS_SOCKET_EVENTS_H_
 
 #include <sys/epoll.h>
 
@@ -53,4 +53,4 @@ class SocketEvents {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_SOCKET_EVENTS_H_
+#endif  // WEIR_PSERVER_SOCKETS_SOCKET_EVENTS_H_

@@ -1,4 +1,4 @@
-#include "pserver/network/call_deadlines.h"
+#include "pserver/sockets/call_deadlines.h"
 
 #include <algorithm>
 #include <vector>

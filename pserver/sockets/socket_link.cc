@@ -1,4 +1,4 @@
-#include "pserver/network/socket_link.h"
+#include "pserver/sockets/socket_link.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,4 +1,4 @@
-#include "pserver/network/stream_client.h"
+#include "pserver/network/open_stream.h"
 
 #include <atomic>
 #include <string>
@@ -8,8 +8,8 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 #include "pserver/network/grpc_bytes.h"
-#include "pserver/network/socket_link.h"
 #include "pserver/network/stream_calls.h"
+#include "pserver/sockets/socket_link.h"
 
 namespace weir {
 namespace {
@@ -19,7 +19,7 @@ constexpr char kCalls[] = "/weir.v1.Stream/Calls";
 // A stream of gRPC, which holds it until OnDone.
 class GrpcClient : public StreamCalls, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  GrpcClient(std::shared_ptr<Stub> stub, CallDeadlines* deadlines, std::function<void()> gone,
+  GrpcClient(std::shared_ptr<StreamStub> stub, CallDeadlines* deadlines, std::function<void()> gone,
              std::function<void(const std::string&)> plain)
       : StreamCalls(deadlines,
                     [this](const Slices& batch) {
@@ -88,7 +88,7 @@ class GrpcClient : public StreamCalls, public grpc::ClientBidiReactor<grpc::Byte
     gone();
   }
 
-  const std::shared_ptr<Stub> stub_;
+  const std::shared_ptr<StreamStub> stub_;
   std::function<void()> gone_;
   const std::function<void(const std::string&)> plain_;
   grpc::ClientContext context_;
@@ -149,16 +149,15 @@ class SocketClient : public StreamCalls {
 
 }  // namespace
 
-std::shared_ptr<StreamClient> StreamClient::Open(std::shared_ptr<Stub> stub, CallDeadlines* deadlines,
-                                                 std::function<void()> gone,
-                                                 std::function<void(const std::string& peer)> plain) {
+std::shared_ptr<StreamClient> OpenGrpcStream(std::shared_ptr<StreamStub> stub, CallDeadlines* deadlines,
+                                             std::function<void()> gone,
+                                             std::function<void(const std::string& peer)> plain) {
   auto client = std::make_shared<GrpcClient>(std::move(stub), deadlines, std::move(gone), std::move(plain));
   client->Begin();
   return client;
 }
 
-std::shared_ptr<StreamClient> StreamClient::OpenSocket(int socket, CallDeadlines* deadlines,
-                                                       std::function<void()> gone) {
+std::shared_ptr<StreamClient> OpenSocketStream(int socket, CallDeadlines* deadlines, std::function<void()> gone) {
   auto client = std::make_shared<SocketClient>(socket, deadlines, std::move(gone));
   client->Begin();
   return client;

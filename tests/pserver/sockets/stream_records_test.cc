@@ -1,6 +1,6 @@
 // Records of a stream of calls: their bytes, batches in any pieces, and bytes that are no batch.
 
-#include "pserver/network/stream_records.h"
+#include "pserver/sockets/stream_records.h"
 
 #include <cstring>
 #include <string>

@@ -1,7 +1,7 @@
 // Accepts the connections to a server, and tells those of plain sockets (socket_link.h) from all others by their first
 // bytes.
-#ifndef WEIR_PSERVER_NETWORK_SOCKET_LISTENER_H_
-#define WEIR_PSERVER_NETWORK_SOCKET_LISTENER_H_
+#ifndef WEIR_PSERVER_SOCKETS_SOCKET_LISTENER_H_
+#define WEIR_PSERVER_SOCKETS_SOCKET_LISTENER_H_
 
 #include <functional>
 #include <memory>
@@ -48,4 +48,4 @@ class SocketListener {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_SOCKET_LISTENER_H_
+#endif  // WEIR_PSERVER_SOCKETS_SOCKET_LISTENER_H_

@@ -1,4 +1,4 @@
-#include "pserver/network/peer_address.h"
+#include "pserver/sockets/peer_address.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -1,6 +1,6 @@
 // Records that wait for a stream, which has one write under way at a time.
-#ifndef WEIR_PSERVER_NETWORK_STREAM_WRITER_H_
-#define WEIR_PSERVER_NETWORK_STREAM_WRITER_H_
+#ifndef WEIR_PSERVER_SOCKETS_STREAM_WRITER_H_
+#define WEIR_PSERVER_SOCKETS_STREAM_WRITER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "framework/base/mutex.h"
 #include "framework/wire/slices.h"
-#include "pserver/network/stream_records.h"
+#include "pserver/sockets/stream_records.h"
 
 namespace weir {
 
@@ -66,4 +66,4 @@ class StreamWriter {
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_STREAM_WRITER_H_
+#endif  // WEIR_PSERVER_SOCKETS_STREAM_WRITER_H_

@@ -1,6 +1,6 @@
 // Connections of plain sockets: two ends in this process, and ends that send bytes of the test's own.
 
-#include "pserver/network/socket_link.h"
+#include "pserver/sockets/socket_link.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -32,8 +32,8 @@
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "pserver/network/socket_input.h"
-#include "tests/pserver/network/raw_socket.h"
+#include "pserver/sockets/socket_input.h"
+#include "tests/pserver/sockets/raw_socket.h"
 #include "tests/testing/expect_status.h"
 
 namespace weir {

@@ -1,4 +1,4 @@
-#include "pserver/network/socket_input.h"
+#include "pserver/sockets/socket_input.h"
 
 #include <sys/socket.h>
 #include <sys/uio.h>

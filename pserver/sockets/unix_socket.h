@@ -6,8 +6,8 @@
 //
 // A server tells its clients the path over TCP, and no other process has a socket of that name. So a client that can
 // connect to it is on the same machine (and in the same container), and talks to the same process.
-#ifndef WEIR_PSERVER_NETWORK_UNIX_SOCKET_H_
-#define WEIR_PSERVER_NETWORK_UNIX_SOCKET_H_
+#ifndef WEIR_PSERVER_SOCKETS_UNIX_SOCKET_H_
+#define WEIR_PSERVER_SOCKETS_UNIX_SOCKET_H_
 
 #include <string>
 
@@ -36,4 +36,4 @@ absl::StatusOr<int> ListenOn(const std::string& path, int type);
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_UNIX_SOCKET_H_
+#endif  // WEIR_PSERVER_SOCKETS_UNIX_SOCKET_H_

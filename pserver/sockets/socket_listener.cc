@@ -1,4 +1,4 @@
-#include "pserver/network/socket_listener.h"
+#include "pserver/sockets/socket_listener.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -22,9 +22,9 @@
 #include "framework/net/resolve.h"
 #include "glog/logging.h"
 #include "pserver/cluster/cluster.h"
-#include "pserver/network/socket_events.h"
-#include "pserver/network/socket_link.h"
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/socket_events.h"
+#include "pserver/sockets/socket_link.h"
+#include "pserver/sockets/unix_socket.h"
 
 namespace weir {
 namespace {

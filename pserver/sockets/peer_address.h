@@ -1,6 +1,6 @@
 // Connections of this process by the address at their other end.
-#ifndef WEIR_PSERVER_NETWORK_PEER_ADDRESS_H_
-#define WEIR_PSERVER_NETWORK_PEER_ADDRESS_H_
+#ifndef WEIR_PSERVER_SOCKETS_PEER_ADDRESS_H_
+#define WEIR_PSERVER_SOCKETS_PEER_ADDRESS_H_
 
 #include <sys/socket.h>
 
@@ -33,4 +33,4 @@ void ShutDownConnectionsTo(const std::set<std::string>& addresses);
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_PEER_ADDRESS_H_
+#endif  // WEIR_PSERVER_SOCKETS_PEER_ADDRESS_H_

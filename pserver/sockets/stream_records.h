@@ -15,8 +15,8 @@
 //   56      8      step of a request that is recorded, or of a notice
 //
 // kComplete and kApply are notices without a call, of a server and to it; they are not sent yet, and skipped.
-#ifndef WEIR_PSERVER_NETWORK_STREAM_RECORDS_H_
-#define WEIR_PSERVER_NETWORK_STREAM_RECORDS_H_
+#ifndef WEIR_PSERVER_SOCKETS_STREAM_RECORDS_H_
+#define WEIR_PSERVER_SOCKETS_STREAM_RECORDS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -70,4 +70,4 @@ absl::StatusOr<std::vector<Record>> ReadRecords(const Slices& batch);
 
 }  // namespace weir
 
-#endif  // WEIR_PSERVER_NETWORK_STREAM_RECORDS_H_
+#endif  // WEIR_PSERVER_SOCKETS_STREAM_RECORDS_H_

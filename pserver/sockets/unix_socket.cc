@@ -1,4 +1,4 @@
-#include "pserver/network/unix_socket.h"
+#include "pserver/sockets/unix_socket.h"
 
 #include <dirent.h>
 #include <fcntl.h>

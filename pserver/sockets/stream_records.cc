@@ -1,4 +1,4 @@
-#include "pserver/network/stream_records.h"
+#include "pserver/sockets/stream_records.h"
 
 #include <algorithm>
 #include <bit>

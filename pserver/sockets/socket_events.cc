@@ -1,4 +1,4 @@
-#include "pserver/network/socket_events.h"
+#include "pserver/sockets/socket_events.h"
 
 #include <algorithm>
 #include <cerrno>
