@@ -211,7 +211,7 @@ class Listening : public SocketWatcher, public std::enable_shared_from_this<List
 
 class Listener : public SocketListener {
  public:
-  Listener(std::vector<int> sockets, int port, std::string path) : port_(port), path_(std::move(path)) {
+  Listener(const std::vector<int>& sockets, int port, std::string path) : port_(port), path_(std::move(path)) {
     for (const int socket : sockets) listening_.push_back(std::make_shared<Listening>(socket, path_.empty()));
   }
   ~Listener() override { Stop(); }
