@@ -16,8 +16,9 @@ namespace weir {
 using StreamStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // Opens a stream; a server that is not there is seen when calls end. `deadlines` is borrowed and must outlive the
-// result. `gone` runs when the stream has ended and no `done` of its calls runs any more. `plain` is called at most once,
-// before any `done`, if the server takes plain sockets, with its address as gRPC writes it ("ipv4:10.0.0.1:6170").
+// result. `gone` runs when the stream has ended and no `done` of its calls runs any more. `plain` is called at most
+// once, before any `done`, if the server takes plain sockets, with its address as gRPC writes it
+// ("ipv4:10.0.0.1:6170").
 std::shared_ptr<StreamClient> OpenGrpcStream(std::shared_ptr<StreamStub> stub, CallDeadlines* deadlines,
                                              std::function<void()> gone,
                                              std::function<void(const std::string& peer)> plain = nullptr);

@@ -34,6 +34,8 @@ constexpr int kBacklog = 4096;
 // Connections that are accepted before the thread looks at what others have sent: an honest one has sent something by
 // then. Far fewer than kMostSilent.
 constexpr int kMostAccepted = 16;
+// Ports that the system may choose for several addresses.
+constexpr int kMostTries = 16;
 // The wait after an accept that failed: the process has no descriptor free.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);
 
@@ -286,7 +288,12 @@ absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAt(const s
     // Without IPv6 the address as it is written.
     if (errno == EADDRINUSE || errno == EACCES) return CannotListen(text, std::strerror(errno));
   }
-  return ListenAtAddresses(*found, text);
+  auto listener = ListenAtAddresses(*found, text);
+  // The port that the system chooses at one address may be taken at another.
+  for (int tries = 1; !listener.ok() && endpoint.port == 0 && found->size() > 1 && tries < kMostTries; ++tries) {
+    listener = ListenAtAddresses(*found, text);
+  }
+  return listener;
 }
 
 absl::StatusOr<std::unique_ptr<SocketListener>> SocketListener::ListenAtAddresses(
