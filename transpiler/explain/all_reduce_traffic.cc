@@ -148,6 +148,7 @@ AllReduceTraffic::AllReduceTraffic(const v1::ProgramDesc& main, int64_t replica_
     buckets_ = BucketsOf(main);
     if (mode.all_reduce().compression() != v1::DTYPE_UNSET) value_bytes_ = DTypeSize(mode.all_reduce().compression());
   }
+  merges_ = few_go_whole_ && !averages_ && value_bytes_ > 2;
   for (int t = 0; t < trainers_; ++t) {
     std::vector<int>& lanes = node_lanes_.emplace_back();
     for (const LaneRange& node : AlignedNodes(LanesOfTrainer(main.plan().lanes(), trainers_, t))) {
@@ -205,6 +206,41 @@ FlowSum AllReduceTraffic::Dense(int trainer) const {
     }
   }
   return sum.Times(1 / static_cast<double>(every_steps_));
+}
+
+std::optional<AllReduceTraffic::BetweenHosts> AllReduceTraffic::DenseBetweenHosts(const std::vector<int>& host,
+                                                                                  const std::vector<int>& nodes) const {
+  if (!merges_) return std::nullopt;
+  std::vector<double> ranks(nodes.size()), addends(nodes.size());
+  for (size_t t = 0; t < host.size(); ++t) {
+    ranks[static_cast<size_t>(host[t])] += 1;
+    addends[static_cast<size_t>(host[t])] += nodes_[t];
+  }
+  // For each host but that of a slice's owner: its addends of the slice, and the sum.
+  double merged = 0, apart = 0, whole = 0;
+  for (size_t h = 0; h < nodes.size(); ++h) {
+    merged += nodes[h] + 1;
+    apart += addends[h] + ranks[h];
+    whole += addends[h] * (static_cast<double>(host.size()) - ranks[h]);
+  }
+  BetweenHosts sum;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.width > 0) continue;
+    if (GoesWhole(bucket)) {
+      const double bytes = static_cast<double>(bucket.elements * static_cast<int64_t>(value_bytes_));
+      sum.merged += whole * bytes;
+      sum.apart += whole * bytes;
+      continue;
+    }
+    const std::vector<int64_t> begins = EvenSlices(bucket.elements, value_bytes_, trainers_);
+    for (size_t t = 0; t < host.size(); ++t) {
+      const double bytes = static_cast<double>((begins[t + 1] - begins[t]) * static_cast<int64_t>(value_bytes_));
+      const size_t own = static_cast<size_t>(host[t]);
+      sum.merged += bytes * (merged - nodes[own] - 1);
+      sum.apart += bytes * (apart - addends[own] - ranks[own]);
+    }
+  }
+  return sum;
 }
 
 FlowSum AllReduceTraffic::Headers() const {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -77,6 +78,14 @@ class AllReduceTraffic {
   // Returns the bytes of the norms that the first trainer gives to the others in a step; 0: there are none.
   double norm_bytes() const { return norm_bytes_; }
 
+  // Bytes of dense values between hosts in a step, of all hosts together.
+  struct BetweenHosts {
+    double merged = 0;  // where the trainers of a host merge them
+    double apart = 0;
+  };
+  // `host`: of each trainer; `nodes`: of the lane tree, of each host. Nullopt: the trainers of a host never merge.
+  std::optional<BetweenHosts> DenseBetweenHosts(const std::vector<int>& host, const std::vector<int>& nodes) const;
+
   // Return the bytes that a rank sends for the dense values of a mean step: (k + 1)(p - 1)/p V, or k (p - 1) V of
   // buckets that go whole; and 2 (p - 1)/p V as a ring would.
   double DirectBytes(int trainer) const;
@@ -103,6 +112,7 @@ class AllReduceTraffic {
   int trainers_ = 1;
   bool averages_ = false;                     // local_sgd
   bool few_go_whole_ = false;                 // buckets with few values
+  bool merges_ = false;                       // trainers of a host can
   int64_t gradient_bytes_ = 0;                // of dense gradients that stay here, with local_sgd
   size_t value_bytes_ = 4;                    // of a dense value on its way
   int64_t every_steps_ = 1;                   // from one exchange of dense values to the next

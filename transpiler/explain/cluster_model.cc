@@ -67,11 +67,13 @@ double MaxOverMean(const std::vector<double>& values) {
 
 }  // namespace
 
-ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer, int merging)
+ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer,
+                           Merging merging)
     : job_(job),
       link_(link),
       single_(std::move(single)),
       trainer_(std::move(trainer)),
+      merging_(merging),
       traffic_(job_, trainer_.main),
       single_index_(single_.main),
       trainer_index_(trainer_.main),
@@ -94,7 +96,7 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
     if (groups_.empty() || !same(groups_.back())) groups_.push_back({.first = t, .lanes = lanes.count});
     ++groups_.back().count;
   }
-  if (merging > 1) FindHosts(merging);
+  if (merging_.servers > 1) FindHosts();
   if (!ModeOf(trainer_.main).has_all_reduce()) return;
   int64_t elements = 0;
   for (const v1::PlacedBlock& placed : plan().blocks()) {
@@ -108,9 +110,8 @@ ClusterModel::ClusterModel(const v1::JobConfig& job, const Link& link, Programs 
   sharded_ = std::make_unique<ShardedTraffic>(plan(), *all_reduce_, rounds, NormsWithTables(trainer_.main));
 }
 
-void ClusterModel::FindHosts(int merging) {
-  merging_ = merging;
-  const std::vector<TrainerRange> hosts = HostsOf(plan(), merging);
+void ClusterModel::FindHosts() {
+  const std::vector<TrainerRange> hosts = HostsOf(plan(), merging_.servers);
   for (size_t h = 0; h < hosts.size(); ++h) {
     const LaneRange lanes = LanesOf(plan(), hosts[h]);
     const auto same = [&](const HostGroup& group) {
@@ -128,7 +129,7 @@ void ClusterModel::AddHosts(const StepIds* input) {
   for (HostGroup& group : hosts_) {
     const int together = input == nullptr ? group.count : 1;
     for (int h = 0; h < group.count; h += together) {
-      const TrainerRange host = {.first = group.trainers.first + h * merging_, .count = group.trainers.count};
+      const TrainerRange host = {.first = group.trainers.first + h * merging_.servers, .count = group.trainers.count};
       const StepRows rows = input == nullptr ? traffic_.RowsAtMost(host) : traffic_.RowsOf(host, *input);
       const std::vector<ServerFlows> flows = traffic_.Step(host, rows);
       for (size_t s = 0; s < flows.size(); ++s) {
@@ -678,7 +679,7 @@ std::optional<v1::MergedHosts> ClusterModel::Merged() const {
   if (hosts_.empty()) return std::nullopt;
   const double steps = static_cast<double>(std::max<int64_t>(1, steps_));
   v1::MergedHosts merged;
-  merged.set_trainers_per_host(merging_);
+  merged.set_trainers_per_host(merging_.servers);
   double bytes = 0, apart = 0;
   for (const HostGroup& group : hosts_) {
     v1::MergedHost* const host = merged.add_host();
@@ -695,6 +696,24 @@ std::optional<v1::MergedHosts> ClusterModel::Merged() const {
   merged.set_bytes(bytes / steps);
   merged.set_bytes_apart(apart / steps);
   return merged;
+}
+
+std::optional<v1::AddedOnHosts> ClusterModel::AddedOnHosts() const {
+  if (merging_.trainers < 2) return std::nullopt;
+  const std::vector<TrainerRange> hosts = HostsOf(plan(), merging_.trainers);
+  std::vector<int> host, nodes;
+  for (size_t h = 0; h < hosts.size(); ++h) {
+    host.insert(host.end(), static_cast<size_t>(hosts[h].count), static_cast<int>(h));
+    nodes.push_back(static_cast<int>(AlignedNodes(LanesOf(plan(), hosts[h])).size()));
+  }
+  const std::optional<AllReduceTraffic::BetweenHosts> between = all_reduce_->DenseBetweenHosts(host, nodes);
+  if (!between.has_value()) return std::nullopt;
+  v1::AddedOnHosts added;
+  added.set_hosts(static_cast<int32_t>(hosts.size()));
+  added.set_trainers_per_host(merging_.trainers);
+  added.set_bytes(between->merged);
+  added.set_bytes_apart(between->apart);
+  return added;
 }
 
 std::optional<v1::AllReduced> ClusterModel::AllReduces() const {
@@ -721,6 +740,9 @@ std::optional<v1::AllReduced> ClusterModel::AllReduces() const {
     }
   }
   for (v1::UpdateShare& share : Shares(all.replica())) *all.add_share() = std::move(share);
+  if (std::optional<v1::AddedOnHosts> added = AddedOnHosts(); added.has_value()) {
+    *all.mutable_added_on_hosts() = *std::move(added);
+  }
   const auto sent = [&](int t) {
     return sharded_ == nullptr ? all_reduce_->DirectBytes(t) : all.share(t).step().bytes_out();
   };

@@ -25,9 +25,14 @@ namespace weir {
 
 class ClusterModel {
  public:
-  // `single`: the placed program with its update ops; `trainer`: the programs that a trainer runs. `merging`: that many
-  // trainers of each host merge what they exchange with servers; 1: none do. Borrows the job.
-  ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer, int merging);
+  // How many trainers of each host merge what they exchange with servers, and with each other; 1: none do.
+  struct Merging {
+    int servers = 1;
+    int trainers = 1;
+  };
+
+  // `single`: the placed program with its update ops; `trainer`: the programs that a trainer runs. Borrows the job.
+  ClusterModel(const v1::JobConfig& job, const Link& link, Programs single, Programs trainer, Merging merging);
   ClusterModel(const ClusterModel&) = delete;
   ClusterModel& operator=(const ClusterModel&) = delete;
 
@@ -95,7 +100,9 @@ class ClusterModel {
   size_t OwnerIndex(int server) const;
   // Returns the names of the norms that the update of a parameter takes, by round: consecutive norm ops share a round.
   std::vector<std::set<std::string>> NormRounds(const std::string& parameter) const;
-  void FindHosts(int merging);
+  void FindHosts();
+  // Returns what hosts exchange with each other where their trainers merge dense gradients; nullopt if they do not.
+  std::optional<v1::AddedOnHosts> AddedOnHosts() const;
   void AddHosts(const StepIds* input);
   v1::TrainerExchange ExchangeOf(const Group& group) const;
   // Returns what each trainer updates; empty unless they share the updates out.
@@ -131,13 +138,13 @@ class ClusterModel {
   const Link link_;
   const Programs single_;
   const Programs trainer_;
+  const Merging merging_;
   const Traffic traffic_;
   const ProgramIndex single_index_;
   const ProgramIndex trainer_index_;
   std::map<std::string, std::vector<Update>> updates_;  // by parameter
   std::vector<Group> groups_;
   std::vector<HostGroup> hosts_;                        // empty: no host merges
-  int merging_ = 1;                                     // most trainers of a host that merge
   std::vector<ServerFlows> server_flows_;               // sums over steps and senders
   std::map<std::string, std::vector<double>> updated_;  // rows by parameter and owner, summed over steps
   std::unique_ptr<const AllReduceTraffic> all_reduce_;  // null: servers hold the dense parameters

@@ -40,13 +40,20 @@ int MergingOf(const v1::Distribute& distribute, const Machines& machines) {
   return std::min(machines.trainers_per_host, distribute.trainers());
 }
 
+// Likewise of dense gradients that trainers add among themselves. On one machine nothing leaves a host.
+int AddingOf(const v1::Distribute& distribute, const Machines& machines) {
+  if (machines.one_machine || MergeHostsOf(distribute) == v1::Plan::OFF) return 1;
+  return std::min(machines.trainers_per_host, distribute.trainers());
+}
+
 absl::StatusOr<std::unique_ptr<ClusterModel>> ModelOf(const Job& job, const ExplainOptions& options,
                                                       const Programs& unplaced) {
   Programs single = unplaced;
   RETURN_IF_ERROR(RunPasses(PlacementPasses(), job, &single));
   Programs trainer = single;
   RETURN_IF_ERROR(RunPasses(TrainerPasses(), job, &trainer));
-  const int merging = MergingOf(job.config.distribute(), options.machines);
+  const ClusterModel::Merging merging = {.servers = MergingOf(job.config.distribute(), options.machines),
+                                         .trainers = AddingOf(job.config.distribute(), options.machines)};
   return std::make_unique<ClusterModel>(job.config, options.link, std::move(single), std::move(trainer), merging);
 }
 

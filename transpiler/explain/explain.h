@@ -55,6 +55,8 @@ std::string ExplanationHtml(const v1::Explanation& explanation);
 
 // Returns "merge_hosts: 2 hosts of 8 trainers: 31 % of the bytes without it, ...".
 std::string MergedText(const v1::MergedHosts& merged);
+// Returns "merge_hosts: 2 hosts of 4 trainers: 25 % of the bytes without it, ... of dense gradients between hosts".
+std::string AddedText(const v1::AddedOnHosts& added, int trainers);
 // Returns "host 1 with trainers 8 to 15"; of a group "hosts 0 to 3, each with 8 trainers".
 std::string MergedHostName(const v1::MergedHost& host);
 // Returns "each process on a machine", or what else is on one.

@@ -394,6 +394,9 @@ std::string AllReduced(const v1::Explanation& e) {
                                 bucket.row_width() > 0 ? " of rows" : "")},
                   "td");
   }
+  if (all.has_added_on_hosts()) {
+    absl::StrAppend(&text, "<p>", Escaped(AddedText(all.added_on_hosts(), e.trainers())), ".</p>\n");
+  }
   return Section("Every trainer", absl::StrCat(text, Table(rows), Shares(all), ReplicaBlocks(all)));
 }
 

@@ -353,8 +353,10 @@ class Model {
     for (const v1::ExplainedTrainer& t : e_.trainer()) {
       const v1::Flow& flow = t.exchange().total();
       Work one = TrainerMoves(kNs * c_.trainer().push_lane_ns() * t.lanes(), flow, 1);
-      // Trainers send each other about the same; what stays on a host is on no link.
-      const double leaving = (trainers_ - trainers_per_host_) / static_cast<double>(std::max(1, trainers_ - 1));
+      // Trainers send each other about the same; what stays on a host, or is merged there, is on no link.
+      double leaving = (trainers_ - trainers_per_host_) / static_cast<double>(std::max(1, trainers_ - 1));
+      const v1::AddedOnHosts& added = e_.all_reduced().added_on_hosts();
+      if (added.bytes_apart() > 0) leaving *= added.bytes() / added.bytes_apart();
       one.out *= leaving;
       one.in *= leaving;
       phase.trainer = Busiest(phase.trainer, one);

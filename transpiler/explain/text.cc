@@ -131,7 +131,18 @@ std::string ServerText(const v1::ExplainedServer& server, const v1::Explanation&
   return text + UpdatesText(server, most);
 }
 
-std::string AllReducedText(const v1::AllReduced& all, const char* most) {
+// Returns what merging on hosts saves.
+template <class Merged>
+std::string SavedText(const Merged& merged, bool even) {
+  const double part = merged.bytes_apart() > 0 ? merged.bytes() / merged.bytes_apart() : 1;
+  return absl::StrCat("merge_hosts: ", merged.hosts(), merged.hosts() == 1 ? " host of " : " hosts of ",
+                      even ? "" : "at most ", merged.trainers_per_host(),
+                      absl::StrFormat(" trainers: %.0f %% of the bytes without it, ", 100 * part),
+                      HumanBytes(merged.bytes()), " instead of ", HumanBytes(merged.bytes_apart()));
+}
+
+std::string AllReducedText(const v1::Explanation& e, const char* most) {
+  const v1::AllReduced& all = e.all_reduced();
   const bool shared_out = all.share_size() > 0;
   std::string text = shared_out ? SharedOutText(all.replica()) : BlocksText("every trainer", all.replica());
   text += UpdatesText(all.replica(), most);
@@ -150,6 +161,7 @@ std::string AllReducedText(const v1::AllReduced& all, const char* most) {
                     bucket.row_width() > 0 ? to : ": ", BucketParameters(bucket), "\n");
   }
   text += MoreText(all.bucket_size(), kMostLines);
+  if (all.has_added_on_hosts()) absl::StrAppend(&text, "  ", AddedText(all.added_on_hosts(), e.trainers()), "\n");
   return shared_out ? text + SharesText(all, most) : text;
 }
 
@@ -274,12 +286,12 @@ std::string MachinesText(const v1::SpeedPrediction& speed) {
 std::string MergedText(const v1::MergedHosts& merged) {
   // The last host may have fewer.
   const bool even = merged.host_size() == 0 || merged.host().rbegin()->trainers() == merged.trainers_per_host();
-  const double part = merged.bytes_apart() > 0 ? merged.bytes() / merged.bytes_apart() : 1;
-  return absl::StrCat("merge_hosts: ", merged.hosts(), merged.hosts() == 1 ? " host of " : " hosts of ",
-                      even ? "" : "at most ", merged.trainers_per_host(),
-                      absl::StrFormat(" trainers: %.0f %% of the bytes without it, ", 100 * part),
-                      HumanBytes(merged.bytes()), " instead of ", HumanBytes(merged.bytes_apart()),
-                      " a step between hosts and servers");
+  return absl::StrCat(SavedText(merged, even), " a step between hosts and servers");
+}
+
+std::string AddedText(const v1::AddedOnHosts& added, int trainers) {
+  const bool even = added.hosts() * added.trainers_per_host() == trainers;
+  return absl::StrCat(SavedText(added, even), " of dense gradients a step between hosts");
 }
 
 std::string MergedHostName(const v1::MergedHost& host) {
@@ -318,7 +330,7 @@ std::string ExplanationText(const v1::Explanation& e) {
   text += "\n";
   if (e.has_speed()) text += SpeedText(e.speed());
   for (const v1::ExplainedServer& server : e.server()) text += ServerText(server, e, most) + "\n";
-  if (e.has_all_reduced()) text += AllReducedText(e.all_reduced(), most) + "\n";
+  if (e.has_all_reduced()) text += AllReducedText(e, most) + "\n";
   text += TrainersText(e, most);
   if (e.has_merged_hosts()) text += MergedHostsText(e.merged_hosts(), most);
   if (e.has_all_reduced() && e.trainers() > 1) {

@@ -176,6 +176,36 @@ TEST(ExplainTest, HostsWithOtherLanesAreGroupsOfTheirOwn) {
   EXPECT_THAT(MergedText(merged), HasSubstr("merge_hosts: 2 hosts of at most 2 trainers: "));
 }
 
+TEST(ExplainTest, HostsAddDenseGradientsBeforeTheseLeave) {
+  const auto added = [](const std::vector<std::string>& settings, const Machines& machines) {
+    std::vector<std::string> all = {"distribute.servers=0", "distribute.dense=ALL_REDUCE", "train.lanes=8",
+                                    "distribute.trainers=4"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return OnHosts(JobOf(kDense, all), machines).all_reduced();
+  };
+  // All but the last layer, a fiftieth, travels in slices. Each trainer has two lanes, one node; a host of two trainers
+  // has one node, too.
+  const std::vector<std::string> large = {"model.layer[0].fc.size=20000"};
+  const v1::AllReduced two = added(large, {.trainers_per_host = 2});
+  EXPECT_EQ(two.added_on_hosts().hosts(), 2);
+  // Of each slice the other host sends two addends and gets two results, or one of each.
+  EXPECT_NEAR(two.added_on_hosts().bytes_apart() / static_cast<double>(two.dense_bytes()), 4, .2);
+  EXPECT_NEAR(two.added_on_hosts().bytes() / static_cast<double>(two.dense_bytes()), 2, .2);
+  // Three trainers of a host have two nodes, and the other one has one.
+  const v1::AllReduced three = added(large, {.trainers_per_host = 3});
+  EXPECT_NEAR(three.added_on_hosts().bytes_apart() / static_cast<double>(three.dense_bytes()), .75 * 2 + .25 * 6, .1);
+  EXPECT_NEAR(three.added_on_hosts().bytes() / static_cast<double>(three.dense_bytes()), .75 * 2 + .25 * 3, .1);
+  EXPECT_THAT(AddedText(three.added_on_hosts(), 4),
+              HasSubstr("merge_hosts: 2 hosts of at most 3 trainers: 76 % of the bytes without it, "));
+  EXPECT_FALSE(added(large, {}).has_added_on_hosts());
+  EXPECT_FALSE(added(large, {.one_machine = true}).has_added_on_hosts());
+  for (const std::string without :
+       {"distribute.merge_hosts=false", "distribute.update=SHARDED", "distribute.all_reduce.compression=FLOAT16"}) {
+    const std::vector<std::string> settings = {large[0], without, "distribute.reproducible=false"};
+    EXPECT_FALSE(added(settings, {.trainers_per_host = 2}).has_added_on_hosts()) << without;
+  }
+}
+
 TEST(ExplainTest, HostsMergeWhereTheJobSaysSo) {
   const auto merges = [](const std::vector<std::string>& settings, const Machines& machines) {
     return OnHosts(JobOf(kDense, settings), machines).has_merged_hosts();

@@ -148,6 +148,20 @@ TEST(SpeedModelTest, AHostThatMergesSendsOnceAndPassesThroughSharedMemory) {
       2 * 1e-3 / 2);
 }
 
+TEST(SpeedModelTest, WhatTrainersOfAHostAddIsOnNoLink) {
+  const auto link = [](const std::string& added) {
+    const std::string all = R"(
+        trainer { first: 0 count: 4 lanes: 1 lane_batch: 100 exchange { total { messages: 3 bytes_out: 1e7 } } })";
+    const Machines machines = {.trainers_per_host = 2, .link = Link{.gbit = 1, .us = 0}};
+    return PhaseOf(Predicted(Costs(), machines, all + "all_reduced { " + added + " }",
+                             "servers: 0 trainers: 4 lanes: 4 batch_size: 400 sync: true"),
+                   "exchange")
+        .trainer_link();
+  };
+  EXPECT_GT(link(""), 0);
+  EXPECT_DOUBLE_EQ(link("added_on_hosts { hosts: 2 trainers_per_host: 2 bytes: 1e6 bytes_apart: 4e6 }"), link("") / 4);
+}
+
 TEST(SpeedModelTest, RoundTripsWaitForTheLinkAndForTheOtherEnd) {
   const v1::Calibration costs = Costs("tcp { round_trip_ns: 1e5 }");
   const auto waits = [&](const std::string& more) {
