@@ -26,7 +26,8 @@ inline constexpr int kGrpcReadChunk = 256 << 10;  // bytes asked of the system a
 // Key in the initial metadata of the answer to a Join: path of the server's socket for clients on its machine.
 inline constexpr char kUnixSocketKey[] = "weir-unix-socket";
 
-// Key there if the server takes tensors through plain sockets (socket_link.h) at its endpoint, too.
+// Key in the initial metadata of that answer and of a stream (open_stream.h) if the server takes tensors through plain
+// sockets (socket_link.h) at its endpoint, too.
 inline constexpr char kPlainSocketsKey[] = "weir-plain-sockets";
 
 // Key in the metadata of a call that the profiler records: the call's number and step.

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -316,11 +314,13 @@ class Server : public GrpcServer {
     // The file system may not support sockets, so try TCP alone.
     if (server_ == nullptr && !unix_socket.empty()) Build("");
     if (server_ == nullptr) {
-      Shutdown(absl::ZeroDuration());
       return absl::InternalError(absl::StrCat("gRPC cannot serve at ", text));
     }
     Accept();
-    guard_ = ResetGuard::Start(port(), expected_descriptors_);
+    guard_ = ResetGuard::Start(port(), expected_descriptors_, [this] {
+      tcp_->CloseSilent();
+      streams_->CloseUnproven();
+    });
     endpoint.port = port();
     endpoint_ = endpoint.ToString();
     if (shared_memory_ && !unix_socket_.empty()) ShareMemory();
@@ -380,7 +380,7 @@ class Server : public GrpcServer {
       builder.RegisterService(collective_.get());
     }
     std::optional<StreamServer::PlainSockets> plain;
-    if (plain_sockets_) plain = {.most_unproven = std::max(expected_descriptors_, kMostStrangers)};
+    if (plain_sockets_) plain = {.most_unproven = static_cast<size_t>(std::max(expected_descriptors_, kMostStrangers))};
     streams_ = StreamServer::Create([this](Method method, const Slices& request,
                                            ReplyCallback reply) { Handle(method, request, std::move(reply)); },
                                     plain);

@@ -17,11 +17,11 @@ namespace weir {
 struct GrpcServerOptions {
   // host:port. With port 0 the system chooses the port.
   std::string endpoint;
-  // Borrowed; must outlive the server. Handle is called on gRPC's threads; for joins and heart-beats on a thread of
-  // this server. Null: there is no service ParameterServer.
+  // Borrowed; must outlive the server. Handle is called on threads of gRPC and of SocketEvents; for joins and
+  // heart-beats on a thread of this server. Null: there is no service ParameterServer.
   ServerCore* core = nullptr;
-  // Receives messages of collective operations (pserver/collective/wire_mesh.h), on gRPC's threads. Not set: there is
-  // no service Collective.
+  // Receives messages of collective operations (pserver/collective/wire_mesh.h), on threads of gRPC and of
+  // SocketEvents. Not set: there is no service Collective.
   std::function<void(const Slices& message, ReplyCallback reply)> deliver = {};
   // If true, listens on a Unix-domain socket as well (pserver/sockets/unix_socket.h).
   bool unix_sockets = true;

@@ -1,7 +1,6 @@
 #include "pserver/network/grpc_transport.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
+#include "framework/base/status_macros.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -68,29 +68,28 @@ bool IsStreamed(Method method) {
   return method == Method::kPush || method == Method::kPull || method == Method::kNorms || method == Method::kDeliver;
 }
 
-// Return a socket that connects, or -1 and errno.
-int Connecting(int family, const sockaddr* address, socklen_t bytes) {
-  const int socket = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (socket < 0) return -1;
-  SetLinkOptions(socket, family != AF_UNIX);
-  if (::connect(socket, address, bytes) == 0 || errno == EINPROGRESS) return socket;
-  const int error = errno;
-  ::close(socket);
-  errno = error;
-  return -1;
-}
-int ConnectPlain(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    errno = ENAMETOOLONG;
-    return -1;
+// Returns a socket that connects to a server at this machine or another. Unavailable: it cannot.
+absl::StatusOr<int> ConnectPlain(const SocketAddress& address) {
+  const int socket = ::socket(address.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return absl::UnavailableError(absl::StrCat("socket: ", std::strerror(errno)));
+  SetLinkOptions(socket, /*tcp=*/true);
+  int error = ::connect(socket, address.raw(), address.bytes) == 0 || errno == EINPROGRESS ? 0 : errno;
+  // Where nobody listens at a port that the system gives to callers, it may be the caller's own.
+  SocketAddress own;
+  own.bytes = sizeof(own.address);
+  if (error == 0 && ::getsockname(socket, reinterpret_cast<sockaddr*>(&own.address), &own.bytes) == 0 &&
+      own.ToString() == address.ToString()) {
+    error = ECONNREFUSED;
   }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  return Connecting(AF_UNIX, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  if (error == 0) return socket;
+  ::close(socket);
+  return absl::UnavailableError(std::strerror(error));
 }
-int ConnectPlain(const SocketAddress& address) {
-  return Connecting(address.address.ss_family, address.raw(), address.bytes);
+// Likewise at a path.
+absl::StatusOr<int> ConnectPlain(const std::string& path) {
+  ASSIGN_OR_RETURN(const int socket, ConnectTo(path, SOCK_STREAM | SOCK_NONBLOCK));
+  SetLinkOptions(socket, /*tcp=*/false);
+  return socket;
 }
 
 class GrpcTransport : public ClosableTransport {
@@ -310,12 +309,13 @@ class GrpcTransport : public ClosableTransport {
         of->stream = OpenGrpcStream(of->way.stub, &deadlines_, gone, plain);
         return;
       }
-      const int socket = of->way.over_unix ? ConnectPlain(of->plain_path) : ConnectPlain(*of->plain_address);
-      if (socket >= 0) {
-        of->stream = OpenSocketStream(socket, &deadlines_, gone);
+      const absl::StatusOr<int> socket =
+          of->way.over_unix ? ConnectPlain(of->plain_path) : ConnectPlain(*of->plain_address);
+      if (socket.ok()) {
+        of->stream = OpenSocketStream(*socket, &deadlines_, gone);
         return;
       }
-      LeavePlain(server, of->way, /*greeted=*/false, std::strerror(errno));
+      LeavePlain(server, of->way, socket.status().message());
     }
   }
 
@@ -331,11 +331,10 @@ class GrpcTransport : public ClosableTransport {
     const std::string path = TensorPathOf(of.path);
     if (!of.no_greeting.contains(path)) of.plain_path = path;
   }
-  // Plain sockets do not reach the server that way.
-  void LeavePlain(int server, const Way& way, bool greeted, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // Plain sockets do not reach the server that way now.
+  void LeavePlain(int server, const Way& way, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     Server& of = *servers_[static_cast<size_t>(server)];
     if (!(WayTo(of) == way)) return;
-    if (!greeted) of.no_greeting.insert(way.plain);
     if (way.over_unix) {
       of.plain_path.clear();
     } else {
@@ -369,7 +368,9 @@ class GrpcTransport : public ClosableTransport {
       const bool begun = call.stream->Call(
           method, request, timeout, [this, server, call, done](absl::StatusOr<Slices> reply, bool from_server) {
             FinishStreamed(server, call, from_server ? absl::OkStatus() : reply.status());
-            done(reply.ok() ? std::move(reply) : absl::StatusOr<Slices>(Named(server, reply.status())));
+            // A stream that ends because the other process is of another version does not say which process that is.
+            const bool of_stream = absl::IsFailedPrecondition(reply.status()) && call.stream->ended();
+            done(reply.ok() ? std::move(reply) : absl::StatusOr<Slices>(Named(server, reply.status(), of_stream)));
             EndStreamed();
           });
       if (begun) return;
@@ -387,7 +388,11 @@ class GrpcTransport : public ClosableTransport {
       if (network.ok() || (!way.over_unix && greeted)) return;
       if (!absl::IsUnavailable(network) && greeted) return;
       MutexLock lock(&mu_);
-      if (!closing_) LeavePlain(server, way, greeted, network.message());
+      Server& of = *servers_[static_cast<size_t>(server)];
+      // A later stream may have found the way good again.
+      if (closing_ || of.stream != call.stream) return;
+      if (!greeted) of.no_greeting.insert(way.plain);
+      LeavePlain(server, way, network.message());
     } else if (network.ok()) {
       if (way.over_unix) GiveRoom(server);
     } else if (absl::IsUnavailable(network)) {
@@ -468,8 +473,9 @@ class GrpcTransport : public ClosableTransport {
   }
 
   // An error that the server reports is passed on as it is; an error of the network gets the server's name.
-  absl::Status Named(int server, const absl::Status& error) const {
-    const bool network = absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
+  absl::Status Named(int server, const absl::Status& error, bool of_stream = false) const {
+    const bool network =
+        of_stream || absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsUnimplemented(error);
     return network ? absl::Status(error.code(), absl::StrCat(Describe(server), ": ", error.message())) : error;
   }
 

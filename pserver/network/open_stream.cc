@@ -54,6 +54,7 @@ class GrpcClient : public StreamCalls, public grpc::ClientBidiReactor<grpc::Byte
 
   void OnReadDone(bool ok) override {
     if (!ok) return End();
+    greeted_ = true;
     const absl::Status batch = HandOut(
         FromByteBuffer(in_),
         [this] {

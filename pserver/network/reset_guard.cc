@@ -43,7 +43,7 @@ constexpr absl::Duration kLongestCalm = absl::Seconds(5);
 // Free descriptors with which the guard rests. Whoever opens so many by anything but connections has used kUse before
 // they are gone, if each takes 20 microseconds: to find, open and read a file does.
 constexpr int64_t kFreeToRest = 512;
-// Period while many descriptors are in use: gRPC accepts tens of connections in this time.
+// Period while many descriptors are in use: tens of connections are accepted in this time.
 constexpr absl::Duration kPeriodWithManyDescriptors = absl::Milliseconds(1);
 // Longest wait of new connections after the last close, should gRPC keep a closed one because a handler of its is busy.
 // On two busy cores gRPC freed the calls within 3 seconds.
@@ -185,7 +185,7 @@ int64_t KeptDescriptors(int64_t limit, int64_t used, int64_t expected) {
   return std::clamp<int64_t>(limit - used - expected - others, kKeptDescriptors, 4096);
 }
 
-std::unique_ptr<ResetGuard> ResetGuard::Start(int port, int64_t expected) {
+std::unique_ptr<ResetGuard> ResetGuard::Start(int port, int64_t expected, std::function<void()> close_others) {
   DIR* const descriptors = ::opendir("/proc/self/fd");
   const int held = descriptors == nullptr ? -1 : ::fcntl(::dirfd(descriptors), F_DUPFD_CLOEXEC, 0);
   if (held < 0) {
@@ -193,11 +193,12 @@ std::unique_ptr<ResetGuard> ResetGuard::Start(int port, int64_t expected) {
     if (descriptors != nullptr) ::closedir(descriptors);
     return nullptr;
   }
-  return std::unique_ptr<ResetGuard>(new ResetGuard(port, expected, descriptors, held));
+  return std::unique_ptr<ResetGuard>(new ResetGuard(port, expected, std::move(close_others), descriptors, held));
 }
 
-ResetGuard::ResetGuard(int port, int64_t expected, DIR* descriptors, int held)
+ResetGuard::ResetGuard(int port, int64_t expected, std::function<void()> close_others, DIR* descriptors, int held)
     : port_(port),
+      close_others_(std::move(close_others)),
       descriptors_(descriptors),
       held_(held),
       kept_(KeptDescriptors(DescriptorLimit(), CountDescriptors(), expected)) {
@@ -227,7 +228,7 @@ void ResetGuard::Run() {
   absl::Duration used = ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
   bool came = false;
   while (Rest(rest)) {
-    // Look once more a period after a connection has come: gRPC may not have accepted it at the first look.
+    // Look once more a period after a connection has come: it may not have been accepted at the first look.
     came = !came && AwaitUse(&alarm, used);
     used = ProcessorTime(CLOCK_PROCESS_CPUTIME_ID);
     // Measure processor time: connections come also while this thread waits for a core.
@@ -326,6 +327,7 @@ void ResetGuard::LookAtDescriptors() {
   many_descriptors_ = used > many;
   few_left_ = limit - used < kept_;
   if (!few_left_) return;
+  close_others_();
   const std::string state =
       absl::StrCat(used, " of ", limit, " file descriptors are in use (ulimit -n), and new connections wait");
   // The numbers of sockets grow: the oldest are first. More than are missing, so that this is not done for each new
@@ -396,7 +398,7 @@ void ResetGuard::ForEachListener(const std::function<void(int fd)>& act) {
 }
 
 void ResetGuard::ShortenQueue() {
-  // gRPC asks for as many as the system allows, 4096.
+  // They ask for 4096.
   const int most = static_cast<int>(kept_ / 4);
   ForEachListener([most](int fd) { ::listen(fd, most); });
 }

@@ -23,7 +23,7 @@
 // time, which each call takes. So a look follows the same number of calls however slowly or fast they come.
 //
 // The guard also keeps descriptors for files: connections that say nothing cost a caller nothing, and without a
-// descriptor a process can neither write a checkpoint nor, with gRPC 1.51, ever accept a connection again. While the
+// descriptor a process cannot write a checkpoint. While the
 // process has few left (KeptDescriptors), new connections wait, and the oldest ones that have got no answer are
 // closed. The guard does not rest while fewer than 512 are free: a process can use these up by files, which take hardly
 // any processor time.
@@ -74,17 +74,17 @@ bool IsBeyondLimits(const CallCounts& counts);
 
 // Returns the number of free descriptors below which new connections wait, of a process that may have `limit` and has
 // `used`. `expected`: those that the connections of its own job need. The number is larger than kKeptDescriptors
-// (framework/base/exhausted.h) as far as the job can spare them, since gRPC accepts hundreds of connections before the
+// (framework/base/exhausted.h) as far as the job can spare them, since hundreds of connections are accepted before the
 // guard has counted, and those that wait in the system's queue besides.
 int64_t KeptDescriptors(int64_t limit, int64_t used, int64_t expected);
 
 class ResetGuard {
  public:
-  // Guards the connections to `port` of this process. `expected` as in KeptDescriptors.
-  // Connections through Unix-domain sockets are left alone, because
-  // only this user can make them. Returns null, with a warning in the log, if the process cannot list its descriptors
-  // (no /proc).
-  static std::unique_ptr<ResetGuard> Start(int port, int64_t expected);
+  // Guards the connections of gRPC to `port` of this process. `expected` as in KeptDescriptors. `close_others` closes
+  // connections of other kinds that have got no answer; it is called when few descriptors are left. Connections through
+  // Unix-domain sockets are left alone, because only this user can make them. Returns null, with a warning in the log,
+  // if the process cannot list its descriptors (no /proc).
+  static std::unique_ptr<ResetGuard> Start(int port, int64_t expected, std::function<void()> close_others);
   // Stops the thread. The guarded server may already be destroyed.
   ~ResetGuard();
   ResetGuard(const ResetGuard&) = delete;
@@ -96,7 +96,7 @@ class ResetGuard {
   // Connections by CallCounts.peer.
   using Sockets = std::map<std::string, int64_t>;
 
-  ResetGuard(int port, int64_t expected, DIR* descriptors, int held);
+  ResetGuard(int port, int64_t expected, std::function<void()> close_others, DIR* descriptors, int held);
   void Run();
   // Waits for that long or until the guard stops; returns false when it stops.
   bool Rest(absl::Duration how_long);
@@ -134,6 +134,7 @@ class ResetGuard {
   void Warn(const std::string& line);
 
   const int port_;
+  const std::function<void()> close_others_;
   // /proc/self/fd, and a descriptor that is made a copy of each descriptor examined. Both are opened at the start,
   // because an attacker may leave the process no free descriptor. These fields and those down to mu_ are used only by
   // the guard's thread.

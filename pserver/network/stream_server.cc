@@ -1,5 +1,6 @@
 #include "pserver/network/stream_server.h"
 
+#include <algorithm>
 #include <list>
 #include <utility>
 #include <vector>
@@ -77,8 +78,7 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
     auto link = std::make_shared<SocketLink>(socket);
     auto session =
         std::make_shared<StreamSession>(sessions_, [link](Slices batch) { return link->Write(std::move(batch)); });
-    CloseUnproven();
-    links_->Add(link, session);
+    if (!links_->Add(link, session, most_unproven())) return;
     const bool begun = session->Begin([link](const absl::Status& why) {
       if (why.ok()) return link->Close();
       Slices last;
@@ -101,6 +101,7 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
                      }});
   }
 
+  void CloseUnproven() override { links_->CloseUnproven(0); }
   void Refuse() override { sessions_->Refuse(); }
 
   void Shutdown(absl::Duration grace) override {
@@ -114,40 +115,54 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
 
   // Connections of plain sockets.
   struct Links {
-    Mutex mu;
-    CondVar fewer;
-    // In the order in which they have come.
-    std::list<std::pair<std::shared_ptr<SocketLink>, std::shared_ptr<StreamSession>>> all ABSL_GUARDED_BY(mu);
+    struct Link {
+      std::shared_ptr<SocketLink> link;
+      std::shared_ptr<StreamSession> session;
+      bool closes = false;  // has been closed, and ends when a thread is free to see it
 
-    void Add(std::shared_ptr<SocketLink> link, std::shared_ptr<StreamSession> session) {
+      bool proven() const { return session->proven(); }
+    };
+
+    // Makes room and adds a link. False: too many that have been closed have not ended yet.
+    bool Add(std::shared_ptr<SocketLink> link, std::shared_ptr<StreamSession> session, size_t most_unproven) {
+      CloseUnproven(most_unproven - 1);
       MutexLock lock(&mu);
-      all.emplace_back(std::move(link), std::move(session));
+      const auto unproven = std::count_if(all.begin(), all.end(), [](const Link& each) { return !each.proven(); });
+      if (static_cast<size_t>(unproven) >= 2 * most_unproven) return false;
+      all.push_back({.link = std::move(link), .session = std::move(session)});
+      return true;
     }
     void Remove(const std::shared_ptr<SocketLink>& link) {
       MutexLock lock(&mu);
-      all.remove_if([&link](const auto& each) { return each.first == link; });
+      all.remove_if([&link](const Link& each) { return each.link == link; });
       fewer.SignalAll();
     }
+    // Closes the oldest of those through which no call has succeeded, but for so many.
+    void CloseUnproven(size_t but) {
+      std::vector<std::shared_ptr<SocketLink>> closed;
+      {
+        MutexLock lock(&mu);
+        std::vector<Link*> unproven;
+        for (Link& each : all) {
+          if (!each.proven() && !each.closes) unproven.push_back(&each);
+        }
+        for (size_t i = 0; i + but < unproven.size(); ++i) {
+          unproven[i]->closes = true;
+          closed.push_back(unproven[i]->link);
+        }
+      }
+      for (const std::shared_ptr<SocketLink>& link : closed) link->Close();
+    }
+
+    Mutex mu;
+    CondVar fewer;
+    std::list<Link> all ABSL_GUARDED_BY(mu);  // in the order in which they have come
   };
 
-  // Makes room for one more.
-  void CloseUnproven() {
-    const int64_t most = plain_sockets_.has_value() ? plain_sockets_->most_unproven : 1;
-    std::shared_ptr<SocketLink> oldest;
-    {
-      MutexLock lock(&links_->mu);
-      int64_t unproven = 0;
-      for (const auto& [link, session] : links_->all) {
-        if (session->proven()) continue;
-        ++unproven;
-        if (oldest == nullptr) oldest = link;
-      }
-      if (unproven < most) return;
-    }
-    oldest->Close();
-  }
+  size_t most_unproven() const { return plain_sockets_.has_value() ? plain_sockets_->most_unproven : 1; }
 
-  // Waits until the clients, which have been told why, have closed their ends, and closes those that are left.
+  // Waits until the clients, which have been told why, have closed their ends, and closes those that are left. Returns
+  // when no handler runs for any of them.
   void CloseLinks() {
     const absl::Time until = Clock::Real()->Now() + kLastWords;
     std::vector<std::shared_ptr<SocketLink>> left;
@@ -156,7 +171,7 @@ class Server : public StreamServer, public v1::Stream::WithRawCallbackMethod_Cal
       while (!links_->all.empty() && Clock::Real()->Now() < until) {
         links_->fewer.WaitWithTimeout(&links_->mu, until - Clock::Real()->Now());
       }
-      for (const auto& [link, session] : links_->all) left.push_back(link);
+      for (const Links::Link& each : links_->all) left.push_back(each.link);
     }
     for (const std::shared_ptr<SocketLink>& link : left) link->Close();
     MutexLock lock(&links_->mu);

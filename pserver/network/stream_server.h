@@ -2,7 +2,7 @@
 #ifndef WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
 #define WEIR_PSERVER_NETWORK_STREAM_SERVER_H_
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,7 +20,7 @@ class StreamServer {
   struct PlainSockets {
     // Sockets that may be open without an answer other than an error: those of clients that have just connected, and of
     // strangers. One more closes the oldest of them.
-    int64_t most_unproven = 256;
+    size_t most_unproven = 256;
   };
   static std::unique_ptr<StreamServer> Create(StreamHandler handler, std::optional<PlainSockets> plain_sockets = {});
   virtual ~StreamServer() = default;
@@ -29,10 +29,12 @@ class StreamServer {
   virtual grpc::Service* service() = 0;
   // Serves a connected socket, which does not block, and closes it. Not to be called from Shutdown on.
   virtual void Serve(int socket) = 0;
+  // Closes all sockets that are open without an answer other than an error: descriptors are needed.
+  virtual void CloseUnproven() = 0;
   // Answers later requests with Unavailable.
   virtual void Refuse() = 0;
-  // Refuses, waits at most `grace` until no call is open, and ends all streams. Answers that come afterwards are
-  // dropped.
+  // Refuses, waits at most `grace` until no call is open, and ends all streams; gives clients half a second to read
+  // why. Returns when no handler runs for a socket. Answers that come afterwards are dropped.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 

@@ -47,8 +47,7 @@ bool StreamSession::Begin(End end) {
 }
 
 absl::Status StreamSession::Handle(const Slices& batch, const std::function<void()>& read_on) {
-  size_t bytes = 0;
-  for (const Slice& slice : batch) bytes += slice.size;
+  const size_t bytes = TotalSize(batch);
   absl::StatusOr<std::vector<Record>> records = ReadRecords(batch);
   if (!records.ok()) {
     EndWith(records.status());

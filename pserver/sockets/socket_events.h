@@ -13,7 +13,7 @@
 
 namespace weir {
 
-// What a socket is watched for.
+// Is told when a socket is ready.
 class SocketWatcher {
  public:
   virtual ~SocketWatcher() = default;

@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// As they lie in a greeting.
+// Layout of a greeting.
 struct Greeting {
   char name[8];
   uint32_t version, unused;

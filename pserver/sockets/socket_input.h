@@ -29,7 +29,7 @@ std::string SocketGreeting();
 // Returns what precedes a batch.
 std::string BatchLength(uint64_t bytes);
 
-// What has come, cut into the greeting and batches. Not thread-safe.
+// Cuts the bytes of a connection into the greeting and batches. Not thread-safe.
 class SocketInput {
  public:
   // Returns a batch that has come as a whole; nothing: more has to be read. Its memory is aligned as payloads in it

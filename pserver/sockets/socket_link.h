@@ -72,9 +72,11 @@ class SocketLink : public SocketWatcher, public std::enable_shared_from_this<Soc
  private:
   // Watches for what is wanted.
   void Arm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Another thread may read.
+  // Lets another thread read what comes next.
   void ReadOn();
-  // A call of another thread begins to use the socket. False: there is none. Else Leave is to follow soon.
+  // A batch lies in input_ that no other thread has begun to handle since ReadOn: this one reads on.
+  bool TakeInput();
+  // A call of another thread begins to use the socket. False: the link is not connected. Else Leave is to follow soon.
   bool Enter();
   void Leave();
   // Appends a batch to out_. The caller sends it if the result is true, and nobody else does.

@@ -50,6 +50,8 @@ class Accepting : public std::enable_shared_from_this<Accepting> {
 
   // A connection that may not have sent anything.
   void Add(int socket);
+  // Closes the oldest silent connections until there are at most so many and none from before a time.
+  void CloseSilent(size_t most, absl::Time before);
   // Closes silent connections, waits for the functions that run, and calls them no more.
   void Stop();
   // Counts a thread that uses the functions. False: they are not called any more.
@@ -66,7 +68,6 @@ class Accepting : public std::enable_shared_from_this<Accepting> {
   }
   // The connection has sent something, or ended.
   void Sort(const std::shared_ptr<Silent>& silent);
-  void CloseSilent(size_t most, absl::Time before);
 
   const TakeSocket greets_, others_;
   Mutex mu_;
@@ -195,7 +196,10 @@ class Listening : public SocketWatcher, public std::enable_shared_from_this<List
       SetLinkOptions(socket, tcp_);
       accepting_->Add(socket);
     }
-    if (failed) absl::SleepFor(kAcceptPause);
+    if (failed) {
+      accepting_->CloseSilent(0, absl::InfinitePast());
+      absl::SleepFor(kAcceptPause);
+    }
     {
       MutexLock lock(&mu_);
       if (number_ != 0) SocketEvents::ForListeners()->Arm(number_, socket_, EPOLLIN);
@@ -226,6 +230,9 @@ class Listener : public SocketListener {
     listening_.clear();
   }
 
+  void CloseSilent() override {
+    if (accepting_ != nullptr) accepting_->CloseSilent(0, absl::InfinitePast());
+  }
   void Accept(TakeSocket greets, TakeSocket others) override {
     accepting_ = std::make_shared<Accepting>(std::move(greets), std::move(others));
     for (const std::shared_ptr<Listening>& socket : listening_) socket->Start(accepting_);

@@ -42,6 +42,8 @@ class SocketListener {
   virtual void Accept(TakeSocket greets, TakeSocket others) = 0;
   // Frees the port or the path. Neither function of Accept runs any more when it returns.
   virtual void Stop() = 0;
+  // Closes all silent connections: descriptors are needed.
+  virtual void CloseSilent() = 0;
   // 0 if it listens at a path.
   virtual int port() const = 0;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/wire/frame.h"
 
 namespace weir {
 namespace {
@@ -27,16 +28,10 @@ constexpr uint32_t kAnswerMayWait = 1;  // of flags; others mean nothing yet
 
 size_t Padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-size_t SizeOf(const Slices& slices) {
-  size_t bytes = 0;
-  for (const Slice& slice : slices) bytes += slice.size;
-  return bytes;
-}
-
 // Takes bytes from the front of slices, one after the other.
 class Front {
  public:
-  explicit Front(const Slices& slices) : slices_(slices), left_(SizeOf(slices)) {}
+  explicit Front(const Slices& slices) : slices_(slices), left_(TotalSize(slices)) {}
 
   size_t left() const { return left_; }
   // Requires: there are so many bytes.
@@ -78,10 +73,10 @@ class Front {
 
 }  // namespace
 
-size_t Record::bytes() const { return kRecordHead + Padded(SizeOf(payload)); }
+size_t Record::bytes() const { return kRecordHead + Padded(TotalSize(payload)); }
 
 void AppendRecord(const Record& record, Slices* batch) {
-  const size_t bytes = SizeOf(record.payload);
+  const size_t bytes = TotalSize(record.payload);
   const Head head = {.version = kRecordVersion,
                      .kind = record.head.kind,
                      .call = record.head.call,

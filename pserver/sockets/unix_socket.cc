@@ -25,7 +25,8 @@ namespace {
 bool FitsAddress(const std::string& path) { return path.size() < sizeof(sockaddr_un{}.sun_path); }
 
 constexpr timeval kConnectDeadline = {.tv_sec = 2, .tv_usec = 0};
-constexpr int kBacklog = 128;
+// Connections that the system takes before they are accepted: all trainers of a machine may come at once.
+constexpr int kBacklog = 4096;
 
 // Returns the address of a path, which fits.
 sockaddr_un AddressOf(const std::string& path) {

@@ -42,6 +42,13 @@ expect_idle() {
     count "$@"
     [ $largest -le $((most * seconds)) ] && return
   done
+  # Which threads they are.
+  for name in "$@"; do
+    grep -H voluntary_ctxt_switches /proc/"${pid[$name]}"/task/*/status
+    sleep $seconds
+    grep -H voluntary_ctxt_switches /proc/"${pid[$name]}"/task/*/status
+    grep -H . /proc/"${pid[$name]}"/task/*/comm
+  done
   fail "$*: $largest wake-ups in $seconds s, more than $most a second"
 }
 
