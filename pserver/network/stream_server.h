@@ -16,7 +16,7 @@ namespace weir {
 // Streams of all clients of a server. Thread-safe.
 class StreamServer {
  public:
-  // What plain sockets need: without it clients are not told that sockets come to Serve.
+  // Settings of plain sockets. Without them clients are not told that sockets come to Serve.
   struct PlainSockets {
     // Sockets that may be open without an answer other than an error: those of clients that have just connected, and of
     // strangers. One more closes the oldest of them.

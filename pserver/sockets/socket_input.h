@@ -47,7 +47,7 @@ class SocketInput {
   void Take(size_t bytes, char* to);
 
   bool greeted_ = false;
-  // What has been read beyond the batch that comes: from begin_ to end_.
+  // Bytes that have been read beyond the batch that comes: from begin_ to end_.
   std::array<char, size_t{16} << 10> ahead_;
   size_t begin_ = 0, end_ = 0;
   // The batch that comes: of bytes_, have_ are there.

@@ -92,9 +92,9 @@ class SocketLink : public SocketWatcher, public std::enable_shared_from_this<Soc
 
   const int fd_;
   Callbacks callbacks_;
-  // What has come; used by the thread that reads.
+  // Bytes that have come; used by the thread that reads.
   std::unique_ptr<SocketInput> input_;
-  // What is being sent, from an offset in its first slice; used by the thread that sends.
+  // Slices that are being sent, from an offset in slice at_; used by the thread that sends.
   Slices sending_;
   size_t sent_ = 0, at_ = 0;
 
@@ -104,7 +104,7 @@ class SocketLink : public SocketWatcher, public std::enable_shared_from_this<Soc
   bool wants_in_ ABSL_GUARDED_BY(mu_) = false, has_input_ ABSL_GUARDED_BY(mu_) = false;
   // Somebody sends: a thread, or the one that will when the socket has room.
   bool sends_ ABSL_GUARDED_BY(mu_) = false, wants_out_ ABSL_GUARDED_BY(mu_) = false;
-  // What is sent next, and whether a batch of Write is in it or is being sent.
+  // Slices that are sent next, and whether a batch of Write is in them or is being sent.
   Slices out_ ABSL_GUARDED_BY(mu_);
   bool has_batch_ ABSL_GUARDED_BY(mu_) = false, finishes_ ABSL_GUARDED_BY(mu_) = false;
   // Calls of other threads; calls of OnEvents.

@@ -23,6 +23,7 @@ inline constexpr absl::Duration kMostSilence = absl::Seconds(10);
 // The owner of a connected socket that does not block.
 using TakeSocket = std::function<void(int socket)>;
 
+// All calls but CloseSilent come from one thread; that may come from any once Accept has returned.
 class SocketListener {
  public:
   // Listens at "host:port", on all addresses that the host has; port 0: the system chooses one for all of them.

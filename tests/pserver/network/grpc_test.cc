@@ -445,20 +445,9 @@ TEST_F(SharedMemoryTest, EitherSideCanSwitchItOff) {
 }
 
 TEST_F(SharedMemoryTest, AServerThatComesBackIsMetAgainAtTheNextJoin) {
-  const std::string endpoint = server_->endpoint();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
-    server_ = nullptr;
-    EXPECT_TRUE(absl::IsUnavailable(Ask("echo", Method::kPush).status()));
-    auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_});
-    ASSERT_TRUE(again.ok()) << again.status();
-    server_ = *std::move(again);
-    absl::StatusOr<std::string> reply;
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    do {
-      reply = Ask("echo", Method::kJoin);
-    } while (!reply.ok() && std::chrono::steady_clock::now() < patience);
-    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_NO_FATAL_FAILURE(RestartServer());
     EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
     ExpectAccepted(SharedPathOf(server_->unix_socket()), 1);
   }

@@ -18,6 +18,7 @@
 #include "pserver/network/grpc_bytes.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "tests/testing/handling_core.h"
 
 namespace weir {
 
@@ -29,7 +30,7 @@ inline v1::Cluster ClusterOf(bool shared_memory) {
 
 // Core that does what the request says: "echo:..." comes back with the method's name, "fail:<code>:<text>" is an error,
 // "hold" is kept unanswered, "block" keeps its thread until LetGo.
-class ScriptedCore : public ServerCore {
+class ScriptedCore : public HandlingCore {
  public:
   void Handle(Method method, const Slices& request, ReplyCallback reply) override {
     if (TotalSize(request) > 1000) {
@@ -72,17 +73,8 @@ class ScriptedCore : public ServerCore {
     let_go_ = true;
     arrived_.SignalAll();
   }
-  void Tick() override {}
-  absl::Time NextTick() override { return absl::InfiniteFuture(); }
-  void RequestStop() override {}
-  void ReportFailure(const absl::Status&) override {}
-  bool Finished() override { return false; }
-  absl::Status JobStatus() override { return absl::OkStatus(); }
-  int64_t Version() override { return 0; }
-  const Counters& counters() const override { return counters_; }
 
  private:
-  Counters counters_;
   Mutex mu_;
   CondVar arrived_;
   std::vector<ReplyCallback> held_ ABSL_GUARDED_BY(mu_);
@@ -133,6 +125,17 @@ class NetworkTest : public testing::Test {
   }
   absl::StatusOr<std::string> Ask(std::string text, Method method = Method::kControl) {
     return Start(method, {Slice::Own(std::move(text))}).get();
+  }
+  // Ends the server, starts another one at its port, and joins that.
+  void RestartServer() {
+    const std::string endpoint = server_->endpoint();
+    server_ = nullptr;
+    EXPECT_TRUE(absl::IsUnavailable(Ask("echo", Method::kPush).status()));
+    auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_});
+    ASSERT_TRUE(again.ok()) << again.status();
+    server_ = *std::move(again);
+    const absl::StatusOr<std::string> joined = AskPatiently("echo", Method::kJoin);
+    ASSERT_TRUE(joined.ok()) << joined.status();
   }
   // Asks until the server answers.
   absl::StatusOr<std::string> AskPatiently(const std::string& text, Method method) {

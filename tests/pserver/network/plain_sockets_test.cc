@@ -160,16 +160,9 @@ INSTANTIATE_TEST_SUITE_P(Networks, PlainSocketsTest, testing::Values(Network::kP
                          testing::PrintToStringParamName());
 
 TEST_P(PlainSocketsTest, AServerThatComesBackAtTheSamePortIsMetAgain) {
-  const std::string endpoint = server_->endpoint();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
-    server_ = nullptr;
-    EXPECT_TRUE(absl::IsUnavailable(Ask("echo", Method::kPush).status()));
-    auto again = GrpcServer::Start({.endpoint = endpoint, .core = &core_});
-    ASSERT_TRUE(again.ok()) << again.status();
-    server_ = *std::move(again);
-    const Reply joined = AskPatiently("echo", Method::kJoin);
-    ASSERT_TRUE(joined.ok()) << joined.status();
+    ASSERT_NO_FATAL_FAILURE(RestartServer());
     EXPECT_EQ(*Ask("echo", Method::kPush), "Push echo");
     ExpectAccepted(TensorPathOf(server_->unix_socket()), GetParam() == Network::kPlainUnixSocket ? 1 : 0);
     ExpectAccepted(server_->unix_socket(), 0);

@@ -36,26 +36,16 @@
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_timers.h"
 #include "pserver/network/grpc_transport.h"
+#include "tests/testing/handling_core.h"
 
 namespace weir {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-class EchoCore : public ServerCore {
+class EchoCore : public HandlingCore {
  public:
   void Handle(Method, const Slices& request, ReplyCallback reply) override { reply(request); }
-  void Tick() override {}
-  absl::Time NextTick() override { return absl::InfiniteFuture(); }
-  void RequestStop() override {}
-  void ReportFailure(const absl::Status&) override {}
-  bool Finished() override { return false; }
-  absl::Status JobStatus() override { return absl::OkStatus(); }
-  int64_t Version() override { return 0; }
-  const Counters& counters() const override { return counters_; }
-
- private:
-  Counters counters_;
 };
 
 // A client with a connection of its own.

@@ -9,25 +9,15 @@
 #include "gtest/gtest.h"
 #include "pserver/network/grpc_server.h"
 #include "pserver/network/grpc_transport.h"
+#include "tests/testing/handling_core.h"
 #include "tests/testing/wall_clock.h"
 
 namespace weir {
 namespace {
 
-class AnsweringCore : public ServerCore {
+class AnsweringCore : public HandlingCore {
  public:
   void Handle(Method, const Slices&, ReplyCallback reply) override { reply(Slices{Slice::Own("here")}); }
-  void Tick() override {}
-  absl::Time NextTick() override { return absl::InfiniteFuture(); }
-  void RequestStop() override {}
-  void ReportFailure(const absl::Status&) override {}
-  bool Finished() override { return false; }
-  absl::Status JobStatus() override { return absl::OkStatus(); }
-  int64_t Version() override { return 0; }
-  const Counters& counters() const override { return counters_; }
-
- private:
-  Counters counters_;
 };
 
 class WallClockGrpcTest : public testing::Test {

@@ -11,6 +11,7 @@
 #include "framework/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/handling_core.h"
 
 namespace weir {
 namespace {
@@ -42,25 +43,16 @@ class Notes {
   std::vector<std::thread::id> threads_ ABSL_GUARDED_BY(mu_);
 };
 
-class OwnCore : public ServerCore {
+class OwnCore : public HandlingCore {
  public:
   explicit OwnCore(Notes* notes) : notes_(*notes) {}
   void Handle(Method method, const Slices& request, ReplyCallback reply) override {
     notes_.Add(std::string(MethodName(method)) + " " + Flatten(request));
     reply(Bytes("own"));
   }
-  void Tick() override {}
-  absl::Time NextTick() override { return absl::InfiniteFuture(); }
-  void RequestStop() override {}
-  void ReportFailure(const absl::Status&) override {}
-  bool Finished() override { return false; }
-  absl::Status JobStatus() override { return absl::OkStatus(); }
-  int64_t Version() override { return 0; }
-  const Counters& counters() const override { return counters_; }
 
  private:
   Notes& notes_;
-  Counters counters_;
 };
 
 class Others : public Transport {
