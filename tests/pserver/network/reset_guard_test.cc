@@ -19,6 +19,8 @@
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -422,6 +424,7 @@ constexpr absl::Duration kAtOnce = absl::Seconds(3);
 class IdleGuard {
  public:
   explicit IdleGuard(rlim_t descriptors) : limit_(descriptors) {
+    AwaitFewDescriptors();
     server_ = GrpcServer::Start({.endpoint = "127.0.0.1:0", .core = &core_}).value();
     silent_ = std::make_unique<RawPeer>(server_->port());
     EXPECT_TRUE(silent_->Ping());
@@ -434,6 +437,16 @@ class IdleGuard {
   }
 
  private:
+  // gRPC may not have closed all connections of earlier tests yet. A guard that counts these keeps fewer descriptors.
+  static void AwaitFewDescriptors() {
+    const absl::Time end = Clock::Real()->Now() + kPatience;
+    const auto used = [] {
+      return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+    };
+    while (used() > 64 && Clock::Real()->Now() < end) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_LE(used(), 64);
+  }
+
   const SoftLimit limit_;
   EchoCore core_;
   std::unique_ptr<GrpcServer> server_;
