@@ -49,6 +49,8 @@ expect_idle() {
     grep -H voluntary_ctxt_switches /proc/"${pid[$name]}"/task/*/status
     grep -H . /proc/"${pid[$name]}"/task/*/comm
   done
+  # Whether somebody else connects to them.
+  cat /proc/net/tcp
   fail "$*: $largest wake-ups in $seconds s, more than $most a second"
 }
 
