@@ -80,7 +80,7 @@ absl::Status ReplicaChannel::SendDense(const BlockRef& block, absl::Span<const L
 absl::Status ReplicaChannel::SendRows(const BlockRef& block, int width, absl::Span<const LaneRows> lanes) {
   if (!read_only_ && !part_of_.contains(block.name)) return servers_.SendRows(block, width, lanes);
   ASSIGN_OR_RETURN(const size_t part, FindPart(block));
-  absl::StatusOr<std::string> rows = PackNodeRows(own_nodes_, lanes_, width, lanes);
+  absl::StatusOr<std::string> rows = PackNodeRows(own_nodes_, width, lanes);
   if (!rows.ok()) {
     return absl::Status(rows.status().code(), absl::StrCat("gradient of ", block.name, ": ", rows.status().message()));
   }

@@ -339,8 +339,6 @@ void MergedPushes::WriteDense(const std::string& name, const std::vector<DenseRu
 absl::Status MergedPushes::AddNode(const std::string& name, const Gathered& gathered, const LaneRange& node,
                                    const RowForm& form, RowSums* sums) const {
   sums->node = node;
-  const v1::Plan& plan = options_.placement->plan();
-  const int lanes = plan.lanes() == 0 ? plan.trainers() : plan.lanes();
   std::vector<RowRun> values, counts;
   for (const Rows& rows : gathered.rows) {
     if (!Inside(rows.node, node)) continue;
@@ -348,8 +346,8 @@ absl::Status MergedPushes::AddNode(const std::string& name, const Gathered& gath
     values.push_back({rows.node, rows.ids, rows.values, order});
     counts.push_back({rows.node, rows.ids, rows.counts, order});
   }
-  absl::Status merged = MergeRows(values, lanes, form.width, 0, UINT64_MAX, &sums->values);
-  if (merged.ok() && form.counts) merged = MergeRows(counts, lanes, 2, 0, UINT64_MAX, &sums->counts);
+  absl::Status merged = MergeRows(values, form.width, 0, UINT64_MAX, &sums->values);
+  if (merged.ok() && form.counts) merged = MergeRows(counts, 2, 0, UINT64_MAX, &sums->counts);
   return merged.ok() ? merged : absl::Status(merged.code(), absl::StrCat("push of ", name, ": ", merged.message()));
 }
 

@@ -39,8 +39,8 @@ class BySamples : public Averaging {
   absl::Status SumRows(const TableSlice& slice, absl::Span<const TrainerGradients> trainers, int64_t samples,
                        RowSums* sums) const override {
     sums->divisor = static_cast<float>(samples);
-    return MergeRows(RunsOfTable(trainers, slice.index, &Gradient::values), lanes(), slice.width, slice.first,
-                     slice.last, &sums->rows);
+    return MergeRows(RunsOfTable(trainers, slice.index, &Gradient::values), slice.width, slice.first, slice.last,
+                     &sums->rows);
   }
 
  protected:
@@ -101,7 +101,7 @@ absl::Status ByTrainers::SumRows(const TableSlice& slice, absl::Span<const Train
   std::vector<RowRun> runs;
   for (size_t t = 0; t < trainers.size(); ++t) {
     if (trainers[t].samples == 0) continue;
-    RETURN_IF_ERROR(MergeRows(RunsOfTable(trainers.subspan(t, 1), slice.index, &Gradient::values), lanes(), slice.width,
+    RETURN_IF_ERROR(MergeRows(RunsOfTable(trainers.subspan(t, 1), slice.index, &Gradient::values), slice.width,
                               slice.first, slice.last, &own[t]));
     std::vector<float>& means = sums->means[t];
     means.clear();
@@ -111,7 +111,7 @@ absl::Status ByTrainers::SumRows(const TableSlice& slice, absl::Span<const Train
     }
     runs.push_back({{trainers[t].trainer, 1}, own[t].ids, means.data(), nullptr});
   }
-  return MergeRows(runs, this->trainers(), slice.width, slice.first, slice.last, &sums->rows);
+  return MergeRows(runs, slice.width, slice.first, slice.last, &sums->rows);
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ absl::StatusOr<bool> Averaging::SumRowsInto(const BlockInfo& block, absl::Span<c
     }
   }
   MergedRows merged;
-  RETURN_IF_ERROR(MergeRows(runs, lanes_, block.sparse_width, 0, UINT64_MAX, &merged));
+  RETURN_IF_ERROR(MergeRows(runs, block.sparse_width, 0, UINT64_MAX, &merged));
   SelectedRows& rows = As<SelectedRows>(to);
   rows.height = block.rows;
   rows.merged = true;

@@ -131,8 +131,8 @@ absl::Status ParamTable::Apply(const UpdateTask& task, int stripe) {
   if (sums.rows.ids.empty()) return absl::OkStatus();
   // Counts are added as gradients are, and divided by nothing.
   if (counts_shows_ && task.round < 0) {
-    RETURN_IF_ERROR(Prefixed(what, MergeRows(RunsOfTable(task.trainers, index_, &Gradient::counts), averaging_.lanes(),
-                                             2, slice.first, slice.last, &shows)));
+    RETURN_IF_ERROR(Prefixed(
+        what, MergeRows(RunsOfTable(task.trainers, index_, &Gradient::counts), 2, slice.first, slice.last, &shows)));
     CHECK(shows.ids == sums.rows.ids) << what;
   }
   if (clip_.has_value()) {

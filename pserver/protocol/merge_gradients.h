@@ -40,12 +40,24 @@ struct MergedRows {
   std::vector<int64_t> ids;
   std::vector<const float*> grads;
   std::vector<float> sums;
+
+  // Row `row` of a run.
+  struct KeyedRow {
+    uint64_t key;  // MixId of the id
+    uint32_t run;
+    uint32_t row;
+  };
+  // For MergeRows alone.
+  struct Memory {
+    std::vector<KeyedRow> unsorted, sorted;
+    std::vector<uint32_t> places;
+  };
+  Memory memory;
 };
 
 // Merges all rows whose MixId lies in [first, last] into their union by id. InvalidArgument if two runs of one node
 // have an id in common; an id that is twice in one run is not detected.
-absl::Status MergeRows(absl::Span<const RowRun> runs, int lanes, int width, uint64_t first, uint64_t last,
-                       MergedRows* out);
+absl::Status MergeRows(absl::Span<const RowRun> runs, int width, uint64_t first, uint64_t last, MergedRows* out);
 
 }  // namespace weir
 

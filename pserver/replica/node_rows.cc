@@ -32,7 +32,7 @@ std::vector<uint32_t> OrderOf(const std::vector<int64_t>& ids) {
 
 }  // namespace
 
-absl::StatusOr<std::string> PackNodeRows(absl::Span<const LaneRange> nodes, int leaves, int width,
+absl::StatusOr<std::string> PackNodeRows(absl::Span<const LaneRange> nodes, int width,
                                          absl::Span<const StepChannel::LaneRows> lanes) {
   std::string bytes;
   MergedRows merged;
@@ -52,7 +52,7 @@ absl::StatusOr<std::string> PackNodeRows(absl::Span<const LaneRange> nodes, int 
     }
     if (runs.empty()) continue;
     for (size_t i = 0; i < runs.size(); ++i) runs[i].order = orders[i].data();
-    RETURN_IF_ERROR(MergeRows(runs, leaves, width, 0, std::numeric_limits<uint64_t>::max(), &merged));
+    RETURN_IF_ERROR(MergeRows(runs, width, 0, std::numeric_limits<uint64_t>::max(), &merged));
     const NodeHeader header = {node.begin, node.count, static_cast<int64_t>(merged.ids.size())};
     AppendPacked(&header, 1, &bytes);
     AppendPacked(merged.ids.data(), merged.ids.size(), &bytes);

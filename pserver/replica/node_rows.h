@@ -15,9 +15,9 @@
 
 namespace weir {
 
-// Returns the rows of `lanes`, summed over the lanes of each node, as bytes. `leaves`: of the lane tree.
+// Returns the rows of `lanes`, summed over the lanes of each node, as bytes.
 // InvalidArgument if a lane has values of another width.
-absl::StatusOr<std::string> PackNodeRows(absl::Span<const LaneRange> nodes, int leaves, int width,
+absl::StatusOr<std::string> PackNodeRows(absl::Span<const LaneRange> nodes, int width,
                                          absl::Span<const StepChannel::LaneRows> lanes);
 
 // Appends the gradients in such bytes to `gradients`; `target` is the index of their block, which has `height` rows.

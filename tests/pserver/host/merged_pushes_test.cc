@@ -121,9 +121,9 @@ Sums Add(const Gradient& of, const std::vector<std::pair<LaneRange, Sums>>& part
     counts.push_back({node, part.ids, part.counts.data()});
   }
   MergedRows rows, counted;
-  EXPECT_TRUE(MergeRows(values, kLanes, of.width, 0, UINT64_MAX, &rows).ok());
+  EXPECT_TRUE(MergeRows(values, of.width, 0, UINT64_MAX, &rows).ok());
   if (IsCounted(of.name)) {
-    EXPECT_TRUE(MergeRows(counts, kLanes, 2, 0, UINT64_MAX, &counted).ok());
+    EXPECT_TRUE(MergeRows(counts, 2, 0, UINT64_MAX, &counted).ok());
   }
   sum.ids = rows.ids;
   for (const float* row : rows.grads) sum.values.insert(sum.values.end(), row, row + of.width);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -108,42 +109,56 @@ TEST(SumDenseTest, WhateverNodesAreThereItIsTheSumOfTheTreeToTheBit) {
   }
 }
 
+// Rows of one node for tests, in the order in which a trainer has them or sorted.
+struct TestRun {
+  std::vector<int64_t> ids;
+  std::vector<float> values;
+  std::vector<uint32_t> order;
+
+  TestRun(std::vector<int64_t> of, bool shuffled, std::mt19937_64& random) : ids(std::move(of)) {
+    std::sort(ids.begin(), ids.end(), ByMixedId);
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    if (!shuffled) return;
+    std::shuffle(ids.begin(), ids.end(), random);
+    for (size_t i = 0; i < ids.size(); ++i) order.push_back(static_cast<uint32_t>(i));
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return ByMixedId(ids[a], ids[b]); });
+  }
+  RowRun At(LaneRange node) const { return {node, ids, values.data(), order.empty() ? nullptr : order.data()}; }
+};
+
 TEST(MergeRowsTest, IsTheUnionByIdWithEachRowAddedInTheTree) {
   std::mt19937_64 random(6);
   MergedRows merged;  // used again and again, as on a server
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 600; ++round) {
     const int width = 1 + static_cast<int>(random() % 5);
-    const size_t lanes = size_t{1} << random() % 4;
-    struct Run {
-      std::vector<int64_t> ids;
-      std::vector<float> values;
-      std::vector<uint32_t> order;
-    };
-    std::vector<Run> runs(lanes);
+    const size_t lanes = size_t{1} << random() % 8, different = random() % 2 == 0 ? 20 : 300;
+    std::vector<std::unique_ptr<TestRun>> runs;
     std::vector<RowRun> inputs;
     std::map<int64_t, std::vector<std::vector<float>>> model;
-    for (size_t lane = 0; lane < lanes; ++lane) {
+    size_t node = 1;
+    for (size_t lane = 0; lane < lanes; lane += node) {
+      // An aligned node of the tree, which has its sum already.
+      node = 1;
+      while (lane % (2 * node) == 0 && 2 * node <= lanes && random() % 3 == 0) node *= 2;
       if (random() % 4 == 0) continue;
-      Run& run = runs[lane];
-      for (size_t i = random() % 60; i > 0; --i) run.ids.push_back(static_cast<int64_t>(random() % 80) - 40);
-      std::sort(run.ids.begin(), run.ids.end(), ByMixedId);
-      run.ids.erase(std::unique(run.ids.begin(), run.ids.end()), run.ids.end());
-      const bool shuffled = random() % 2 == 0;
-      if (shuffled) {
-        std::shuffle(run.ids.begin(), run.ids.end(), random);
-        for (size_t i = 0; i < run.ids.size(); ++i) run.order.push_back(static_cast<uint32_t>(i));
-        std::sort(run.order.begin(), run.order.end(),
-                  [&](uint32_t a, uint32_t b) { return ByMixedId(run.ids[a], run.ids[b]); });
+      std::vector<int64_t> parts[2];
+      const size_t of = 1 + random() % 2;
+      for (size_t i = random() % 100; i > 0; --i) {
+        const auto id = static_cast<int64_t>(random() % different);
+        parts[static_cast<size_t>(id) % of].push_back(id - 20);
       }
-      for (int64_t id : run.ids) {
-        auto& leaves = model.try_emplace(id, lanes).first->second;
-        for (int j = 0; j < width; ++j) {
-          run.values.push_back(static_cast<float>(random() % 1000003) * 1e-3f);
-          leaves[lane].push_back(run.values.back());
+      for (size_t part = 0; part < of; ++part) {
+        runs.push_back(std::make_unique<TestRun>(parts[part], random() % 2 == 0, random));
+        TestRun& run = *runs.back();
+        for (int64_t id : run.ids) {
+          auto& leaves = model.try_emplace(id, lanes).first->second;
+          for (int j = 0; j < width; ++j) {
+            run.values.push_back(random() % 50 == 0 ? -0.0f : static_cast<float>(random() % 1000003) * 1e-3f - 500);
+            leaves[lane].push_back(run.values.back());
+          }
         }
+        inputs.push_back(run.At({static_cast<int>(lane), static_cast<int>(node)}));
       }
-      inputs.push_back(
-          {{static_cast<int>(lane), 1}, run.ids, run.values.data(), run.order.empty() ? nullptr : run.order.data()});
     }
     std::shuffle(inputs.begin(), inputs.end(), random);
     // In two halves of the order of ids, as two stripes would.
@@ -151,14 +166,52 @@ TEST(MergeRowsTest, IsTheUnionByIdWithEachRowAddedInTheTree) {
     std::map<int64_t, std::vector<float>> got;
     for (const auto& [first, last] :
          std::vector<std::pair<uint64_t, uint64_t>>{{0, middle}, {middle + 1, UINT64_MAX}}) {
-      ASSERT_TRUE(MergeRows(inputs, static_cast<int>(lanes), width, first, last, &merged).ok());
+      ASSERT_TRUE(MergeRows(inputs, width, first, last, &merged).ok());
       EXPECT_TRUE(std::is_sorted(merged.ids.begin(), merged.ids.end(), ByMixedId));
       for (size_t i = 0; i < merged.ids.size(); ++i) {
         EXPECT_TRUE(got.emplace(merged.ids[i], std::vector<float>(merged.grads[i], merged.grads[i] + width)).second);
       }
     }
     ASSERT_EQ(got.size(), model.size());
-    for (auto& [id, leaves] : model) EXPECT_EQ(got[id], *TreeSum(leaves, 0, lanes)) << id;
+    for (auto& [id, leaves] : model) {
+      const std::vector<float>& expected = *TreeSum(leaves, 0, lanes);
+      EXPECT_EQ(std::memcmp(got[id].data(), expected.data(), static_cast<size_t>(width) * sizeof(float)), 0) << id;
+    }
+  }
+}
+
+TEST(MergeRowsTest, RowsOfAStripeAreThoseBetweenItsBoundsHoweverIdsAreSpread) {
+  std::mt19937_64 random(8);
+  std::vector<int64_t> all(20000);
+  for (int64_t& id : all) id = static_cast<int64_t>(random());
+  // The ids whose keys are the lowest and the highest that there are.
+  for (const uint64_t key : {uint64_t{0}, UINT64_MAX}) all.push_back(static_cast<int64_t>(UnmixId(key)));
+  std::sort(all.begin(), all.end(), ByMixedId);
+  MergedRows merged;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int64_t> ids;
+    // Even, all but a few at one end, and in two heaps.
+    const size_t few = random() % 4, most = random() % all.size();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool taken = round % 3 == 0   ? i % (1 + few) == 0
+                         : round % 3 == 1 ? i <= most || i + few >= all.size()
+                                          : i < 300 || i + 300 > all.size();
+      if (taken) ids.push_back(all[i]);
+    }
+    TestRun run(ids, random() % 2 == 0, random);
+    run.values.assign(run.ids.size(), 1);
+    const auto bound = [&] {
+      if (random() % 3 == 0) return uint64_t{random()};
+      return MixId(static_cast<uint64_t>(ids[random() % ids.size()])) + random() % 3 - 1;
+    };
+    const uint64_t a = bound(), b = bound();
+    ASSERT_TRUE(MergeRows({run.At({0, 1})}, 1, std::min(a, b), std::max(a, b), &merged).ok());
+    std::vector<int64_t> expected;
+    for (const int64_t id : ids) {
+      const uint64_t key = MixId(static_cast<uint64_t>(id));
+      if (key >= std::min(a, b) && key <= std::max(a, b)) expected.push_back(id);
+    }
+    ASSERT_EQ(merged.ids, expected) << round;
   }
 }
 
@@ -173,7 +226,7 @@ TEST(MergeRowsTest, PartsOfOnePushBehindOneAnotherAreTakenAsTheyAre) {
   const std::vector<float> values(100, 1.0f);
   MergedRows merged;
   const RowRun later{{0, 2}, last, values.data(), backwards.data()}, earlier{{0, 2}, first, values.data()};
-  ASSERT_TRUE(MergeRows({later, earlier}, 2, 2, 0, UINT64_MAX, &merged).ok());
+  ASSERT_TRUE(MergeRows({later, earlier}, 2, 0, UINT64_MAX, &merged).ok());
   EXPECT_EQ(merged.ids, ids);
   ASSERT_EQ(merged.grads.size(), 50u);
   for (size_t i = 0; i < 50; ++i) EXPECT_EQ(merged.grads[i], values.data() + 2 * (i < 20 ? i : 49 - i)) << i;
@@ -183,9 +236,8 @@ TEST(MergeRowsTest, AnIdTwiceInOneNodeIsRefused) {
   const std::vector<int64_t> ids = {7};
   const std::vector<float> values = {1};
   MergedRows merged;
-  EXPECT_EQ(
-      MergeRows({{{0, 1}, ids, values.data()}, {{0, 1}, ids, values.data()}}, 2, 1, 0, UINT64_MAX, &merged).code(),
-      absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MergeRows({{{0, 1}, ids, values.data()}, {{0, 1}, ids, values.data()}}, 1, 0, UINT64_MAX, &merged).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(NodeRowsTest, LanesOfANodeAreMergedByIdAndNodesStayApart) {
                      two = Rows({3}, {100, 200}, 2);
   const std::vector<StepChannel::LaneRows> lanes = {
       {.lane = 0, .value = &zero}, {.lane = 1, .value = &one}, {.lane = 2, .value = &two}};
-  const absl::StatusOr<std::string> bytes = PackNodeRows(nodes, 8, 2, lanes);
+  const absl::StatusOr<std::string> bytes = PackNodeRows(nodes, 2, lanes);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   std::vector<Gradient> gradients;
   ASSERT_TRUE(ReadNodeRows(*bytes, nodes, /*target=*/5, 2, /*height=*/10, &gradients).ok());
@@ -56,7 +56,7 @@ TEST(NodeRowsTest, LanesOfANodeAreMergedByIdAndNodesStayApart) {
 }
 
 TEST(NodeRowsTest, NoRowsAreNoBytes) {
-  const absl::StatusOr<std::string> bytes = PackNodeRows(AlignedNodes({0, 8}), 8, 3, {});
+  const absl::StatusOr<std::string> bytes = PackNodeRows(AlignedNodes({0, 8}), 3, {});
   ASSERT_TRUE(bytes.ok());
   EXPECT_EQ(*bytes, "");
   std::vector<Gradient> gradients;
@@ -67,7 +67,7 @@ TEST(NodeRowsTest, NoRowsAreNoBytes) {
 TEST(NodeRowsTest, MinusZeroKeepsItsSign) {
   const SelectedRows rows = Rows({1}, {-0.0F}, 1);
   const std::vector<StepChannel::LaneRows> lanes = {{.lane = 4, .value = &rows}};
-  const absl::StatusOr<std::string> bytes = PackNodeRows(AlignedNodes({4, 4}), 8, 1, lanes);
+  const absl::StatusOr<std::string> bytes = PackNodeRows(AlignedNodes({4, 4}), 1, lanes);
   ASSERT_TRUE(bytes.ok());
   std::vector<Gradient> gradients;
   ASSERT_TRUE(ReadNodeRows(*bytes, AlignedNodes({4, 4}), 0, 1, 2, &gradients).ok());
@@ -77,14 +77,14 @@ TEST(NodeRowsTest, MinusZeroKeepsItsSign) {
 TEST(NodeRowsTest, ValuesOfAnotherWidthAreRefused) {
   const SelectedRows rows = Rows({1, 2}, {1, 2, 3, 4}, 2);
   const std::vector<StepChannel::LaneRows> lanes = {{.lane = 0, .value = &rows}};
-  EXPECT_EQ(PackNodeRows(AlignedNodes({0, 1}), 8, 3, lanes).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PackNodeRows(AlignedNodes({0, 1}), 3, lanes).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(NodeRowsTest, DamagedBytesAreDataLoss) {
   const std::vector<LaneRange> nodes = AlignedNodes({0, 2});
   const SelectedRows rows = Rows({1, 2, 3}, {1, 2, 3}, 1);
   const std::vector<StepChannel::LaneRows> lanes = {{.lane = 0, .value = &rows}};
-  const absl::StatusOr<std::string> bytes = PackNodeRows(nodes, 8, 1, lanes);
+  const absl::StatusOr<std::string> bytes = PackNodeRows(nodes, 1, lanes);
   ASSERT_TRUE(bytes.ok());
   const auto read = [&](const std::string& damaged, int64_t height = 10) {
     std::vector<Gradient> gradients;

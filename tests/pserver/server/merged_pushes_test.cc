@@ -111,8 +111,8 @@ Item RowSumsOf(const std::string& name, int width, bool counted, int64_t step, c
     counts.push_back({{l, 1}, rows.ids, rows.counts.data()});
   }
   MergedRows sums, sums_of_counts;
-  EXPECT_TRUE(MergeRows(values, kLanes, width, 0, UINT64_MAX, &sums).ok());
-  EXPECT_TRUE(MergeRows(counts, kLanes, 2, 0, UINT64_MAX, &sums_of_counts).ok());
+  EXPECT_TRUE(MergeRows(values, width, 0, UINT64_MAX, &sums).ok());
+  EXPECT_TRUE(MergeRows(counts, 2, 0, UINT64_MAX, &sums_of_counts).ok());
   Item item{.name = name, .lane = node.begin, .lanes = node.count, .ids = sums.ids, .width = width};
   for (const float* row : sums.grads) item.values.insert(item.values.end(), row, row + width);
   for (const float* row : sums_of_counts.grads) {
