@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicted step times beside measured ones: `transpile --print=explain --calibrate` against clusters of 1 to 8
+"""Predicted step times beside measured ones: `transpile --print=explain --calibrate` against clusters of 1 to 16
 processes on this machine.
 
 Two jobs are calibrated: a tower of 5 million dense parameters, and Wide & Deep with distributed tables on libsvm text.
@@ -60,6 +60,10 @@ SETUPS = [
     ("ctr", 2, 2, 0.1, ()),
     ("ctr", 1, 4, 0.2, ()),
     ("ctr", 3, 5, 0.05, ()),
+    ("tower", 8, 8, 0.25, ()),
+    ("ctr", 8, 8, None, ()),
+    ("ctr", 8, 8, 0.02, ()),
+    ("ctr", 4, 12, 0.05, ("train.lanes=16",)),
 ]
 
 STEPS = re.compile(r"trainer \d+: (\d+) steps of ([\d.]+) ms")
@@ -125,7 +129,7 @@ def settings_of(args, setup):
 
 def title(setup):
     job, servers, trainers, gbit, more = setup
-    link = "%g Gbit/s" % gbit if gbit else "sockets"
+    link = "%g Gbit/s" % gbit if gbit else "shared memory"
     return " ".join(["%s %d + %d" % (job, servers, trainers), link] + [each.split(".")[-1] for each in more])
 
 
