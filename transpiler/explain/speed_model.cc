@@ -410,7 +410,7 @@ class Model {
     Phase updates = Updates();
     updates.round_trips = push.trainer.out > 0 ? 1 : 0;
     phases.push_back(updates);
-    const Phase blocks = Moves(
+    Phase blocks = Moves(
         "parameters", [](const v1::Flows& f) -> const v1::Flow& { return f.pull_blocks(); },
         [&](const v1::ExplainedTrainer& t) {
           return kNs * trainer.block_byte_ns() * t.step().pull_blocks().bytes_in();
@@ -421,6 +421,8 @@ class Model {
         },
         // ServerSteps::SendPushesWithPulls.
         /*joined=*/steps_.pulls_name_version && !e_.has_norms() && !e_.has_all_reduced());
+    // They come with the rows of the next step.
+    blocks.runs_into_next = pulls_rows && rows.runs_into_next;
     if (blocks.trainer.cpu > 0 || blocks.trainer.in > 0) phases.push_back(blocks);
     return phases;
   }

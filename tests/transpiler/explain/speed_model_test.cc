@@ -234,6 +234,21 @@ TEST(SpeedModelTest, TrainersThatHaveTheirRowsPushWhileOthersReceive) {
   EXPECT_DOUBLE_EQ(rows("bytes_in: 4e7"), 4 * 0.084);
 }
 
+TEST(SpeedModelTest, BlocksThatComeWithRowsAreThereForSomeTrainersBeforeOthers) {
+  const auto blocks = [](const std::string& rows) {
+    const v1::SpeedPrediction p = Predicted(
+        Costs(), {.link = Link{.gbit = 1, .us = 0}},
+        "server { step { pull_blocks { messages: 4 bytes_in: 4e7 } " + rows + " } }" +
+            "trainer { first: 0 count: 4 lanes: 1 lane_batch: 100 step { pull_blocks { messages: 1 bytes_in: 1e7 } " +
+            rows + " } }",
+        "servers: 1 trainers: 4 lanes: 4 batch_size: 400 sync: true");
+    return PhaseOf(p, "parameters").server_link();
+  };
+  EXPECT_DOUBLE_EQ(blocks("pull_rows { messages: 1 bytes_in: 1e6 }"), (1 + 4) * 0.084 / 2);
+  // Large blocks alone come to all trainers at the same time.
+  EXPECT_DOUBLE_EQ(blocks(""), 4 * 0.084);
+}
+
 TEST(SpeedModelTest, PiecesFlowThroughTheStages) {
   // Packing of 84 ms beside 84 ms on each link: one piece takes both, ten pieces a tenth more than one.
   const v1::Calibration costs = Costs("trainer { push_byte_ns: 8.4 }");
