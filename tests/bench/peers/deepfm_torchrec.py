@@ -2,9 +2,9 @@
 
 Prints examples per second, and processor time of all processes an example.
 
-    python3 tests/bench/deepfm_torchrec.py                   one process: FBGEMM's tables, torch.compile, two threads
-    python3 tests/bench/deepfm_torchrec.py --stock           ... without what is no stock form (below)
-    python3 tests/bench/deepfm_torchrec.py --processes=2     TorchRec's DistributedModelParallel with its pipeline, a
+    python3 tests/bench/peers/deepfm_torchrec.py                   one process: FBGEMM's tables, torch.compile, two threads
+    python3 tests/bench/peers/deepfm_torchrec.py --stock           ... without what is no stock form (below)
+    python3 tests/bench/peers/deepfm_torchrec.py --processes=2     TorchRec's DistributedModelParallel with its pipeline, a
                                                              thread each, tables dealt to the processes, over gloo
     ... --bf16                                               autocast to bfloat16
 
@@ -41,7 +41,8 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
-from deepfm_torch import BATCH, DENSE, FIELDS, IDS, TOWER, WIDTH, batches
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+from deepfm_torch import BATCH, DENSE, FIELDS, IDS, TOWER, WIDTH, batches  # noqa: E402
 
 ROW = WIDTH + 4  # of which one column is the wide weight
 RATE, EPSILON = 0.05, 1e-10
