@@ -2,11 +2,11 @@
 
 Prints examples per second, and processor time of all processes an example.
 
-    python3 tests/bench/peers/deepfm_torchrec.py                   one process: FBGEMM's tables, torch.compile, two threads
-    python3 tests/bench/peers/deepfm_torchrec.py --stock           ... without what is no stock form (below)
-    python3 tests/bench/peers/deepfm_torchrec.py --processes=2     TorchRec's DistributedModelParallel with its pipeline, a
-                                                             thread each, tables dealt to the processes, over gloo
-    ... --bf16                                               autocast to bfloat16
+    python3 tests/bench/peers/deepfm_torchrec.py                  one process: FBGEMM's tables, torch.compile, two threads
+    python3 tests/bench/peers/deepfm_torchrec.py --stock          ... without what is no stock form (below)
+    python3 tests/bench/peers/deepfm_torchrec.py --processes=2    TorchRec's DistributedModelParallel with its pipeline,
+                                                                  a thread each, tables dealt to the processes, gloo
+    ... --bf16                                                    autocast to bfloat16
 
     python3 -m venv DIR && DIR/bin/pip install torch==2.14.1 numpy && DIR/bin/pip install --no-deps torchrec==1.9.2 \
         fbgemm-gpu-cpu==1.9.0 tensordict torchmetrics==1.0.3 iopath pyre-extensions tqdm psutil packaging portalocker \
