@@ -2,7 +2,7 @@
 
 Prints examples per second, and processor time of all processes an example.
 
-    python3 tests/bench/peers/deepfm_torchrec.py                  one process: FBGEMM's tables, torch.compile, two threads
+    python3 tests/bench/peers/deepfm_torchrec.py                  one process: FBGEMM's tables, compiled, two threads
     python3 tests/bench/peers/deepfm_torchrec.py --stock          ... without what is no stock form (below)
     python3 tests/bench/peers/deepfm_torchrec.py --processes=2    TorchRec's DistributedModelParallel with its pipeline,
                                                                   a thread each, tables dealt to the processes, gloo
