@@ -20,9 +20,9 @@ namespace {
 constexpr int64_t kSegment = 1024;
 // Nodes above one leaf.
 constexpr size_t kMostLevels = 32;
-// Rows within which a row is that is looked for where it should be.
+// First step of the search around the place where a row should be.
 constexpr size_t kNear = 16;
-// Rows that are sorted by insertion.
+// At most so many rows are sorted by insertion.
 constexpr ptrdiff_t kFew = 16;
 
 WEIR_VECTORIZED void Add(const float* left, const float* right, int64_t n, float* out) {
@@ -141,7 +141,7 @@ size_t PositionOf(const RowRun& run, uint64_t bound, bool after) {
   const uint64_t least = key_at(0);
   const double part = static_cast<double>(bound - least) / static_cast<double>(key_at(rows - 1) - least);
   const size_t guess = std::min(static_cast<size_t>(part * static_cast<double>(rows)), rows - 1);
-  // Rows before which the position is not, and at or before which it is.
+  // The position lies behind row `low`, and is not behind row `high`.
   size_t low = 0, high = rows - 1;
   if (is_before(guess)) {
     low = guess;
@@ -191,7 +191,7 @@ bool LieApart(const std::vector<Stretch>& stretches) {
   return true;
 }
 
-// Sorts rows by key; of one key the order stays. Most are few, and sorted but for two or three.
+// Sorts rows by key; rows of one key stay in their order.
 void SortFew(KeyedRow* begin, KeyedRow* end) {
   if (end - begin > kFew) {
     std::stable_sort(begin, end, [](const KeyedRow& a, const KeyedRow& b) { return a.key < b.key; });
@@ -206,8 +206,8 @@ void SortFew(KeyedRow* begin, KeyedRow* end) {
 }
 
 // Writes all rows to memory.sorted, ascending by key, those of one key ascending by lane. Keys are spread evenly: each
-// row goes straight to where it should be, next to one other on average. That takes a third of the time of a heap of
-// runs, whose comparisons no processor foresees.
+// row goes straight to a bucket, with one other on average, which is then sorted. With 16 runs MergeRows takes half of
+// the time that it takes with a tree of losers, whose comparisons no processor foresees.
 void SortByKey(std::vector<Stretch>* stretches, MergedRows::Memory* memory) {
   std::sort(stretches->begin(), stretches->end(),
             [](const Stretch& a, const Stretch& b) { return a.run->node.begin < b.run->node.begin; });
@@ -224,17 +224,20 @@ void SortByKey(std::vector<Stretch>* stretches, MergedRows::Memory* memory) {
   memory->places.assign((size_t{1} << buckets_width) + 1, 0);
   memory->unsorted.resize(rows);
   memory->sorted.resize(rows);
+  // Rows out of order, which would be a mistake of whoever made the run, end up in a wrong bucket, but in one.
+  const uint64_t last_bucket = (uint64_t{1} << buckets_width) - 1;
+  const auto bucket_of = [=](uint64_t key) { return std::min((key - least) >> shift, last_bucket); };
   KeyedRow* next = memory->unsorted.data();
   for (uint32_t i = 0; i < stretches->size(); ++i) {
     const Stretch& stretch = (*stretches)[i];
     for (size_t j = stretch.begin; j < stretch.end; ++j) {
       const KeyedRow row = {stretch.KeyAt(j), i, static_cast<uint32_t>(stretch.Index(j))};
-      ++memory->places[((row.key - least) >> shift) + 1];
+      ++memory->places[bucket_of(row.key) + 1];
       *next++ = row;
     }
   }
   for (size_t b = 1; b < memory->places.size(); ++b) memory->places[b] += memory->places[b - 1];
-  for (const KeyedRow& row : memory->unsorted) memory->sorted[memory->places[(row.key - least) >> shift]++] = row;
+  for (const KeyedRow& row : memory->unsorted) memory->sorted[memory->places[bucket_of(row.key)]++] = row;
   uint32_t begin = 0;
   for (size_t b = 0; b + 1 < memory->places.size(); ++b) {
     const uint32_t end = memory->places[b];

@@ -232,6 +232,21 @@ TEST(MergeRowsTest, PartsOfOnePushBehindOneAnotherAreTakenAsTheyAre) {
   for (size_t i = 0; i < 50; ++i) EXPECT_EQ(merged.grads[i], values.data() + 2 * (i < 20 ? i : 49 - i)) << i;
 }
 
+TEST(MergeRowsTest, RowsOutOfOrderDoNoHarm) {
+  // Another process may change what it shares after it was checked.
+  std::mt19937_64 random(9);
+  std::vector<int64_t> ids(5000);
+  for (int64_t& id : ids) id = static_cast<int64_t>(random());
+  std::sort(ids.begin(), ids.end(), ByMixedId);
+  std::rotate(ids.begin(), ids.begin() + 10, ids.end());
+  std::swap(ids.front(), ids.back());
+  const std::vector<float> values(ids.size(), 1);
+  MergedRows merged;
+  ASSERT_TRUE(MergeRows({{{0, 1}, ids, values.data()}, {{1, 1}, ids, values.data()}}, 1, 0, UINT64_MAX, &merged).ok());
+  EXPECT_LE(merged.ids.size(), 2 * ids.size());
+  for (const int64_t id : merged.ids) EXPECT_NE(std::find(ids.begin(), ids.end(), id), ids.end());
+}
+
 TEST(MergeRowsTest, AnIdTwiceInOneNodeIsRefused) {
   const std::vector<int64_t> ids = {7};
   const std::vector<float> values = {1};

@@ -219,15 +219,20 @@ TEST(SpeedModelTest, MovingTakesLongerThanItsPartsByAFactor) {
   EXPECT_DOUBLE_EQ(PhaseOf(two, "compute").seconds(), PhaseOf(one, "compute").seconds());
 }
 
+// Returns the time on the server's link of a phase with four trainers and links of 1 Gbit/s.
+double OnServersLink(const std::string& phase, const std::string& server_step, const std::string& trainer_step) {
+  const v1::SpeedPrediction p =
+      Predicted(Costs(), {.link = Link{.gbit = 1, .us = 0}},
+                "server { step { " + server_step + " } }" +
+                    "trainer { first: 0 count: 4 lanes: 1 lane_batch: 100 step { " + trainer_step + " } }",
+                "servers: 1 trainers: 4 lanes: 4 batch_size: 400 sync: true");
+  return PhaseOf(p, phase).server_link();
+}
+
 TEST(SpeedModelTest, TrainersThatHaveTheirRowsPushWhileOthersReceive) {
   const auto rows = [](const std::string& trainers) {
-    const v1::SpeedPrediction p =
-        Predicted(Costs(), {.link = Link{.gbit = 1, .us = 0}},
-                  "server { step { pull_rows { messages: 4 bytes_in: 4e7 } } }"
-                  "trainer { first: 0 count: 4 lanes: 1 lane_batch: 100 step { pull_rows { messages: 1 " +
-                      trainers + " } } }",
-                  "servers: 1 trainers: 4 lanes: 4 batch_size: 400 sync: true");
-    return PhaseOf(p, "rows").server_link();
+    return OnServersLink("rows", "pull_rows { messages: 4 bytes_in: 4e7 }",
+                         "pull_rows { messages: 1 " + trainers + " }");
   };
   // The first trainer has its rows after 84 ms, the last after 336.
   EXPECT_DOUBLE_EQ(rows("bytes_in: 1e7"), (1 + 4) * 0.084 / 2);
@@ -236,13 +241,8 @@ TEST(SpeedModelTest, TrainersThatHaveTheirRowsPushWhileOthersReceive) {
 
 TEST(SpeedModelTest, BlocksThatComeWithRowsAreThereForSomeTrainersBeforeOthers) {
   const auto blocks = [](const std::string& rows) {
-    const v1::SpeedPrediction p = Predicted(
-        Costs(), {.link = Link{.gbit = 1, .us = 0}},
-        "server { step { pull_blocks { messages: 4 bytes_in: 4e7 } " + rows + " } }" +
-            "trainer { first: 0 count: 4 lanes: 1 lane_batch: 100 step { pull_blocks { messages: 1 bytes_in: 1e7 } " +
-            rows + " } }",
-        "servers: 1 trainers: 4 lanes: 4 batch_size: 400 sync: true");
-    return PhaseOf(p, "parameters").server_link();
+    return OnServersLink("parameters", "pull_blocks { messages: 4 bytes_in: 4e7 } " + rows,
+                         "pull_blocks { messages: 1 bytes_in: 1e7 } " + rows);
   };
   EXPECT_DOUBLE_EQ(blocks("pull_rows { messages: 1 bytes_in: 1e6 }"), (1 + 4) * 0.084 / 2);
   // Large blocks alone come to all trainers at the same time.
