@@ -10,10 +10,13 @@ namespace weir {
 
 namespace {
 
-// The index grows by kGrowth when it is this full: 12.8 bytes a row, id included, averaged over a growth step, and one
-// id in thirty outside its home bucket. A larger step would cost memory and make longer pauses.
+// The index grows when it is this full: then one id in thirty is outside its home bucket.
 constexpr double kMaxLoad = 0.8;
+// Growth of an index: kGrowth keeps it at 12.8 bytes a row, id included, averaged over a growth step, and its pauses
+// short, but each id is placed anew four times. An index below kSmallBuckets (256 KiB) doubles, which places it once.
 constexpr double kGrowth = 1.25;
+constexpr double kSmallBuckets = 4096;
+constexpr double kSmallGrowth = 2;
 constexpr double kFirstBuckets = 16;
 // A freed row stores the number of the next free row in four bytes.
 constexpr uint64_t kMostRows = (uint64_t{1} << 31) - 2;
@@ -26,7 +29,7 @@ void RowStore::Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, 
   pages_ = pages;
   first_ = first;
   prefix_bits_ = prefix_bits;
-  SetBuckets(kFirstBuckets * std::pow(kGrowth, spread));
+  SetBuckets(kFirstBuckets * std::pow(kSmallGrowth, spread));
 }
 
 void RowStore::SetBuckets(double wanted) {
@@ -55,8 +58,7 @@ void RowStore::Place(uint64_t mixed, uint64_t number) {
   const uint64_t home = Home(mixed);
   for (uint64_t at = home; at < home + kReach; ++at) {
     uint64_t* const bucket = Bucket(at);
-    for (uint64_t i = 0; i < kSlots; ++i) {
-      if (bucket[i] != 0) continue;
+    if (const uint64_t i = FreeSlot(bucket); i < kSlots) {
       bucket[i] = mixed >> 8 << row_bits_ | (number + 1);
       Tags(bucket)[i] = static_cast<uint8_t>(mixed);
       return;
@@ -75,7 +77,7 @@ void RowStore::Grow() {
   const absl::flat_hash_map<uint64_t, uint64_t> far = std::move(far_);
   page_of_ = {};
   far_ = {};
-  SetBuckets(wanted_buckets_ * kGrowth);
+  SetBuckets(wanted_buckets_ * (wanted_buckets_ < kSmallBuckets ? kSmallGrowth : kGrowth));
   // Walks the old index in order, which is nearly the order of the new one.
   for (uint64_t at = 0; at < shape.buckets + kReach - 1; ++at) {
     const uint64_t* const bucket = old[at / kPageBuckets] + at % kPageBuckets * kBucketWords;

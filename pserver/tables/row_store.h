@@ -103,6 +103,18 @@ class RowStore {
     const __m128i same = _mm_cmpeq_epi8(tags, _mm_set1_epi8(static_cast<char>(mixed)));
     return static_cast<uint32_t>(_mm_movemask_epi8(same)) >> 8 & ((1u << kSlots) - 1);
   }
+  // Returns the first slot without a number, or kSlots. No branch: which slot it is cannot be predicted.
+  static uint64_t FreeSlot(const uint64_t* bucket) {
+    uint32_t free = 1u << kSlots;
+    for (uint64_t i = 0; i < kSlots; i += 2) {
+      const __m128i halves =
+          _mm_cmpeq_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bucket + i)), _mm_setzero_si128());
+      const __m128i words = _mm_and_si128(halves, _mm_shuffle_epi32(halves, 0xB1));
+      free |= static_cast<uint32_t>(_mm_movemask_pd(_mm_castsi128_pd(words))) << i;
+    }
+    // The eighth word is no slot, and its bit is set.
+    return static_cast<uint64_t>(std::countr_zero(free));
+  }
   // Shape of the index at the time an entry was written.
   struct Shape {
     uint64_t buckets = 0;
