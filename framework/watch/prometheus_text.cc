@@ -65,6 +65,7 @@ constexpr Known kKnown[] = {
     {.key = "restarts", .help = "Starts of the job after a death."},
     {.key = "lost_seconds", .help = "Time from the last step before each death to the first one after it."},
     {.key = "repeated_steps", .help = "Steps done twice because of deaths."},
+    {.key = "goodput", .help = "Share of the run's time that deaths have not cost."},
     {.key = "figure.*",
      .name = "train_figure",
      .help = "Other figure of the training since the last report, by its name."},

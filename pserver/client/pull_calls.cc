@@ -28,6 +28,9 @@ absl::StatusOr<bool> PullCalls::Open(int server, Waits::Thread thread, const Sli
                      absl::StrCat("server ", server, " waits for ", header->waiting_for()));
     return false;
   }
+  if (header->has_late_trainer() && header->late_s() > 0) {
+    waits_.NoteLate(header->late_trainer(), absl::Seconds(header->late_s()));
+  }
   *payload = std::move(frame.payload);
   return true;
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "framework/base/counters.h"
 #include "framework/membership/waiting_calls.h"
 #include "proto/parameter_server.pb.h"
@@ -38,6 +39,9 @@ struct VersionInfo {
   int64_t samples = 0;
   bool ended = false;  // sync: too few samples, or none: the step has had no effect
   int64_t first_samples = 0;
+  // Sync: PullReply.late_trainer, or -1, and its late_s.
+  int late_trainer = -1;
+  absl::Duration late;
 };
 
 // Facts of a mode, which it states when it registers.

@@ -159,7 +159,8 @@ absl::Status StepBook::CheckBooking(int trainer, const v1::PushRequest& request,
   return CheckSamples(request, what);
 }
 
-void StepBook::Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes) {
+void StepBook::Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes,
+                    absl::Time now) {
   BookedStep& booked = At(trainer);
   booked.step = request.step();
   const size_t part = static_cast<size_t>(request.part());
@@ -170,6 +171,7 @@ void StepBook::Book(int trainer, const v1::PushRequest& request, std::vector<Gra
     booked.part_count = request.part_count();
     BookEnd(request, &booked);
   }
+  if (booked.Complete()) booked.completed = now;
   booked.bytes += bytes;
   std::move(gradients.begin(), gradients.end(), std::back_inserter(booked.gradients));
   BookMerged(trainer, request);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "framework/base/counters.h"
 #include "proto/parameter_server.pb.h"
 #include "pserver/consistency/on_repeat.h"
@@ -32,6 +33,7 @@ struct BookedStep {
   size_t bytes = 0;                 // taken by the gradients
   std::vector<int> merged;          // PushRequest.merged of its parts: trainers, ascending
   int sender = -1;                  // trainer whose parts hold the gradients of this one; -1: itself
+  absl::Time completed;             // time at which its own last part came
   bool Complete() const { return part_count >= 0 && received == part_count; }
   bool IsMerged() const { return sender >= 0 || !merged.empty(); }
   // True if the trainer itself has to send parts.
@@ -67,7 +69,7 @@ class StepBook {
   absl::Status CheckBooking(int trainer, const v1::PushRequest& request, size_t bytes, const std::string& what) const;
   // Books a part. `bytes`: PendingBytes of the gradients that are kept. Requires: CheckRange, CheckMerged, CheckPart
   // and CheckBooking have returned OK, and Has false; the trainer's booked step is this one, or none.
-  void Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes);
+  void Book(int trainer, const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes, absl::Time now);
 
   // Numbers gradients in order of arrival.
   void NumberArrivals(std::vector<Gradient>* gradients);

@@ -1,11 +1,36 @@
 #include "pserver/consistency/sync_steps.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "pserver/consistency/make_consistency.h"
 
 namespace weir {
+
+namespace {
+
+// Less than this is no news: trainers are never even.
+constexpr absl::Duration kLeastLate = absl::Milliseconds(100);
+
+// Sets the trainer that was the last to complete the step, if it was much later than all others.
+void SetLate(const StepBook& book, VersionInfo* info) {
+  int last = -1;
+  absl::Time latest = absl::InfinitePast(), before = absl::InfinitePast();
+  for (int t = 0; t < book.trainers(); ++t) {
+    if (book.of(t).sender >= 0) continue;  // another one sends its gradients
+    const absl::Time completed = book.of(t).completed;
+    before = std::max(before, std::min(completed, latest));
+    if (completed <= latest) continue;
+    latest = completed;
+    last = t;
+  }
+  if (before == absl::InfinitePast() || latest - before < kLeastLate) return;
+  info->late_trainer = last;
+  info->late = latest - before;
+}
+
+}  // namespace
 
 absl::Status SyncSteps::CheckTurn(int /*trainer*/, int64_t step, const std::string& what) const {
   if (step <= version_.version) return absl::OkStatus();
@@ -23,6 +48,7 @@ VersionInfo SyncSteps::NextVersion() const {
   }
   // Examples that streams have left when others have ended are too few for a step at the full learning rate.
   next.ended |= next.samples == 0 || 2 * next.samples < next.first_samples;
+  SetLate(book_, &next);
   return next;
 }
 

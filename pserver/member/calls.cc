@@ -29,6 +29,8 @@ constexpr absl::Duration kLook = absl::Milliseconds(2);
 constexpr absl::Duration kShortLook = absl::Milliseconds(1);
 // Servers are told what a wait is for when it takes this long.
 constexpr absl::Duration kToldAfter = absl::Seconds(1);
+// Waits that may have to be explained.
+constexpr absl::Duration kLongWait = absl::Milliseconds(50);
 // Time for calls after a request to stop: answers that are on their way come within it, and the process ends within the
 // two seconds that people allow it.
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
@@ -280,7 +282,13 @@ absl::Status Calls::Wait(absl::Span<const CallPtr> calls, const std::string& wha
   absl::Status status = WaitUntilAnswered(calls, what, deadline, options, &last_server);
   waits_->End(options.thread);
   // A wait of the thread ahead costs time only when the program waits for that thread (wait.data).
-  if (options.thread == Waits::kProgram) waited_->Add((Profiler::NowNs() - begun) / 1000);
+  if (options.thread == Waits::kProgram) {
+    const absl::Duration waited = absl::Nanoseconds(Profiler::NowNs() - begun);
+    waited_->Add(absl::ToInt64Microseconds(waited));
+    if (waited >= kLongWait && last_server >= 0) {
+      waits_->NoteLong(absl::StrCat(what, " of ", settings_.transport->Describe(last_server)), waited);
+    }
+  }
   if (!status.ok()) {
     // The failure of the job says more than the error of this call.
     if (absl::Status failure = job_->failure(); !failure.ok()) status = std::move(failure);

@@ -81,6 +81,25 @@ std::string Waits::on() const {
   return waiting_[ahead_needed_ ? kAhead : kProgram].on;
 }
 
+void Waits::NoteLong(std::string on, absl::Duration time) {
+  MutexLock lock(&mu_);
+  if (time <= long_.time) return;
+  long_.time = time;
+  long_.on = std::move(on);
+}
+
+void Waits::NoteLate(int trainer, absl::Duration late) {
+  MutexLock lock(&mu_);
+  if (late <= long_.late) return;
+  long_.late_trainer = trainer;
+  long_.late = late;
+}
+
+Waits::Long Waits::TakeLong() {
+  MutexLock lock(&mu_);
+  return std::exchange(long_, {});
+}
+
 bool Waits::ahead_needed() const {
   MutexLock lock(&mu_);
   return ahead_needed_;

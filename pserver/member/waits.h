@@ -60,6 +60,17 @@ class Waits {
   // program needs that one.
   std::string on() const;
 
+  // Long waits of the program since the last TakeLong.
+  struct Long {
+    absl::Duration time;    // of the longest wait for answers
+    std::string on;         // what it was for, and of which server
+    int late_trainer = -1;  // PullReply.late_trainer, or -1, with the largest late_s
+    absl::Duration late;
+  };
+  void NoteLong(std::string on, absl::Duration time);
+  void NoteLate(int trainer, absl::Duration late);
+  Long TakeLong();
+
   void NeedAhead(bool needed);
   bool ahead_needed() const;
   // Returns true if the program waits for batches that a thread reads ahead of it, or has never spoken of such a
@@ -80,6 +91,7 @@ class Waits {
   CondVar changed_;
   int64_t wakes_ ABSL_GUARDED_BY(mu_) = 0;
   std::array<Waiting, 3> waiting_ ABSL_GUARDED_BY(mu_);  // by Thread
+  Long long_ ABSL_GUARDED_BY(mu_);
   bool ahead_needed_ ABSL_GUARDED_BY(mu_) = false;
   bool ahead_used_ ABSL_GUARDED_BY(mu_) = false;  // NeedAhead has been called
   bool ahead_cancelled_ ABSL_GUARDED_BY(mu_) = false;

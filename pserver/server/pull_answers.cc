@@ -341,6 +341,10 @@ void PullAnswers::Serve(const v1::PullRequest& request, const Slice& payload, co
   header.set_samples(info.samples);
   if (info.ended) header.set_ended(true);
   if (info.first_samples > 0) header.set_first_samples(info.first_samples);
+  if (info.late_trainer >= 0) {
+    header.set_late_trainer(info.late_trainer);
+    header.set_late_s(absl::ToDoubleSeconds(info.late));
+  }
   if (options_.checksums) header.set_checksum(Checksum(values));
   reply(EncodeFrame(header.SerializeAsString(), values));
 }

@@ -95,7 +95,7 @@ absl::StatusOr<StepDesk::Booked> StepDesk::Book(const v1::PushRequest& request, 
   book.NumberArrivals(&gradients);
   RecordProgress(request, now);
   if (applies_now) booked.apply = rules.ApplyOnArrival(request, std::exchange(gradients, {}));
-  book.Book(id, request, std::move(gradients), bytes);
+  book.Book(id, request, std::move(gradients), bytes, now);
   booked.wait = rules.AnswersAfterUpdate(id);
   return booked;
 }

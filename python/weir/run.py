@@ -81,7 +81,8 @@ def train(job: Any, servers: Optional[int] = 2, trainers: Optional[int] = 2, ove
         metrics_port: port of /metrics, for Prometheus; each further process has the next one. 0: any that are free.
         tensorboard: directory for event files of TensorBoard.
         restarts: after a death the job is started again from its newest checkpoint: at most so many times, or so many
-            in an hour ("3/hour"). Run.done has `restarts`, `lost_s` and `repeated_steps` then. Not with local.
+            in an hour ("3/hour"). Run.done has `restarts`, `lost_s`, `repeated_steps` and `goodput` then. Not with
+            local.
         on_line: is called with each line that the processes write.
         on_evaluation: is called with the figures of each evaluation. Both are called on a thread of the run, one call
             at a time; an exception stops the run, and Run.wait raises it.

@@ -28,10 +28,12 @@ class RunProgressTest : public ::testing::Test {
       run.Step(++step);
     }
     if (ends) run.End();
+    goodput_ = run.Goodput();
     return run.now();
   }
   std::string file() const { return JoinPath(dir_.path(), RunProgress::kFile); }
 
+  double goodput_ = 0;  // of the last run
   TempDir dir_;
   FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};
 };
@@ -43,20 +45,25 @@ TEST_F(RunProgressTest, ARunThatDiesLosesTimeAndSteps) {
   EXPECT_EQ(second.restarts(), 1);
   EXPECT_EQ(second.repeated_steps(), 7);
   EXPECT_DOUBLE_EQ(second.lost_seconds(), 6);  // to the end of the first step
+  // 36 s of 42, in which 37 steps were done for 30.
+  EXPECT_DOUBLE_EQ(goodput_, 36.0 / 42 * 30 / 37);
   clock_.Advance(absl::Seconds(2));
   const v1::RunProgress third = Run("a", 30, true, 40, /*ends=*/true);
   EXPECT_EQ(third.restarts(), 2);
   EXPECT_EQ(third.repeated_steps(), 7);
   EXPECT_DOUBLE_EQ(third.lost_seconds(), 9);
+  EXPECT_DOUBLE_EQ(goodput_, 45.0 / 54 * 40 / 47);
 }
 
 TEST_F(RunProgressTest, AStopIsNoDeathAndTheSumsGoOn) {
   Run("a", 0, false, 5, /*ends=*/false);
+  EXPECT_EQ(goodput_, 1);
   Run("a", 5, true, 10, /*ends=*/true);
   clock_.Advance(absl::Hours(9));
   const v1::RunProgress resumed = Run("a", 10, true, 20, /*ends=*/true);
   EXPECT_EQ(resumed.restarts(), 1);
   EXPECT_DOUBLE_EQ(resumed.lost_seconds(), 1);
+  EXPECT_DOUBLE_EQ(goodput_, 0.95);
 }
 
 TEST_F(RunProgressTest, AStartThatDidNotComeSoFarCountsTooIfItIsToldOf) {

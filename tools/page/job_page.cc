@@ -219,6 +219,7 @@ void JobPageState::TakeFigures(int trainer, const v1::ProcessStatus& status) {
   take("restarts", &v1::JobState::Job::set_restarts);
   take("lost_seconds", &v1::JobState::Job::set_lost_seconds);
   take("repeated_steps", &v1::JobState::Job::set_repeated_steps);
+  take("goodput", &v1::JobState::Job::set_goodput);
 }
 
 void JobPageState::TakeStatus(size_t process, const v1::ProcessStatus& status) {

@@ -26,6 +26,7 @@
 #include "trainer/loop/rounds.h"
 #include "trainer/loop/step_order.h"
 #include "trainer/loop/step_reports.h"
+#include "trainer/loop/step_timer.h"
 #include "trainer/metrics/early_stop.h"
 #include "trainer/metrics/job_metrics.h"
 #include "trainer/progress/progress.h"
@@ -107,6 +108,7 @@ class TrainLoop {
   int64_t step_ = 0;  // steps done
   // Version of the servers at this border: steps done, and one more if a step without examples has ended the run.
   int64_t version_ = 0;
+  StepTimer timer_;
   v1::Ending ending_;  // filled by Steps
   TrainSummary summary_;
 };
@@ -122,7 +124,8 @@ TrainLoop::TrainLoop(const TrainOptions& options)
       order_(StepOrder::Of(self_, mode_)),
       loss_scaler_(options.job->config.train()),
       early_stop_(options.job->config),
-      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()) {}
+      deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()),
+      timer_(options.trainer_id, options.job->config.deadlines(), &options.client->member().waits(), options.clock) {}
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
   RETURN_IF_ERROR(Begin());
@@ -269,13 +272,14 @@ absl::Status TrainLoop::Steps() {
     RETURN_IF_ERROR(Evaluate(/*last=*/false));
   }
   while (!ending_.stopped() && !LastStepDone() && !early_stop_.Ends()) {
-    const absl::Time begin = o_.clock->Now();
+    timer_.Begin();
     ASSIGN_OR_RETURN(more, OneStep());
     if (o_.after_step) o_.after_step(step_);
     if (!more) break;
     if (run_progress_ != nullptr) ReportRestarts();
+    const absl::Duration time = timer_.End(step_);
     const absl::Time border = o_.clock->Now();
-    if (o_.watch != nullptr) o_.watch->StepDone(step_, reports_->examples(), border - begin, workers_->session(0));
+    if (o_.watch != nullptr) o_.watch->StepDone(step_, reports_->examples(), time, workers_->session(0));
     RETURN_IF_ERROR(AtBorder());
     if (o_.watch != nullptr) o_.watch->Border(o_.clock->Now() - border);
   }
@@ -338,7 +342,9 @@ absl::StatusOr<bool> TrainLoop::RunRounds(StepResult* result) {
   for (int batch = 0; batch < mode_.accumulate(); ++batch) {
     const absl::Time asked = o_.clock->Now();
     ASSIGN_OR_RETURN(Round* const round, rounds_->Next(step_, batch));
-    if (o_.watch != nullptr) o_.watch->Data(o_.clock->Now() - asked);
+    const absl::Duration waited = o_.clock->Now() - asked;
+    timer_.Data(waited);
+    if (o_.watch != nullptr) o_.watch->Data(waited);
     if (round->ended) {
       ending_.set_stopped(rounds_->stopped());
       return false;
@@ -452,6 +458,7 @@ absl::Status TrainLoop::End() {
     summary_.restarts = now.restarts();
     summary_.lost_seconds = now.lost_seconds();
     summary_.repeated_steps = now.repeated_steps();
+    summary_.goodput = run_progress_->Goodput();
   }
   if (!evaluations_->Has(step_) || all.stopped()) return absl::OkStatus();
   summary_.eval = evaluations_->result();
@@ -472,7 +479,7 @@ void TrainLoop::ReportRestarts() {
   run_progress_->Step(step_);
   const v1::RunProgress& now = run_progress_->now();
   if (o_.watch != nullptr && now.restarts() > 0) {
-    o_.watch->Restarts(now.restarts(), now.lost_seconds(), now.repeated_steps());
+    o_.watch->Restarts(now.restarts(), now.lost_seconds(), now.repeated_steps(), run_progress_->Goodput());
   }
 }
 
@@ -492,7 +499,8 @@ std::string TrainSummary::DoneLine() const {
   if (left_out > 0) absl::StrAppend(&line, " left_out=", left_out);
   if (loss_scale > 0) absl::StrAppendFormat(&line, " loss_scale=%.0f", loss_scale);
   if (restarts > 0) {
-    absl::StrAppendFormat(&line, " restarts=%d lost_s=%.1f repeated_steps=%d", restarts, lost_seconds, repeated_steps);
+    absl::StrAppendFormat(&line, " restarts=%d lost_s=%.1f repeated_steps=%d goodput=%.4f", restarts, lost_seconds,
+                          repeated_steps, goodput);
   }
   if (early_stopped) line += " early_stop=1";
   if (stopped) line += " stopped=1";

@@ -90,10 +90,11 @@ struct TrainSummary {
   int64_t restarts = 0;
   double lost_seconds = 0;
   int64_t repeated_steps = 0;
+  double goodput = 1;  // RunProgress::Goodput
 
   // Returns "done steps=… examples=… seconds=… examples_per_s=… loss=… auc=…", then " skipped_steps=…",
   // " large_gradients=…" and " left_out=…" if there are any, " loss_scale=…" with train.loss_scaling, and " restarts=…
-  // lost_s=… repeated_steps=…" if the run was restarted.
+  // lost_s=… repeated_steps=… goodput=…" if the run was restarted.
   std::string DoneLine() const;
 };
 

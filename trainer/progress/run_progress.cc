@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "framework/base/atomic_file.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
@@ -42,8 +43,12 @@ void RunProgress::Begin(int64_t step, bool resumed, int64_t restarts) {
   if (same) {
     now_.set_restarts(before_.restarts() + broken);
     now_.set_lost_seconds(std::max(0.0, before_.lost_seconds()));
-    now_.set_repeated_steps(before_.repeated_steps() + (broken ? std::max<int64_t>(0, before_.step() - step) : 0));
+    repeated_ = broken ? std::max<int64_t>(0, before_.step() - step) : 0;
+    now_.set_repeated_steps(before_.repeated_steps() + repeated_);
+    now_.set_seconds(std::max(0.0, before_.seconds()));
   }
+  now_.set_first_step(same && before_.has_first_step() ? before_.first_step() : step);
+  counted_to_ = broken ? before_.time() : Seconds(clock_->Now());
   if (restarts > now_.restarts()) now_.set_restarts(restarts);
   if (broken) {
     lost_since_ = before_.time();
@@ -61,14 +66,29 @@ void RunProgress::Begin(int64_t step, bool resumed, int64_t restarts) {
 
 void RunProgress::Step(int64_t step) {
   const absl::Time time = clock_->Now();
+  // A clock may have been set back.
+  now_.set_seconds(now_.seconds() + std::max(0.0, Seconds(time) - counted_to_));
+  counted_to_ = Seconds(time);
   if (lost_since_ > 0) {
-    now_.set_lost_seconds(now_.lost_seconds() + std::max(0.0, Seconds(time) - lost_since_));
+    const double lost = std::max(0.0, Seconds(time) - lost_since_);
+    now_.set_lost_seconds(now_.lost_seconds() + lost);
     lost_since_ = 0;
+    LOG(INFO) << absl::StrFormat(
+        "the restart has cost %.1f s from the last step before it to this one, and %d steps "
+        "to do again; goodput of the run so far: %.4f",
+        lost, repeated_, Goodput());
   }
   now_.set_step(step);
   now_.set_time(Seconds(time));
   if (time - written_ < kBetweenWrites) return;
   Write();
+}
+
+double RunProgress::Goodput() const {
+  const double steps = static_cast<double>(now_.step() - now_.first_step());
+  const double repeated = static_cast<double>(now_.repeated_steps());
+  if (now_.seconds() <= 0 || steps <= 0) return 1;
+  return std::clamp(1 - now_.lost_seconds() / now_.seconds(), 0.0, 1.0) * steps / (steps + repeated);
 }
 
 void RunProgress::End() {

@@ -35,6 +35,9 @@ class RunProgress {
 
   // Returns the progress known so far: restarts, lost_seconds, repeated_steps.
   const v1::RunProgress& now() const { return now_; }
+  // Returns the share of the run's time that was not lost: neither between the last step before a death and the first
+  // one after it, nor with steps that were done again. 1 before the first step.
+  double Goodput() const;
 
  private:
   void Write();
@@ -47,6 +50,8 @@ class RunProgress {
   v1::RunProgress now_;
   // Time of the last step of an earlier process that did not end in good order; until the first step of this one.
   double lost_since_ = 0;
+  int64_t repeated_ = 0;   // steps that this process does again
+  double counted_to_ = 0;  // time up to which RunProgress.seconds counts
   int fd_ = -1;
   absl::Time written_ = absl::InfinitePast();
 };

@@ -232,10 +232,11 @@ void TrainingWatch::Evaluation(int64_t step, const MetricResult& result) {
   }
 }
 
-void TrainingWatch::Restarts(int64_t restarts, double lost_seconds, int64_t repeated_steps) {
+void TrainingWatch::Restarts(int64_t restarts, double lost_seconds, int64_t repeated_steps, double goodput) {
   GaugeOf("restarts")->Set(static_cast<double>(restarts));
   GaugeOf("lost_seconds")->Set(lost_seconds);
   GaugeOf("repeated_steps")->Set(static_cast<double>(repeated_steps));
+  GaugeOf("goodput")->Set(goodput);
 }
 
 void TrainingWatch::End(bool ok) {

@@ -10,7 +10,7 @@
 //   loss, auc, calibration, normalized_entropy, examples_per_s, fraction, step
 //                              gauges of the newest progress line
 //   figure.<name>              gauges of its other figures
-//   restarts, lost_seconds, repeated_steps
+//   restarts, lost_seconds, repeated_steps, goodput
 //                              gauges: how often the run went on after a death, and what that has cost (the chief's)
 //   eval.loss, eval.auc, ...   gauges of the newest evaluation (the chief's)
 #ifndef WEIR_TRAINER_PROGRESS_TRAINING_WATCH_H_
@@ -60,7 +60,7 @@ class TrainingWatch {
   void Data(absl::Duration time) { data_->Add(absl::ToInt64Microseconds(time)); }
   void Point(const TrainingPoint& point);
   void Evaluation(int64_t step, const MetricResult& result);
-  void Restarts(int64_t restarts, double lost_seconds, int64_t repeated_steps);
+  void Restarts(int64_t restarts, double lost_seconds, int64_t repeated_steps, double goodput);
   // Says in the event file how the training has ended.
   void End(bool ok);
 

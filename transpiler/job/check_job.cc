@@ -396,6 +396,9 @@ absl::Status CheckDeadlines(const Job& job) {
   RETURN_IF_ERROR(CheckPositive(at, "progress_deadline_s", deadlines.progress_deadline_s()));
   RETURN_IF_ERROR(CheckPositive(at, "connect_deadline_s", deadlines.connect_deadline_s()));
   RETURN_IF_ERROR(CheckPositive(at, "rpc_s", deadlines.rpc_s()));
+  if (const double factor = deadlines.slow_step_factor(); factor != 0 && !(factor > 1)) {
+    return at.Error("slow_step_factor", absl::StrCat("must be above 1, or 0 for no explanations, got ", factor));
+  }
   if (deadlines.heartbeat_s() >= deadlines.lease_s()) {
     return at.Error("heartbeat_s", absl::StrCat("must be below lease_s, ", deadlines.lease_s(), ", got ",
                                                 deadlines.heartbeat_s(), ": otherwise every process is assumed dead"));

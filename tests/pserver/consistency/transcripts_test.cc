@@ -87,7 +87,7 @@ class Modes {
     return "";
   }
 
-  // push TRAINER step=N part=N of=N samples=N first_samples=N SKIP|END brings=d0,t1 bytes=N
+  // push TRAINER step=N part=N of=N samples=N first_samples=N SKIP|END brings=d0,t1 bytes=N at_ms=N
   //   [merged=1,2 each=SAMPLES first_of_each=N skips=1 ends=2]
   // A part of a step, as ServerCore takes it. Without `of` it is not the last one; without any, the step is one part of
   // 8 samples. `merged` trainers have 8 samples each, too; verdicts of some of them are SKIP or END.
@@ -112,7 +112,8 @@ class Modes {
       EXPECT_TRUE(absl::SimpleAtoi(each.substr(1), &gradient.target)) << each;
     }
     const size_t bytes = static_cast<size_t>(command.Number("bytes", 0));
-    const absl::StatusOr<std::string> pushed = Pushed(request, std::move(gradients), bytes);
+    const absl::Time now = absl::UnixEpoch() + absl::Milliseconds(command.Number("at_ms", 0));
+    const absl::StatusOr<std::string> pushed = Pushed(request, std::move(gradients), bytes, now);
     return pushed.ok() ? *pushed : Show(pushed.status());
   }
   static void AddMerged(Command& command, v1::PushRequest* request) {
@@ -128,7 +129,8 @@ class Modes {
       if (std::count(ends.begin(), ends.end(), trainer) > 0) merged->set_verdict(v1::END);
     }
   }
-  absl::StatusOr<std::string> Pushed(const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes) {
+  absl::StatusOr<std::string> Pushed(const v1::PushRequest& request, std::vector<Gradient> gradients, size_t bytes,
+                                     absl::Time now) {
     const int trainer = request.caller().trainer();
     const std::string what = absl::StrCat("part ", request.part());
     RETURN_IF_ERROR(StepBook::CheckRange(request, what));
@@ -152,7 +154,7 @@ class Modes {
       running_.push_back(mode_->ApplyOnArrival(request, std::exchange(gradients, {})));
       applied = absl::StrCat(", and begins ", UpdateText(running_.back()));
     }
-    book_->Book(trainer, request, std::move(gradients), bytes);
+    book_->Book(trainer, request, std::move(gradients), bytes, now);
     if (!book_->of(trainer).Complete()) return absl::StrCat("a part", applied);
     if (!mode_->AnswersAfterUpdate(trainer)) return "complete";
     Actions actions;
@@ -289,8 +291,11 @@ class Modes {
     std::vector<int64_t> steps;
     for (int t = 0; t < book_->trainers(); ++t) steps.push_back(mode_->StepsOf(t));
     return absl::StrCat("version ", info.version, ", of ", info.samples, " samples", info.skipped ? ", skipped" : "",
-                        info.stop ? ", stop" : "", info.ended ? ", ended" : "", "; trainers have taken ",
-                        absl::StrJoin(steps, ", "), " steps");
+                        info.stop ? ", stop" : "", info.ended ? ", ended" : "",
+                        info.late_trainer < 0 ? ""
+                                              : absl::StrCat(", ", info.late_trainer, " came ",
+                                                             absl::ToInt64Milliseconds(info.late), " ms late"),
+                        "; trainers have taken ", absl::StrJoin(steps, ", "), " steps");
   }
   std::string Count(Command& command) {
     std::vector<std::string> lines;

@@ -291,6 +291,8 @@ class ServerTranscriptsTest : public CoreByHand {
     if (reply.skipped()) texts.push_back("skipped");
     if (reply.stop()) texts.push_back("stop");
     if (reply.ended()) texts.push_back("ended");
+    if (reply.has_late_trainer())
+      texts.push_back(absl::StrCat(reply.late_trainer(), " late by ", reply.late_s(), " s"));
     size_t at = 0;
     for (const v1::PullItem& item : request.items()) {
       if (!reply.ready()) break;
