@@ -300,10 +300,16 @@ void Rates(int64_t rows) {
                       [&](const std::vector<int64_t>& ids) { gather.Run(ids, kWidth * 4, false); }});
   measures.push_back({"ceiling: change of rows in place", &uniform,
                       [&](const std::vector<int64_t>& ids) { gather.Run(ids, row_bytes - 8, true); }});
+  const size_t one_thread = measures.size();
   measures.push_back({"look-ups, uniform", &uniform, pull(nullptr), 0});
   measures.push_back({"Adagrad updates, uniform", &uniform, update(nullptr), 1});
+  measures.push_back({"look-ups and Adagrad updates, uniform", &uniform, [&](const std::vector<int64_t>& ids) {
+                        pull(nullptr)(ids);
+                        update(nullptr)(ids);
+                      }});
   measures.push_back({"look-ups, Zipf 1.05 (distinct)", &skewed, pull(nullptr)});
   measures.push_back({"Adagrad updates, Zipf 1.05 (distinct)", &skewed, update(nullptr)});
+  const size_t two_threads = measures.size();
   if (absl::GetFlag(FLAGS_two_threads)) {
     measures.push_back({"look-ups, uniform, 2 threads", &uniform, pull(&two), 0, 2});
     measures.push_back({"Adagrad updates, uniform, 2 threads", &uniform, update(&two), 1, 2});
@@ -311,8 +317,8 @@ void Rates(int64_t rows) {
   Run(&measures);
   if (absl::GetFlag(FLAGS_two_threads)) {
     std::printf("1 -> 2 threads: look-ups x %.2f, updates x %.2f\n",
-                Median(measures[6].wall) / Median(measures[2].wall),
-                Median(measures[7].wall) / Median(measures[3].wall));
+                Median(measures[two_threads].wall) / Median(measures[one_thread].wall),
+                Median(measures[two_threads + 1].wall) / Median(measures[one_thread + 1].wall));
   }
 }
 
