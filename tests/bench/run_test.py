@@ -57,6 +57,33 @@ class BenchRunTest(unittest.TestCase):
         self.assertIn("failed: ended with 3 and said: out of luck", out)
         self.assertNotIn(" = ", out)
 
+    def test_rows_of_one_command_are_of_one_run(self):
+        with tempfile.TemporaryDirectory() as directory:
+            calls = os.path.join(directory, "calls")
+            command = f"/bin/sh -c 'echo >> {calls}; echo first 4 second 2'"
+            rows = [bench.Row(name, command, name + r" (\d+)") for name in ("first", "second")]
+            good, out = self.table(rows, [("first", ["second"])])
+            with open(calls, encoding="ascii") as file:
+                self.assertEqual(len(file.readlines()), 3)
+        self.assertTrue(good)
+        self.assertIn("first : second = 2.00", out)
+
+    def test_a_row_whose_figure_is_missing_fails_alone(self):
+        rows = [bench.Row(name, "/bin/echo first 4", name + r" (\d+)") for name in ("first", "second")]
+        good, out = self.table(rows, [])
+        self.assertFalse(good)
+        self.assertRegex(out, r"first +4\.0 x/s")
+        self.assertRegex(out, "second +failed: ended with 0 and said: first 4")
+
+    def test_rows_of_tables_find_their_figures(self):
+        out = "\n".join(f"{name}, uniform   26.0 M/s  best 30.5  of processor time {rate}  17 % of the ceiling"
+                        for name, rate in (("look-ups", "26.5"), ("look-ups and Adagrad updates", "12.5")))
+        rows, _ = bench.rows_of_tables()
+        found = {row.name: row.pattern.search(out) for row in rows}
+        self.assertEqual(found["look-ups, 1 M rows"].group(1), "26.5")
+        self.assertEqual(found["both, 10 M rows"].group(1), "12.5")
+        self.assertIsNone(found["updates, 1 M rows"])
+
     def test_peers_that_are_not_there_are_left_out_by_name(self):
         with tempfile.TemporaryDirectory() as peers, contextlib.redirect_stdout(io.StringIO()) as out:
             self.assertFalse(bench.is_there(says(1, "ps-lite"), ""))
