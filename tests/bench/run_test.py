@@ -75,6 +75,16 @@ class BenchRunTest(unittest.TestCase):
         self.assertRegex(out, r"first +4\.0 x/s")
         self.assertRegex(out, "second +failed: ended with 0 and said: first 4")
 
+    def test_lines_of_the_peers_of_deepfm_are_found(self):
+        figures = "50000.5 examples/s   30.1 us of processor time each, loss 0.5000"
+        for pattern, line in ((bench.TORCH_RATE, "torch 2.14.1, 2 process(es): "),
+                              (bench.TORCH_RATE, "torchrec on torch 2.14.1, 1 process(es): "),
+                              (bench.PADDLE_RATE, "paddle 3.0.0, 1 process: "),
+                              (bench.PADDLE_RATE, "paddle 3.0.0, 2 servers + 2 trainers, async: ")):
+            row = bench.Row("peer", "none", pattern)
+            row.book(row.pattern.search(line + figures))
+            self.assertEqual((row.figures, row.cpu), ([50000.5], [30.1]))
+
     def test_rows_of_tables_find_their_figures(self):
         out = "\n".join(f"{name}, uniform   26.0 M/s  best 30.5  of processor time {rate}  17 % of the ceiling"
                         for name, rate in (("look-ups", "26.5"), ("look-ups and Adagrad updates", "12.5")))

@@ -21,6 +21,7 @@ rows must have moved, or there is no figure.
 """
 import argparse
 import ctypes
+import importlib.metadata
 import json
 import math
 import os
@@ -308,7 +309,7 @@ def main(args):
     if not math.isfinite(loss) or not moved:
         raise SystemExit(f"the model did not train (loss {loss}, moved: {moved}): no figure")
     examples = BATCH * args.steps
-    print(f"paddle, {what}: {examples / seconds:.1f} examples/s   "
+    print(f"paddle {importlib.metadata.version('paddlepaddle')}, {what}: {examples / seconds:.1f} examples/s   "
           f"{1e6 * cpu / examples:.1f} us of processor time each, loss {loss:.4f}")
 
 
