@@ -32,7 +32,7 @@ class NumberedRows {
     chunk_log2_ = ChunkLog2(row_bytes);
   }
 
-  char* At(uint64_t number) const {
+  __attribute__((always_inline)) char* At(uint64_t number) const {
     return chunk_of_[number >> chunk_log2_] +
            (number & ((uint64_t{1} << chunk_log2_) - 1)) * static_cast<uint64_t>(row_bytes_);
   }

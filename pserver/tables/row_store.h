@@ -52,6 +52,17 @@ class RowStore {
     const auto far = far_.find(mixed);
     return far == far_.end() ? nullptr : rows_.At(far->second);
   }
+  // Does what Find does for an id whose slot is the first of its bucket with its tag, as nine in ten are. Returns
+  // nullptr for others, and prefetches the bucket where Find would go on.
+  __attribute__((always_inline)) char* FindAtHome(uint64_t mixed) const {
+    const uint64_t* const bucket = Bucket(Home(mixed));
+    if (const uint32_t fits = Fits(bucket, mixed); fits != 0) {
+      const uint64_t number = (bucket[std::countr_zero(fits)] ^ (mixed >> 8) << row_bits_) - 1;
+      if (number < row_mask_) return rows_.At(number);
+    }
+    __builtin_prefetch(bucket + kBucketWords);
+    return nullptr;
+  }
   // Adds a row and returns it, uninitialized. nullptr: no further row can be numbered. Requires: the id has no row.
   char* Insert(uint64_t mixed);
   // Erases the row of an id. Requires: the id has one.

@@ -260,7 +260,7 @@ absl::Status SparseTable::PullStripe(Stripe& stripe, const StripeIds& ids, bool 
   const bool as_they_lie = layout_.values().is_float32();
   const bool remember = ids.order == nullptr && disk_ == nullptr;
   absl::Status status;
-  const auto copy = [&](int64_t i, uint64_t mixed, char* row) {
+  const auto copy = [&](int64_t i, uint64_t mixed, char* row) __attribute__((always_inline)) {
     stripe.mu.AssertHeld();
     float* const to = out + i * width;
     if (remember && row != nullptr) stripe.seen.Add(mixed, row);
@@ -279,6 +279,7 @@ absl::Status SparseTable::PullStripe(Stripe& stripe, const StripeIds& ids, bool 
   };
   StripeBatch batch(&stripe, disk_.get());
   RETURN_IF_ERROR(batch.BringIn(ids));
+  if (remember) stripe.seen.Reserve(ids.size);
   batch.Walk<FetchLevel::kFirst>(ids, layout_.value_bytes(), copy);
   return batch.Finish(status);
 }
