@@ -5,6 +5,7 @@
 #ifndef WEIR_OPS_UPDATE_LOOPS_H_
 #define WEIR_OPS_UPDATE_LOOPS_H_
 
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <utility>
@@ -26,10 +27,27 @@ concept PerRow = requires(const Math& math, float& state) {
 // Rows prefetched ahead: their cache lines are scattered.
 inline constexpr int64_t kRowsAhead = 8;
 
-// Updates elements [0, n). kWidth: n when it is a constant, else 0. kDivide: the gradient is g / divisor. state[s]: the
-// elements' s-th state.
-template <typename Math, int kWidth, bool kDivide>
-WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64_t n, const float* __restrict g,
+// How the gradient comes from the sum over samples: as it is, by sum / scale, or by sum * scale. Divisions and roots
+// are most of what a rule like Adagrad takes, so a division less is a third of it.
+enum class Scaling { kNone, kDivide, kMultiply };
+
+template <Scaling kScaling>
+WEIR_MATH float GradientOf(float sum, float scale) {
+  if constexpr (kScaling == Scaling::kDivide) return sum / scale;
+  if constexpr (kScaling == Scaling::kMultiply) return sum * scale;
+  return sum;
+}
+
+// Returns whether x / divisor and x * (1 / divisor) are the same bits for every x. So it is for powers of two, whose
+// reciprocal is exact: both are the same real number, rounded once. Those near the ends of the range are left out.
+WEIR_MATH bool HasExactReciprocal(float divisor) {
+  const uint32_t bits = std::bit_cast<uint32_t>(divisor), exponent = bits >> 23 & 255;
+  return (bits & 0x7fffff) == 0 && exponent >= 1 && exponent <= 253;
+}
+
+// Updates elements [0, n). kWidth: n when it is a constant, else 0. state[s]: the elements' s-th state.
+template <typename Math, int kWidth, Scaling kScaling>
+WEIR_MATH void UpdateElements(const typename Math::Step& c, float scale, int64_t n, const float* __restrict g,
                               float* __restrict w, float* __restrict state0, float* __restrict state1,
                               float* __restrict state2) {
   const int64_t count = kWidth > 0 ? kWidth : n;
@@ -37,7 +55,7 @@ WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64
 #pragma GCC unroll 1
   WEIR_INDEPENDENT
   for (int64_t j = 0; j < count; ++j) {
-    const float gradient = kDivide ? g[j] / divisor : g[j];
+    const float gradient = GradientOf<kScaling>(g[j], scale);
     if constexpr (Math::kStates == 0) {
       Math::Element(c, gradient, w[j]);
     } else if constexpr (Math::kStates == 1) {
@@ -52,21 +70,21 @@ WEIR_MATH void UpdateElements(const typename Math::Step& c, float divisor, int64
 }
 
 // One row of a PerRow rule. The mean of squares adds in the order of ops/fixed_sum.h, whatever the unit.
-template <typename Math, int kWidth>
-WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float divisor, const float* g, float* w,
+template <typename Math, int kWidth, Scaling kScaling>
+WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float scale, const float* g, float* w,
                             float* state) {
   if constexpr (kWidth == 0) {
     const float sum = FixedSum(width, [&](int64_t j) {
-      const float gradient = g[j] / divisor;
+      const float gradient = GradientOf<kScaling>(g[j], scale);
       return gradient * gradient;
     });
-    UpdateElements<Math, 0, true>(math.At(lr, *state, sum / static_cast<float>(width)), divisor, width, g, w, state,
-                                  state, state);
+    UpdateElements<Math, 0, kScaling>(math.At(lr, *state, sum / static_cast<float>(width)), scale, width, g, w, state,
+                                      state, state);
   } else {
-    // Adds in the order of FixedSum, without empty partial sums, and divides the gradient once.
+    // Adds in the order of FixedSum, without empty partial sums, and scales the gradient once.
     constexpr int kSums = kWidth < kPartialSums ? kWidth : kPartialSums;
     float gradient[kWidth], sum[kSums];
-    for (int j = 0; j < kWidth; ++j) gradient[j] = g[j] / divisor;
+    for (int j = 0; j < kWidth; ++j) gradient[j] = GradientOf<kScaling>(g[j], scale);
     for (int j = 0; j < kSums; ++j) sum[j] = gradient[j] * gradient[j];
     for (int i = kSums; i < kWidth; i += kSums) {
       for (int j = 0; j < kSums; ++j) sum[j] += gradient[i + j] * gradient[i + j];
@@ -74,15 +92,15 @@ WEIR_MATH void UpdatePerRow(const Math& math, int64_t width, float lr, float div
     for (int half = kSums / 2; half > 0; half /= 2) {
       for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
     }
-    UpdateElements<Math, kWidth, false>(math.At(lr, *state, sum[0] / static_cast<float>(kWidth)), 1, kWidth, gradient,
-                                        w, state, state, state);
+    UpdateElements<Math, kWidth, Scaling::kNone>(math.At(lr, *state, sum[0] / static_cast<float>(kWidth)), 1, kWidth,
+                                                 gradient, w, state, state, state);
   }
 }
 
 // Updates rows w whose state [state0 | state1 | state2 | count], as far as the rule has them, begins `state_at` floats
 // after the begin of w.
-template <typename Math, int kWidth>
-WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
+template <typename Math, int kWidth, Scaling kScaling>
+WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at, float lr, float scale, int64_t n,
                                float* const* rows, const float* const* grads) {
   if (kWidth > 0) width = kWidth;
   const int64_t states = width * Math::kStates + (Math::kCounts || PerRow<Math> ? 1 : 0);
@@ -97,7 +115,7 @@ WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at
     float* const w = rows[i];
     float* const state = w + state_at;
     if constexpr (PerRow<Math>) {
-      UpdatePerRow<Math, kWidth>(math, width, lr, divisor, grads[i], w, state);
+      UpdatePerRow<Math, kWidth, kScaling>(math, width, lr, scale, grads[i], w, state);
       continue;
     }
     if constexpr (Math::kCounts) {
@@ -105,28 +123,38 @@ WEIR_MATH void UpdateTableRows(const Math& math, int64_t width, int64_t state_at
       *count += 1;
       c = math.At(lr, *count);
     }
-    UpdateElements<Math, kWidth, true>(c, divisor, width, grads[i], w, state, state + width, state + 2 * width);
+    UpdateElements<Math, kWidth, kScaling>(c, scale, width, grads[i], w, state, state + width, state + 2 * width);
+  }
+}
+
+template <typename Math, Scaling kScaling>
+WEIR_MATH void UpdateTableRowsOfAnyWidth(const Math& math, int64_t width, int64_t state_at, float lr, float scale,
+                                         int64_t n, float* const* rows, const float* const* grads) {
+  switch (width) {
+    case 1:
+      return UpdateTableRows<Math, 1, kScaling>(math, width, state_at, lr, scale, n, rows, grads);
+    case 4:
+      return UpdateTableRows<Math, 4, kScaling>(math, width, state_at, lr, scale, n, rows, grads);
+    case 8:
+      return UpdateTableRows<Math, 8, kScaling>(math, width, state_at, lr, scale, n, rows, grads);
+    case 16:
+      return UpdateTableRows<Math, 16, kScaling>(math, width, state_at, lr, scale, n, rows, grads);
+    case 32:
+      return UpdateTableRows<Math, 32, kScaling>(math, width, state_at, lr, scale, n, rows, grads);
+    case 64:
+      return UpdateTableRows<Math, 64, kScaling>(math, width, state_at, lr, scale, n, rows, grads);
+    default:
+      return UpdateTableRows<Math, 0, kScaling>(math, width, state_at, lr, scale, n, rows, grads);
   }
 }
 
 template <typename Math>
-WEIR_MATH void UpdateTableRowsOfAnyWidth(const Math& math, int64_t width, int64_t state_at, float lr, float divisor,
-                                         int64_t n, float* const* rows, const float* const* grads) {
-  switch (width) {
-    case 1:
-      return UpdateTableRows<Math, 1>(math, width, state_at, lr, divisor, n, rows, grads);
-    case 4:
-      return UpdateTableRows<Math, 4>(math, width, state_at, lr, divisor, n, rows, grads);
-    case 8:
-      return UpdateTableRows<Math, 8>(math, width, state_at, lr, divisor, n, rows, grads);
-    case 16:
-      return UpdateTableRows<Math, 16>(math, width, state_at, lr, divisor, n, rows, grads);
-    case 32:
-      return UpdateTableRows<Math, 32>(math, width, state_at, lr, divisor, n, rows, grads);
-    case 64:
-      return UpdateTableRows<Math, 64>(math, width, state_at, lr, divisor, n, rows, grads);
-    default:
-      return UpdateTableRows<Math, 0>(math, width, state_at, lr, divisor, n, rows, grads);
+WEIR_MATH void UpdateAnyTableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
+                                  float* const* rows, const float* const* grads) {
+  if (HasExactReciprocal(divisor)) {
+    UpdateTableRowsOfAnyWidth<Math, Scaling::kMultiply>(math, width, state_at, lr, 1 / divisor, n, rows, grads);
+  } else {
+    UpdateTableRowsOfAnyWidth<Math, Scaling::kDivide>(math, width, state_at, lr, divisor, n, rows, grads);
   }
 }
 
@@ -142,7 +170,7 @@ struct UpdateLoops {
       case VectorUnit::kAvx2:
         return DenseAvx2(c, n, g, w, state0, state1, state2);
       case VectorUnit::kPlain:
-        return UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
+        return UpdateElements<Math, 0, Scaling::kNone>(c, 1, n, g, w, state0, state1, state2);
     }
   }
   static void TableRows(const Math& math, int64_t width, int64_t state_at, float lr, float divisor, int64_t n,
@@ -153,26 +181,26 @@ struct UpdateLoops {
       case VectorUnit::kAvx2:
         return TableRowsAvx2(math, width, state_at, lr, divisor, n, rows, grads);
       case VectorUnit::kPlain:
-        return UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
+        return UpdateAnyTableRows(math, width, state_at, lr, divisor, n, rows, grads);
     }
   }
 
  private:
   WEIR_FOR_AVX2 static void DenseAvx2(const Step& c, int64_t n, const float* g, float* w, float* state0, float* state1,
                                       float* state2) {
-    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
+    UpdateElements<Math, 0, Scaling::kNone>(c, 1, n, g, w, state0, state1, state2);
   }
   WEIR_FOR_AVX512 static void DenseAvx512(const Step& c, int64_t n, const float* g, float* w, float* state0,
                                           float* state1, float* state2) {
-    UpdateElements<Math, 0, false>(c, 1, n, g, w, state0, state1, state2);
+    UpdateElements<Math, 0, Scaling::kNone>(c, 1, n, g, w, state0, state1, state2);
   }
   WEIR_FOR_AVX2 static void TableRowsAvx2(const Math& math, int64_t width, int64_t state_at, float lr, float divisor,
                                           int64_t n, float* const* rows, const float* const* grads) {
-    UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
+    UpdateAnyTableRows(math, width, state_at, lr, divisor, n, rows, grads);
   }
   WEIR_FOR_AVX512 static void TableRowsAvx512(const Math& math, int64_t width, int64_t state_at, float lr,
                                               float divisor, int64_t n, float* const* rows, const float* const* grads) {
-    UpdateTableRowsOfAnyWidth(math, width, state_at, lr, divisor, n, rows, grads);
+    UpdateAnyTableRows(math, width, state_at, lr, divisor, n, rows, grads);
   }
 };
 

@@ -283,6 +283,29 @@ TEST_P(OptimizerTest, DenseRowsAndTableRowsGiveTheSameBits) {
   }
 }
 
+// Of some divisors the rule multiplies by the reciprocal.
+TEST_P(OptimizerTest, EveryDivisorGivesTheBitsOfADivision) {
+  const std::unique_ptr<RowRule> rule = MakeRule(GetParam());
+  const auto updated = [&](int width, float divisor, const std::vector<float>& grad) {
+    std::vector<float> row = Numbers(1, width);
+    row.resize(static_cast<size_t>(width + rule->state_width(width)));
+    rule->InitState(width, row.data() + width);
+    float* const rows[] = {row.data()};
+    const float* const grads[] = {grad.data()};
+    rule->Update(width, 0.1f, divisor, 1, rows, grads);
+    return Bits(row);
+  };
+  for (const int width : {1, 3, 4, 8, 16, 20, 64}) {
+    for (const float divisor : {1.0f, 2.0f, 3.0f, 4096.0f, 6000.0f, 0.25f, -8.0f, 0x1p-126f, 0x1p126f, 0x1p127f}) {
+      for (const float size : {1.0f, 1e-36f, 1e30f}) {
+        std::vector<float> sums = Numbers(2, width), grad;
+        for (float& sum : sums) grad.push_back((sum *= size) / divisor);
+        EXPECT_EQ(updated(width, divisor, sums), updated(width, 1, grad)) << width << " " << divisor << " " << size;
+      }
+    }
+  }
+}
+
 TEST_P(OptimizerTest, EveryVectorUnitGivesTheSameBits) {
   const std::unique_ptr<RowRule> rule = MakeRule(GetParam());
   const VectorUnit best = CurrentVectorUnit();
