@@ -223,8 +223,9 @@ WEIR_AMX void BlockAmx(int64_t depth, const uint32_t* a, const uint32_t* b, cons
   if constexpr (Rows == 2 && Columns == 2) _tile_zero(3);
   for (int64_t t = 0; t < depth; ++t, a += kTileWords, b += kTileWords) {
     _tile_loadd(4, a, 64);
-    _tile_loadd(6, b, 64);
-    if constexpr (Columns == 2) _tile_loadd(7, b + line, 64);
+    // Past the first level of the cache, which keeps the left tiles for the next columns.
+    _tile_stream_loadd(6, b, 64);
+    if constexpr (Columns == 2) _tile_stream_loadd(7, b + line, 64);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (Rows == 2) _tile_loadd(5, a + line, 64);
     if constexpr (Columns == 2) _tile_dpbf16ps(1, 4, 7);
@@ -241,11 +242,11 @@ WEIR_AMX void MultiplyAmx(int64_t depth, const uint32_t* a, const uint32_t* b, c
   static constexpr TileConfig kConfig;
   _tile_loadconfig(&kConfig);
   const int64_t line = depth * kTileWords, rows = Tiles(to.m, kSide), columns = Tiles(to.n, kSide);
-  for (int64_t j = 0; j < columns; j += 2) {
-    const uint32_t* const right = b + j * line;
-    const bool two = columns - j >= 2;
-    for (int64_t i = 0; i < rows; i += 2) {
-      const uint32_t* const left = a + i * line;
+  for (int64_t i = 0; i < rows; i += 2) {
+    const uint32_t* const left = a + i * line;
+    for (int64_t j = 0; j < columns; j += 2) {
+      const uint32_t* const right = b + j * line;
+      const bool two = columns - j >= 2;
       const int64_t row = i * kSide, column = j * kSide;
       if (rows - i >= 2) {
         two ? BlockAmx<2, 2>(depth, left, right, to, row, column) : BlockAmx<2, 1>(depth, left, right, to, row, column);
