@@ -5,11 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-
-#include "framework/tensor/tensor.h"
 #include "glog/logging.h"
 
 // clang and gcc spell the sets alike. AVX512BW and VL come with every processor that has BF16.
@@ -19,92 +14,11 @@
 namespace weir {
 namespace {
 
-// A tile has kSide rows of kSide pairs of bfloat16: a cache line a row.
-constexpr int kSide = 16;
-constexpr int kDepth = 2 * kSide;              // elements of k in a tile
-constexpr int64_t kTileWords = kSide * kSide;  // of 32 bits
+constexpr int kSide = Bf16Factor::kSide;
+constexpr int64_t kTileWords = Bf16Factor::kTileWords;
 
-int64_t Tiles(int64_t count, int64_t side) { return (count + side - 1) / side; }
+int64_t Tiles(int64_t count) { return (count + kSide - 1) / kSide; }
 __mmask16 FirstOf(int64_t count) { return static_cast<__mmask16>(count >= kSide ? 0xFFFF : (1 << count) - 1); }
-
-// A factor as stored: element (row, column) at data[row * stride + column].
-struct Stored {
-  const float* data = nullptr;
-  int64_t rows = 0, columns = 0, stride = 0;
-};
-
-// Rounds 32 elements of a row from `column` on, those behind its end as 0: pairs of neighbours.
-WEIR_BF16 inline __m512i PairsOfRow(const Stored& from, int64_t row, int64_t column) {
-  if (row >= from.rows) return _mm512_setzero_si512();
-  const float* const at = from.data + row * from.stride + column;
-  const int64_t left = std::max<int64_t>(0, from.columns - column);
-  const __m512 low = _mm512_maskz_loadu_ps(FirstOf(left), at);
-  const __m512 high = _mm512_maskz_loadu_ps(FirstOf(std::max<int64_t>(0, left - kSide)), at + kSide);
-  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-}
-
-// Rounds 16 columns of rows `row` and `row` + 1 from `column` on: pairs of what stands in one column.
-WEIR_BF16 inline __m512i PairsOfColumns(const Stored& from, int64_t row, int64_t column) {
-  if (row >= from.rows) return _mm512_setzero_si512();
-  const __mmask16 there = FirstOf(std::max<int64_t>(0, from.columns - column));
-  const float* const at = from.data + row * from.stride + column;
-  const __m512 even = _mm512_maskz_loadu_ps(there, at);
-  const __m512 odd = row + 1 < from.rows ? _mm512_maskz_loadu_ps(there, at + from.stride) : _mm512_setzero_ps();
-  const __m512i apart = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
-                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  return _mm512_permutexvar_epi16(order, apart);
-}
-
-// Swaps rows and columns of 16 x 16 words.
-WEIR_BF16 inline void Transpose(__m512i (&r)[kSide]) {
-  __m512i x[kSide];
-#pragma GCC unroll 8
-  for (size_t i = 0; i < kSide; i += 2) {
-    x[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    x[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (size_t i = 0; i < kSide; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(x[i], x[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(x[i], x[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(x[i + 1], x[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(x[i + 1], x[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (size_t i = 0; i < 4; ++i) {
-    x[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    x[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
-    x[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    x[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xDD);
-  }
-#pragma GCC unroll 4
-  for (size_t i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_i32x4(x[i], x[i + 8], 0x88);
-    r[i + 4] = _mm512_shuffle_i32x4(x[i + 4], x[i + 12], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(x[i], x[i + 8], 0xDD);
-    r[i + 12] = _mm512_shuffle_i32x4(x[i + 4], x[i + 12], 0xDD);
-  }
-}
-
-// Packs tiles, those of 16 lines of the result one after the other along k. With `line_in_row`, word (i, p) of a tile
-// is pair p of line i, as the left factor has it, else pair i of line p, as the right one. k_in_row: k runs along a
-// stored row. The two agree without a transposition.
-WEIR_BF16 void Pack(const Stored& from, bool k_in_row, bool line_in_row, uint32_t* to) {
-  const int64_t lines = k_in_row ? from.rows : from.columns, k = k_in_row ? from.columns : from.rows;
-  for (int64_t line = 0; line < lines; line += kSide) {
-    for (int64_t at = 0; at < k; at += kDepth, to += kTileWords) {
-      __m512i words[kSide];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kSide; ++i) {
-        words[i] = k_in_row ? PairsOfRow(from, line + i, at) : PairsOfColumns(from, at + 2 * i, line);
-      }
-      if (k_in_row != line_in_row) Transpose(words);
-#pragma GCC unroll 16
-      for (size_t i = 0; i < kSide; ++i) _mm512_store_si512(to + i * kSide, words[i]);
-    }
-  }
-}
 
 // Destination of the sums of a part of the result.
 struct Target {
@@ -172,7 +86,7 @@ WEIR_BF16 void BlockAvx512(int64_t depth, const uint32_t* a, const uint32_t* b, 
 }
 
 void MultiplyAvx512(int64_t depth, const uint32_t* a, const uint32_t* b, const Target& to) {
-  const int64_t line = depth * kTileWords, columns = Tiles(to.n, kSide);
+  const int64_t line = depth * kTileWords, columns = Tiles(to.n);
   for (int64_t j = 0; j < columns; j += 3) {
     const uint32_t* const right = b + j * line;
     for (int64_t row = 0; row < to.m; row += kRows) {
@@ -241,7 +155,7 @@ WEIR_AMX void BlockAmx(int64_t depth, const uint32_t* a, const uint32_t* b, cons
 WEIR_AMX void MultiplyAmx(int64_t depth, const uint32_t* a, const uint32_t* b, const Target& to) {
   static constexpr TileConfig kConfig;
   _tile_loadconfig(&kConfig);
-  const int64_t line = depth * kTileWords, rows = Tiles(to.m, kSide), columns = Tiles(to.n, kSide);
+  const int64_t line = depth * kTileWords, rows = Tiles(to.m), columns = Tiles(to.n);
   for (int64_t i = 0; i < rows; i += 2) {
     const uint32_t* const left = a + i * line;
     for (int64_t j = 0; j < columns; j += 2) {
@@ -257,14 +171,6 @@ WEIR_AMX void MultiplyAmx(int64_t depth, const uint32_t* a, const uint32_t* b, c
   }
   // The system need not save the tiles of this thread any more.
   _tile_release();
-}
-
-// Memory of packed factors, owned by the thread.
-uint32_t* PackedWords(int64_t words, int factor) {
-  static thread_local std::array<Tensor, 2> buffers;
-  Tensor& buffer = buffers[static_cast<size_t>(factor)];
-  buffer.Resize(v1::INT32, {words});
-  return reinterpret_cast<uint32_t*>(buffer.data<int32_t>());
 }
 
 // Neither compiler's __builtin_cpu_supports knows AMX yet.
@@ -290,18 +196,24 @@ bool HasBf16Unit(Bf16Unit unit) {
   return unit == Bf16Unit::kAmx ? amx : avx512;
 }
 
+void MultiplyBf16(Bf16Unit unit, const Bf16Factor& left, const Bf16Factor& right, float* c, int64_t ldc, float alpha,
+                  float beta) {
+  CHECK(HasBf16Unit(unit));
+  CHECK_EQ(left.depth(), right.depth());
+  const Target to{c, left.lines(), right.lines(), ldc, alpha, beta};
+  if (to.m == 0 || to.n == 0) return;
+  unit == Bf16Unit::kAmx ? MultiplyAmx(left.depth(), left.words(), right.words(), to)
+                         : MultiplyAvx512(left.depth(), left.words(), right.words(), to);
+}
+
 void GemmBf16(Bf16Unit unit, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
               float* c, int64_t ldc, const GemmOptions& options) {
   CHECK(HasBf16Unit(unit));
   if (m == 0 || n == 0) return;
-  const int64_t depth = Tiles(k, kDepth);
-  uint32_t* const left = PackedWords(Tiles(m, kSide) * depth * kTileWords, 0);
-  uint32_t* const right = PackedWords(Tiles(n, kSide) * depth * kTileWords, 1);
-  const bool ta = options.transpose_a, tb = options.transpose_b;
-  Pack({a, ta ? k : m, ta ? m : k, lda}, /*k_in_row=*/!ta, /*line_in_row=*/true, left);
-  Pack({b, tb ? n : k, tb ? k : n, ldb}, /*k_in_row=*/tb, /*line_in_row=*/false, right);
-  const Target to{c, m, n, ldc, options.alpha, options.beta};
-  unit == Bf16Unit::kAmx ? MultiplyAmx(depth, left, right, to) : MultiplyAvx512(depth, left, right, to);
+  Bf16Scratch& factors = Bf16Scratch::OfThread();
+  factors.left.PackLeft(m, k, a, lda, options.transpose_a);
+  factors.right.PackRight(k, n, b, ldb, options.transpose_b);
+  MultiplyBf16(unit, factors.left, factors.right, c, ldc, options.alpha, options.beta);
 }
 
 }  // namespace weir
