@@ -17,9 +17,13 @@
 #include "framework/graph/op_registry.h"
 #include "framework/runtime/kernel.h"
 #include "ops/activation_math.h"
+#include "ops/arithmetic.h"
+#include "ops/bf16_factor.h"
 #include "ops/fit.h"
 #include "ops/fused_activation.h"
 #include "ops/gemm.h"
+#include "ops/gemm_bf16.h"
+#include "ops/packed_weights.h"
 #include "ops/scratch.h"
 #include "ops/shape_rules.h"
 #include "ops/vectorized.h"
@@ -121,12 +125,19 @@ struct Product {
   }
 };
 
+// Returns the unit of products in bfloat16, which stays the same.
+Bf16Unit UnitBf16() {
+  static const Bf16Unit unit = ResolvedBf16Unit();
+  return unit;
+}
+
 class FcKernel : public OpKernel {
   enum Input { kX, kW, kBias };
   enum Output { kOut };
 
  public:
-  FcKernel(FusedActivation activation, int64_t row_dims) : activation_(activation), row_dims_(row_dims) {}
+  FcKernel(const KernelInit& init, FusedActivation activation)
+      : activation_(activation), row_dims_(init.attrs.Int("row_dims")), weights_(init, "W", /*transpose=*/false) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(kX);
     const Tensor& w = ctx.input(kW);
@@ -136,7 +147,11 @@ class FcKernel : public OpKernel {
     Tensor* out = ctx.output(kOut);
     out->Resize(v1::FLOAT32, p.out);
     float* y = out->data<float>();
-    Gemm(rows, n, k, x.data<float>(), w.data<float>(), y, {.precision = ctx.step->precision});
+    if (ctx.step->precision == ProductPrecision::kBf16) {
+      ProductBf16(*ctx.step, p, x.data<float>(), w.data<float>(), y);
+    } else {
+      Gemm(rows, n, k, x.data<float>(), w.data<float>(), y, {});
+    }
     const float* bias = ctx.has_input(kBias) ? ctx.input(kBias).data<float>() : nullptr;
     switch (activation_) {
       case FusedActivation::kIdentity:
@@ -156,8 +171,16 @@ class FcKernel : public OpKernel {
   }
 
  private:
+  void ProductBf16(const StepContext& step, const Product& p, const float* x, const float* w, float* y) {
+    if (p.rows == 0) return;
+    Bf16Factor& left = Bf16Scratch::OfThread().left;
+    left.PackLeft(p.rows, p.k, x, p.k, /*transpose=*/false);
+    MultiplyBf16(UnitBf16(), left, weights_.Of(step, p.k, p.n, w), y, p.n);
+  }
+
   const FusedActivation activation_;
   const int64_t row_dims_;
+  PackedWeights weights_;
 };
 
 // Inputs X, W, Bias?, Out, Out@GRAD; outputs X@GRAD?, W@GRAD?, Bias@GRAD?.
@@ -180,7 +203,8 @@ class FcGradKernel : public OpKernel {
   enum Output { kXGrad, kWGrad, kBiasGrad };
 
  public:
-  FcGradKernel(FusedActivation activation, int64_t row_dims) : activation_(activation), row_dims_(row_dims) {}
+  FcGradKernel(const KernelInit& init, FusedActivation activation)
+      : activation_(activation), row_dims_(init.attrs.Int("row_dims")), weights_(init, "W", /*transpose=*/true) {}
   absl::Status Run(KernelContext& ctx) override {
     const Tensor& x = ctx.input(kX);
     const Tensor& w = ctx.input(kW);
@@ -188,28 +212,57 @@ class FcGradKernel : public OpKernel {
     const int64_t rows = p.rows, k = p.k, n = p.n;
     RETURN_IF_ERROR(CheckTensor("Out", ctx.input(kOut), p.out));
     RETURN_IF_ERROR(CheckTensor("Out@GRAD", ctx.input(kOutGrad), p.out));
-    const float* dpre = PreGradient(rows * n, ctx.input(kOut).data<float>(), ctx.input(kOutGrad).data<float>());
-    if (ctx.has_output(kBiasGrad)) {
-      Tensor* dbias = ctx.output(kBiasGrad);
-      dbias->Resize(v1::FLOAT32, {n});
-      SumRows(rows, n, dpre, dbias->data<float>());
+    const Gradients to = {
+        .x = ctx.has_output(kXGrad) ? Sized(ctx.output(kXGrad), x.dims()) : nullptr,
+        .w = ctx.has_output(kWGrad) ? Sized(ctx.output(kWGrad), w.dims()) : nullptr,
+        .bias = ctx.has_output(kBiasGrad) ? Sized(ctx.output(kBiasGrad), {n}) : nullptr,
+    };
+    const float* const out = ctx.input(kOut).data<float>();
+    const float* const dout = ctx.input(kOutGrad).data<float>();
+    if (ctx.step->precision == ProductPrecision::kBf16 && rows > 0) {
+      RunBf16(*ctx.step, p, x.data<float>(), w.data<float>(), out, dout, to);
+      return absl::OkStatus();
     }
-    if (ctx.has_output(kWGrad)) {
-      Tensor* dw = ctx.output(kWGrad);
-      dw->Resize(v1::FLOAT32, {k, n});
-      Gemm(k, n, rows, x.data<float>(), dpre, dw->data<float>(),
-           {.transpose_a = true, .precision = ctx.step->precision});
-    }
-    if (ctx.has_output(kXGrad)) {
-      Tensor* dx = ctx.output(kXGrad);
-      dx->Resize(v1::FLOAT32, x.dims());
-      Gemm(rows, k, n, dpre, w.data<float>(), dx->data<float>(),
-           {.transpose_b = true, .precision = ctx.step->precision});
-    }
+    const float* const dpre = PreGradient(rows * n, out, dout);
+    if (to.bias != nullptr) SumRows(rows, n, dpre, to.bias);
+    if (to.w != nullptr) Gemm(k, n, rows, x.data<float>(), dpre, to.w, {.transpose_a = true});
+    if (to.x != nullptr) Gemm(rows, k, n, dpre, w.data<float>(), to.x, {.transpose_b = true});
     return absl::OkStatus();
   }
 
  private:
+  // Memory of the outputs; nullptr for those that are not asked for.
+  struct Gradients {
+    float* x = nullptr;
+    float* w = nullptr;
+    float* bias = nullptr;
+  };
+
+  static float* Sized(Tensor* tensor, absl::Span<const int64_t> dims) {
+    tensor->Resize(v1::FLOAT32, dims);
+    return tensor->data<float>();
+  }
+
+  void RunBf16(const StepContext& step, const Product& p, const float* x, const float* w, const float* out,
+               const float* dout, const Gradients& to) {
+    // The pass that packs the gradient takes it through relu, too.
+    const bool relu = activation_ == FusedActivation::kRelu;
+    const ResultGradient dpre = {.rows = p.rows,
+                                 .columns = p.n,
+                                 .d = relu ? dout : PreGradient(p.rows * p.n, out, dout),
+                                 .relu = relu ? out : nullptr};
+    Bf16Scratch& factors = Bf16Scratch::OfThread();
+    PackGradient(dpre, to.x == nullptr ? nullptr : &factors.gradient_left,
+                 to.w == nullptr ? nullptr : &factors.gradient_right, to.bias);
+    if (to.w != nullptr) {
+      factors.left.PackLeft(p.k, p.rows, x, p.k, /*transpose=*/true);
+      MultiplyBf16(UnitBf16(), factors.left, factors.gradient_right, to.w, p.n);
+    }
+    if (to.x != nullptr) {
+      MultiplyBf16(UnitBf16(), factors.gradient_left, weights_.Of(step, p.k, p.n, w), to.x, p.k);
+    }
+  }
+
   const float* PreGradient(int64_t size, const float* out, const float* dout) const {
     if (activation_ == FusedActivation::kIdentity) return dout;
     float* dpre = Scratch(size);
@@ -219,12 +272,13 @@ class FcGradKernel : public OpKernel {
 
   const FusedActivation activation_;
   const int64_t row_dims_;
+  PackedWeights weights_;
 };
 
 template <typename Kernel>
 absl::StatusOr<std::unique_ptr<OpKernel>> MakeFc(const KernelInit& init) {
   ASSIGN_OR_RETURN(const FusedActivation activation, ParseFusedActivation(init.attrs.String("activation")));
-  return std::unique_ptr<OpKernel>(new Kernel(activation, init.attrs.Int("row_dims")));
+  return std::unique_ptr<OpKernel>(new Kernel(init, activation));
 }
 
 // W [K, N]: the K are the elements of X, flattened but for dims of rows; the N are W's own.

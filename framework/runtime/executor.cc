@@ -85,6 +85,7 @@ class ExecutorImpl : public Executor {
 
   // State of the present run.
   StepContext ctx_;
+  int64_t runs_ = 0;
   std::vector<int64_t> batch_;
   int64_t profiled_step_ = -1;
   FirstError first_error_;
@@ -218,6 +219,7 @@ void ExecutorImpl::BeginRun(const StepContext& ctx, absl::Span<const int64_t> ba
   CHECK_EQ(batch.size(), batch_.size());
   std::copy(batch.begin(), batch.end(), batch_.begin());
   ctx_ = ctx;
+  ctx_.executor_run = ++runs_;
   profiled_step_ = ProfiledStep::current();
   first_error_.Reset();
   for (CpuOp& op : ops_) {

@@ -73,6 +73,10 @@ struct StepContext {
   // Numbers of samples and of trainers in the step's gradients, on servers (merge divides by them).
   int64_t samples = 0;
   int trainers = 1;
+  // Number of this run among those of one executor, from 1; the executor sets it. A variable of all lanes has one value
+  // for the lanes of an op in a run, so what one lane makes of it is good for the others. 0: kernels run without lanes
+  // beside them.
+  int64_t executor_run = 0;
 };
 
 // Variables of one op run. Slots are addressed by their position in the OpDef, variables by their position in the slot.
