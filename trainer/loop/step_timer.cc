@@ -19,15 +19,15 @@ absl::Duration ProcessorTime() {
 
 }  // namespace
 
-StepTimer::StepTimer(int trainer, const v1::Deadlines& deadlines, Waits* waits, Clock* clock)
+StepTimer::StepTimer(int trainer, const v1::Deadlines& deadlines, Client* client, Clock* clock)
     : trainer_(trainer),
-      waits_(waits),
+      client_(client),
       clock_(clock),
       servers_(Counters::Process().Get(absl::StrCat("trainer.", trainer, ".wait.servers"), "microseconds")),
       slow_(deadlines.slow_step_factor(), absl::Seconds(deadlines.slow_warning_s())) {}
 
 void StepTimer::Begin() {
-  (void)waits_->TakeLong();  // those of the border
+  (void)client_->member().waits().TakeLong();  // those of the border
   now_ = {};
   begun_ = clock_->Now();
   servers_before_ = ServersSoFar();
@@ -40,12 +40,13 @@ absl::Duration StepTimer::End(int64_t steps) {
   now_.whole = now_.end - begun_;
   now_.servers = ServersSoFar() - servers_before_;
   now_.processor = ProcessorTime() - processor_before_;
-  const Waits::Long longest = waits_->TakeLong();
+  const auto longest = client_->member().waits().TakeLong();
   now_.longest_wait = longest.time;
   now_.longest_wait_for = longest.on;
   now_.late_trainer = longest.late_trainer;
   now_.late = longest.late;
-  if (const std::string line = slow_.Explain(now_); !line.empty()) LOG(WARNING) << "trainer " << trainer_ << ": " << line;
+  if (const std::string line = slow_.Explain(now_); !line.empty())
+    LOG(WARNING) << "trainer " << trainer_ << ": " << line;
   return now_.whole;
 }
 

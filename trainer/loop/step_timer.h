@@ -9,15 +9,15 @@
 #include "framework/base/clock.h"
 #include "framework/base/counters.h"
 #include "proto/job.pb.h"
-#include "pserver/member/waits.h"
+#include "pserver/client/client.h"
 #include "trainer/progress/slow_steps.h"
 
 namespace weir {
 
 class StepTimer {
  public:
-  // Borrows `waits`, those of the trainer, and the clock.
-  StepTimer(int trainer, const v1::Deadlines& deadlines, Waits* waits, Clock* clock);
+  // Borrows the trainer's client and the clock.
+  StepTimer(int trainer, const v1::Deadlines& deadlines, Client* client, Clock* clock);
 
   void Begin();
   // Adds a wait for a batch.
@@ -29,7 +29,7 @@ class StepTimer {
   absl::Duration ServersSoFar() const { return absl::Microseconds(servers_->value()); }
 
   const int trainer_;
-  Waits* const waits_;
+  Client* const client_;
   Clock* const clock_;
   Counter* const servers_;  // the client's, of its waits
   SlowSteps slow_;

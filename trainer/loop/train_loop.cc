@@ -125,7 +125,7 @@ TrainLoop::TrainLoop(const TrainOptions& options)
       loss_scaler_(options.job->config.train()),
       early_stop_(options.job->config),
       deferred_(options.client, /*saves=*/!options.job->config.checkpoint().dir().empty()),
-      timer_(options.trainer_id, options.job->config.deadlines(), &options.client->member().waits(), options.clock) {}
+      timer_(options.trainer_id, options.job->config.deadlines(), options.client, options.clock) {}
 
 absl::StatusOr<TrainSummary> TrainLoop::Run() {
   RETURN_IF_ERROR(Begin());

@@ -60,9 +60,9 @@ std::string MachineState::Text() const {
   }
   const Times now = ReadTimes();
   if (before_.all > 0 && now.all > before_.all && now.stolen > before_.stolen) {
-    parts.push_back(absl::StrFormat("%.0f %% of their time went to other machines",
-                                    100.0 * static_cast<double>(now.stolen - before_.stolen) /
-                                        static_cast<double>(now.all - before_.all)));
+    parts.push_back(absl::StrFormat(
+        "%.0f %% of their time went to other machines",
+        100.0 * static_cast<double>(now.stolen - before_.stolen) / static_cast<double>(now.all - before_.all)));
   }
   static constexpr std::pair<const char*, const char*> kResources[] = {
       {"cpu", "a processor"}, {"io", "a disk"}, {"memory", "memory"}};

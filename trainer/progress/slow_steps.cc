@@ -60,12 +60,12 @@ std::string SlowSteps::Explain(const StepTimes& times) {
 
 std::string SlowSteps::Line(const StepTimes& times, absl::Duration median) const {
   const absl::Duration own = std::max(times.whole - times.data - times.servers, absl::ZeroDuration());
-  std::string line = absl::StrCat(
-      "step ", times.step, " took ", TimeText(times.whole), ", ",
-      absl::StrFormat("%.0f", absl::FDivDuration(times.whole, median)), " times the median of the ", last_.size(),
-      " before it (", TimeText(median), "): ", TimeText(times.data), " waiting for data, ", TimeText(times.servers),
-      " for servers, ", TimeText(own), " for the rest, in which time this process used ", TimeText(times.processor),
-      " of processors");
+  std::string line =
+      absl::StrCat("step ", times.step, " took ", TimeText(times.whole), ", ",
+                   absl::StrFormat("%.0f", absl::FDivDuration(times.whole, median)), " times the median of the ",
+                   last_.size(), " before it (", TimeText(median), "): ", TimeText(times.data), " waiting for data, ",
+                   TimeText(times.servers), " for servers, ", TimeText(own),
+                   " for the rest, in which time this process used ", TimeText(times.processor), " of processors");
   if (!times.longest_wait_for.empty()) {
     absl::StrAppend(&line, "; longest wait ", TimeText(times.longest_wait), " for ", times.longest_wait_for);
   }
