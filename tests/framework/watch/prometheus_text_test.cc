@@ -225,6 +225,7 @@ TEST(PrometheusTextTest, FamiliesOfAllEntriesAreThoseOfTheList) {
       {.name = "trainer.0.lost_seconds", .kind = kGauge},
       {.name = "trainer.0.normalized_entropy", .kind = kGauge},
       {.name = "trainer.0.repeated_steps", .kind = kGauge},
+      {.name = "trainer.0.goodput", .kind = kGauge},
       {.name = "trainer.0.restarts", .kind = kGauge},
       {.name = "trainer.0.skipped_steps", .unit = "steps"},
       {.name = "trainer.0.step", .kind = kGauge},
