@@ -30,6 +30,7 @@ void RowStore::Init(ChunkMemory* chunks, ChunkMemory* pages, int64_t row_bytes, 
   first_ = first;
   prefix_bits_ = prefix_bits;
   SetBuckets(kFirstBuckets * std::pow(kSmallGrowth, spread));
+  for (uint64_t* page : page_of_) std::memset(page, 0, kIndexPageBytes);
 }
 
 void RowStore::SetBuckets(double wanted) {
@@ -39,7 +40,6 @@ void RowStore::SetBuckets(double wanted) {
   page_of_.clear();
   for (uint64_t at = 0; at < buckets_ + kReach - 1; at += kPageBuckets) {
     page_of_.push_back(reinterpret_cast<uint64_t*>(pages_->Take()));
-    std::memset(page_of_.back(), 0, kIndexPageBytes);
   }
   max_rows_ = std::min(kMostRows, static_cast<uint64_t>(static_cast<double>(kSlots) * wanted * kMaxLoad));
   row_bits_ = std::bit_width(max_rows_);  // number + 1 <= max_rows
@@ -78,14 +78,25 @@ void RowStore::Grow() {
   page_of_ = {};
   far_ = {};
   SetBuckets(wanted_buckets_ * (wanted_buckets_ < kSmallBuckets ? kSmallGrowth : kGrowth));
-  // Walks the old index in order, which is nearly the order of the new one.
+  // Walks the old index in order, which is nearly the order of the new one. So a new page is cleared shortly before it
+  // is filled, and is in the cache then.
+  size_t cleared = 0;
+  const auto clear_to = [&](uint64_t bucket) {
+    for (; cleared < page_of_.size() && cleared * kPageBuckets <= bucket; ++cleared) {
+      std::memset(page_of_[cleared], 0, kIndexPageBytes);
+    }
+  };
   for (uint64_t at = 0; at < shape.buckets + kReach - 1; ++at) {
     const uint64_t* const bucket = old[at / kPageBuckets] + at % kPageBuckets * kBucketWords;
     const uint64_t least = LeastIn(shape, at);
     for (uint64_t i = 0; i < kSlots; ++i) {
-      if (bucket[i] != 0) Place(Mixed(shape, least, bucket[i], Tags(bucket)[i]), (bucket[i] & mask) - 1);
+      if (bucket[i] == 0) continue;
+      const uint64_t mixed = Mixed(shape, least, bucket[i], Tags(bucket)[i]);
+      clear_to(Home(mixed) + kReach);
+      Place(mixed, (bucket[i] & mask) - 1);
     }
   }
+  clear_to(buckets_ + kReach);
   for (const auto& [mixed, number] : far) Place(mixed, number);
   for (uint64_t* page : old) pages_->Give(reinterpret_cast<char*>(page));
 }

@@ -117,6 +117,7 @@ class RowStore {
   // Returns the first slot without a number, or kSlots. No branch: which slot it is cannot be predicted.
   static uint64_t FreeSlot(const uint64_t* bucket) {
     uint32_t free = 1u << kSlots;
+#pragma GCC unroll 4
     for (uint64_t i = 0; i < kSlots; i += 2) {
       const __m128i halves =
           _mm_cmpeq_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bucket + i)), _mm_setzero_si128());
@@ -142,6 +143,7 @@ class RowStore {
   }
 
   void Place(uint64_t mixed, uint64_t number);
+  // Sets the size of the index and takes pages for it, which are not cleared.
   void SetBuckets(double wanted);
   void Grow();
 
