@@ -1,5 +1,5 @@
-// What the machine does that a process runs on, for messages. Reads files of /proc; what they do not say is left out.
-// Not thread-safe.
+// Describes, for messages, how busy the machine of this process is. Reads files of /proc; what they do not say is left
+// out. Not thread-safe.
 #ifndef WEIR_TRAINER_PROGRESS_MACHINE_STATE_H_
 #define WEIR_TRAINER_PROGRESS_MACHINE_STATE_H_
 
@@ -16,8 +16,8 @@ class MachineState {
 
   // Remembers the counters of the processors, which Text compares with.
   void Look() { before_ = ReadTimes(); }
-  // Returns "load 5.1 on 2 processors, 12 % of their time went to other machines since, tasks waited for a processor
-  // for 31 % of the last 10 s, for a disk for 2 %, for memory for 0 %".
+  // Returns "load 5.1 on 2 processors, 12 % of their time went to other machines, tasks waited for a processor for
+  // 31 %, a disk for 2 % of 10 s". Waits below 1 % are left out; the time of other machines counts since Look.
   std::string Text() const;
 
  private:
